@@ -1,0 +1,1 @@
+"""Certificate authority, serving certificate, rotation and caBundle injection."""

@@ -1,0 +1,1 @@
+"""giveway: priority and preemption policy for Kubernetes."""

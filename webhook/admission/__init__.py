@@ -1,0 +1,1 @@
+"""AdmissionReview in, verdict and patch, AdmissionReview out."""

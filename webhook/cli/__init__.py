@@ -1,0 +1,1 @@
+"""The giveway command: one file per sub-command."""

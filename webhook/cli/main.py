@@ -1,0 +1,54 @@
+"""The `giveway` command: a table of sub-commands, each imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "serve": "serve the admission webhook over TLS",
+    "reconcile": "preempt for the pods the webhook marked",
+    "run": "serve and reconcile in one process",
+    "review": "answer AdmissionReviews from files, offline",
+    "lint": "check policy files",
+    "test": "run the declarative tests beside the policies",
+    "schema": "print the JSON schema of the policy files",
+    "decide": "decide preemption for clusters given as JSON lines",
+    "explain": "say why a live pod is pending and what preemption would do",
+    "certs": "issue, show and rotate the webhook's certificates",
+    "cluster": "start a control plane in one process, for trying and testing",
+    "demo": "show the six scenarios on an embedded cluster",
+}
+"""Sub-command to its one-line help. `webhook/cli/NAME.py` holds the click command `command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a sub-command's module when it runs, so that `giveway lint` never pays for aiohttp."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The sub-commands in the order of their table."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The sub-command of that name, or None where there is none."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the sub-commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="giveway", prog_name="giveway")
+def main() -> None:
+    """Priority and preemption policy for Kubernetes."""

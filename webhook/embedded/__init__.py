@@ -1,0 +1,1 @@
+"""A control plane in one process, for trying and testing only."""

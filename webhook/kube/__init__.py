@@ -1,0 +1,1 @@
+"""Kubernetes' vocabulary: slim typed objects, quantities, selectors; client, caches, events, lease."""

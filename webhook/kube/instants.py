@@ -1,0 +1,36 @@
+"""Instants: RFC 3339 texts, as Kubernetes writes them, to seconds since the epoch and back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+__all__ = ["InstantError", "epoch", "rfc3339", "rfc3339_micro"]
+
+
+class InstantError(ValueError):
+    """A text that is not an RFC 3339 instant."""
+
+
+@lru_cache(maxsize=65536)
+def epoch(text: str) -> float:
+    """Seconds since the epoch. Raises InstantError for a text that is not RFC 3339 with a zone."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InstantError(
+            f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z"
+        ) from error
+    if instant.tzinfo is None:
+        raise InstantError(f"{text[:64]!r} names no time zone; Kubernetes writes 2026-01-01T00:00:00Z")
+    return instant.timestamp()
+
+
+def rfc3339(seconds: float) -> str:
+    """The instant to the second, as in `metadata.creationTimestamp`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(seconds: float) -> str:
+    """The instant to the microsecond, as in `MicroTime` fields of Leases and Events."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,82 @@
+"""Resource quantities: Kubernetes' notation to integers, rounded up as Kubernetes rounds.
+
+Source of the notation: `k8s.io/apimachinery/pkg/api/resource` (decimal and binary suffixes, exponents).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
+
+from webhook.kube.objects import Quantity
+
+__all__ = ["INT64_MAX", "QuantityError", "millis", "units"]
+
+INT64_MAX = 2**63 - 1
+"""Kubernetes keeps amounts in an int64 and caps what is larger."""
+
+_NOTATION = re.compile(
+    r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d+))?", re.ASCII
+)
+_SUFFIX = {
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_EXACT = Context(prec=80)
+_LONGEST = 64
+_LARGEST_EXPONENT = 100
+
+
+class QuantityError(ValueError):
+    """A text that is not a quantity."""
+
+
+def units(quantity: Quantity) -> int:
+    """The amount in whole units (bytes, counts), rounded up, capped to an int64.
+
+    Raises QuantityError for a text that is not a quantity.
+    """
+    return _scaled(str(quantity), 1)
+
+
+def millis(quantity: Quantity) -> int:
+    """The amount in thousandths (millicores), rounded up, capped to an int64.
+
+    Raises QuantityError for a text that is not a quantity.
+    """
+    return _scaled(str(quantity), 1000)
+
+
+@lru_cache(maxsize=8192)
+def _scaled(text: str, scale: int) -> int:
+    amount = _parse(text) * scale
+    whole = int(amount.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
+    return max(-INT64_MAX, min(INT64_MAX, whole))
+
+
+def _parse(text: str) -> Decimal:
+    match = _NOTATION.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise QuantityError(
+            f"{text[:_LONGEST]!r} is not a quantity: expected a number with an optional suffix,"
+            " such as 250m, 2, 1.5 or 64Mi"
+        )
+    number, suffix, exponent = match.groups()
+    if suffix:
+        return _EXACT.multiply(Decimal(number), _SUFFIX[suffix])
+    power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent))) if exponent else 0
+    return _EXACT.scaleb(Decimal(number), power)

@@ -1,0 +1,174 @@
+"""Label and node selectors, compiled once and matched against label dictionaries.
+
+Meanings follow `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1/nodeaffinity`:
+`NotIn` and `DoesNotExist` hold where the key is absent; `Gt` and `Lt` need integers on both sides;
+a node selector term without any requirement selects nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
+
+__all__ = [
+    "Labels",
+    "Matcher",
+    "SelectorError",
+    "everything",
+    "label_matcher",
+    "node_matcher",
+    "nothing",
+    "parse_selector",
+]
+
+Labels = Mapping[str, str]
+Matcher = Callable[[Labels], bool]
+
+_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+
+
+class SelectorError(ValueError):
+    """A selector the API server would refuse."""
+
+
+def everything(labels: Labels) -> bool:
+    """Match any labels."""
+    del labels
+    return True
+
+
+def nothing(labels: Labels) -> bool:
+    """Match no labels."""
+    del labels
+    return False
+
+
+def label_matcher(selector: LabelSelector | None) -> Matcher:
+    """Compile a label selector: None matches nothing, an empty one everything.
+
+    Raises SelectorError for an operator or value list that Kubernetes refuses.
+    """
+    if selector is None:
+        return nothing
+    checks = [_equals(key, value) for key, value in (selector.match_labels or {}).items()]
+    checks += [_label_check(row) for row in selector.match_expressions or ()]
+    return _all_of(checks)
+
+
+def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]:
+    """Compile a node selector to a function of node name and labels; None matches every node.
+
+    A term that cannot be parsed or has no requirement selects nothing, as in kube-scheduler.
+    """
+    if selector is None:
+        return lambda _name, _labels: True
+    terms = [_term(term) for term in selector.node_selector_terms or ()]
+    return lambda name, labels: any(term(name, labels) for term in terms)
+
+
+def parse_selector(text: str) -> Matcher:
+    """Compile the text form used in queries: `a=b,c!=d,e in (f,g),!h,i`.
+
+    Raises SelectorError with the part that does not parse.
+    """
+    return _all_of([_parse_part(part.strip()) for part in _split_outside_parentheses(text) if part.strip()])
+
+
+def _all_of(checks: list[Matcher]) -> Matcher:
+    if not checks:
+        return everything
+    if len(checks) == 1:
+        return checks[0]
+    return lambda labels: all(check(labels) for check in checks)
+
+
+def _equals(key: str, value: str) -> Matcher:
+    return lambda labels: labels.get(key) == value
+
+
+def _label_check(row: Requirement) -> Matcher:
+    if row.operator in ("Gt", "Lt"):
+        raise SelectorError(f"operator {row.operator!r} of key {row.key!r} is for node selectors only")
+    return _check(row)
+
+
+def _check(row: Requirement) -> Matcher:
+    key, values = row.key, frozenset(row.values or ())
+    match row.operator:
+        case "In" | "NotIn":
+            if not values:
+                raise SelectorError(f"operator {row.operator} of key {key!r} needs at least one value")
+            if row.operator == "In":
+                return lambda labels: labels.get(key) in values
+            return lambda labels: labels.get(key) not in values
+        case "Exists" | "DoesNotExist":
+            if values:
+                raise SelectorError(f"operator {row.operator} of key {key!r} takes no values")
+            if row.operator == "Exists":
+                return lambda labels: key in labels
+            return lambda labels: key not in labels
+        case "Gt" | "Lt":
+            return _compare(row)
+    raise SelectorError(
+        f"operator {row.operator!r} of key {key!r} is none of In, NotIn, Exists, DoesNotExist, Gt, Lt"
+    )
+
+
+def _compare(row: Requirement) -> Matcher:
+    key, greater, values = row.key, row.operator == "Gt", row.values or []
+    if len(values) != 1 or not _INTEGER.fullmatch(values[0]):
+        raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
+    bound = int(values[0])
+
+    def holds(labels: Labels) -> bool:
+        text = labels.get(key)
+        if text is None or not _INTEGER.fullmatch(text):
+            return False
+        return int(text) > bound if greater else int(text) < bound
+
+    return holds
+
+
+def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
+    if not term.match_expressions and not term.match_fields:
+        return lambda _name, _labels: False
+    try:
+        by_labels = _all_of([_check(row) for row in term.match_expressions or ()])
+        by_fields = _all_of([_field_check(row) for row in term.match_fields or ()])
+    except SelectorError:
+        return lambda _name, _labels: False
+    return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
+
+
+def _field_check(row: Requirement) -> Matcher:
+    if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(row.values or ()) != 1:
+        raise SelectorError("matchFields knows metadata.name with In or NotIn and one value")
+    return _check(row)
+
+
+_PART = re.compile(
+    r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
+    r"(?:(?P<op>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
+    re.ASCII,
+)
+
+
+def _parse_part(part: str) -> Matcher:
+    match = _PART.fullmatch(part)
+    if match is None or (match["absent"] and (match["op"] or match["set"])):
+        raise SelectorError(f"unable to parse requirement: {part!r}")
+    key = match["key"]
+    if match["op"]:
+        operator, values = ("NotIn" if match["op"] == "!=" else "In"), [match["value"]]
+    elif match["set"]:
+        operator = "In" if match["set"] == "in" else "NotIn"
+        values = [value.strip() for value in match["values"].split(",")]
+    else:
+        operator, values = ("DoesNotExist" if match["absent"] else "Exists"), []
+    return _check(Requirement(key=key, operator=operator, values=values))
+
+
+def _split_outside_parentheses(text: str) -> Iterable[str]:
+    return re.split(r",(?![^(]*\))", text)

@@ -1,0 +1,1 @@
+"""Policy files to a typed model, to compiled rules, to verdicts with reasons."""

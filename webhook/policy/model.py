@@ -1,0 +1,250 @@
+"""The typed model of the policy files, as loaded: what a platform team wrote, checked and with defaults filled in.
+
+`webhook.policy.loading` makes these from YAML; `webhook.policy.compiling` turns PriorityPolicies into closures
+and `webhook.preemption.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from webhook.kube.objects import LabelSelector
+
+__all__ = [
+    "CAN_BE_PREEMPTED",
+    "MANAGED",
+    "MARK",
+    "PROTECTION_DURATION",
+    "Budgets",
+    "Conditions",
+    "Enforcement",
+    "Eviction",
+    "Limits",
+    "Match",
+    "PodsMatch",
+    "PreemptionPolicy",
+    "Preemptors",
+    "PriorityPolicy",
+    "Protection",
+    "Rate",
+    "Rule",
+    "Source",
+    "Subject",
+    "Victims",
+    "VictimMode",
+]
+
+CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
+PROTECTION_DURATION = "godel.bytedance.com/protection-duration-from-preemption"
+MARK = "giveway.dev/preemption"
+"""The label by which the webhook hands a pod's preemption to the reconciler."""
+MANAGED = "managed"
+"""The value of the mark."""
+
+
+class Enforcement(StrEnum):
+    """What a violated rule does: refuse, warn the author, or only leave an audit annotation."""
+
+    ENFORCE = "enforce"
+    WARN = "warn"
+    AUDIT = "audit"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where something stands in a policy file; lines and columns count from 1."""
+
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        """`file:line:column`, as compilers write it."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Who acts: a User, a Group or a ServiceAccount (with its namespace); `name` may be a glob."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True):
+    """Which requests a policy or a right is about; everything named must hold, an absent part always does."""
+
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
+    subjects: tuple[Subject, ...] | None = None
+    operations: tuple[str, ...] | None = None
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A named CEL expression that must hold for the policy to apply."""
+
+    name: str
+    expression: str
+    source: Source
+
+
+Conditions = tuple[Condition, ...]
+
+
+class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
+    """Which PriorityClasses may be used, by name or glob; deny wins, an absent allow allows all."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+    """A reserved range of priority values, both ends included, and who may define and use it."""
+
+    from_: int
+    to: int
+    define: Match | None = None
+    define_names: tuple[str, ...] = ()
+    use: Match | None = None
+
+
+class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """Annotations that only `allow` may set, change or remove on a pod, in these operations."""
+
+    keys: tuple[str, ...]
+    allow: Match | None = None
+    operations: tuple[str, ...] = ("UPDATE",)
+
+
+class Validate(msgspec.Struct, frozen=True, kw_only=True):
+    """A CEL expression that must be true, and the text for the person whose request is refused."""
+
+    expression: str
+    message: str = ""
+    message_expression: str = ""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of a PriorityPolicy: exactly one of its six bodies is set."""
+
+    name: str
+    source: Source
+    enforcement: Enforcement
+    default_priority_class: str | None = None
+    priority_classes: PriorityClasses | None = None
+    reserve: Reserve | None = None
+    copy_annotations: tuple[str, ...] | None = None
+    protect_annotations: ProtectAnnotations | None = None
+    validate: Validate | None = None
+
+
+class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may run and define what."""
+
+    name: str
+    source: Source
+    enforcement: Enforcement = Enforcement.ENFORCE
+    match: Match = Match()
+    exclude: Match | None = None
+    conditions: Conditions = ()
+    rules: tuple[Rule, ...] = ()
+
+
+class VictimMode(StrEnum):
+    """Whether a pod must say that it may be evicted (Gödel) or that it may not (plain Kubernetes)."""
+
+    OPT_IN = "opt-in"
+    OPT_OUT = "opt-out"
+
+
+class Budgets(StrEnum):
+    """Strict: a used-up budget excludes the pod (Gödel). Best effort: violations are minimised (Kubernetes)."""
+
+    STRICT = "strict"
+    BEST_EFFORT = "best-effort"
+
+
+class Eviction(StrEnum):
+    """How victims go: through the Eviction API, or by delete with preconditions."""
+
+    EVICT = "evict"
+    DELETE = "delete"
+
+
+class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods one side of a pair is about; everything named must hold, an absent part always does."""
+
+    priority_classes: tuple[str, ...] | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    labels: LabelSelector | None = None
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """These preemptors may evict these victims."""
+
+    preemptors: PodsMatch = PodsMatch()
+    victims: PodsMatch = PodsMatch()
+
+
+class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
+    """For which pods the reconciler preempts: those of these PriorityClasses (names or globs).
+
+    `twins` maps an existing class of `PreemptLowerPriority` to the class of the same value with `Never` to which
+    the webhook moves its pods. `delay` is how long, in seconds, a pod stays unschedulable before it is acted for.
+    """
+
+    priority_classes: tuple[str, ...] = ()
+    twins: dict[str, str] = {}
+    scheduler_names: tuple[str, ...] = ("default-scheduler",)
+    delay: float = 0.0
+
+
+class Victims(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the reconciler may evict. Annotation keys are read in their order; the first one present counts."""
+
+    mode: VictimMode = VictimMode.OPT_IN
+    preemptible_annotations: tuple[str, ...] = (CAN_BE_PREEMPTED,)
+    protection_annotations: tuple[str, ...] = (PROTECTION_DURATION,)
+    scheduler_names: tuple[str, ...] = ("default-scheduler",)
+    pairs: tuple[Pair, ...] | None = None
+
+
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """Protection windows in seconds: where no annotation says so, and the longest one an annotation may ask for."""
+
+    default: float = 0.0
+    maximum: float | None = None
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """At most `evictions` within `window` seconds."""
+
+    evictions: int
+    window: float
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Restraint: how much may be evicted, and how often it is tried for one preemptor. None is unlimited."""
+
+    per_owner: Rate | None = None
+    per_node: Rate | None = None
+    per_cluster: Rate | None = None
+    attempts_per_preemptor: int = 10
+
+
+class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods the reconciler preempts for, and whom it may evict."""
+
+    name: str
+    source: Source
+    preemptors: Preemptors = Preemptors()
+    victims: Victims = Victims()
+    budgets: Budgets = Budgets.STRICT
+    protection: Protection = Protection()
+    eviction: Eviction = Eviction.EVICT
+    grace_period: int | None = None
+    plan_timeout: float = 300.0
+    limits: Limits = Limits()

@@ -1,0 +1,1 @@
+"""The preemption decision, pure: snapshot, filters, eligibility, victims, ranking, plan."""

@@ -1,0 +1,1 @@
+"""Everything that acts: queue, nominations, executor and the control loop."""

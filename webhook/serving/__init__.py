@@ -1,0 +1,1 @@
+"""The TLS listener with reloaded certificates and policies, health, readiness and metrics."""
