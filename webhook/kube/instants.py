@@ -18,9 +18,7 @@ def epoch(text: str) -> float:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InstantError(
-            f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z"
-        ) from error
+        raise InstantError(f"{text[:64]!r} is not an RFC 3339 instant such as 2026-01-01T00:00:00Z") from error
     if instant.tzinfo is None:
         raise InstantError(f"{text[:64]!r} names no time zone; Kubernetes writes 2026-01-01T00:00:00Z")
     return instant.timestamp()

@@ -32,8 +32,8 @@ __all__ = [
     "Rule",
     "Source",
     "Subject",
-    "Victims",
     "VictimMode",
+    "Victims",
 ]
 
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
