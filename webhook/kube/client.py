@@ -1,0 +1,204 @@
+"""The API server as a handful of verbs: JSON in, msgspec types out, no models in between.
+
+Requests are made on aiohttp (`webhook.kube.transport`); the `kubernetes` package supplies configuration and
+credentials only (`webhook.kube.endpoint`), because its typed models cost twenty times the time and drop the fields
+they do not know.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import Any, Generic, Literal, Self, TypeVar, overload
+
+import msgspec
+
+from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
+from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.transport import Transport
+
+__all__ = ["ApiError", "Client", "ConfigError", "PatchKind"]
+
+T = TypeVar("T")
+Json = dict[str, Any]
+PatchKind = Literal["merge", "strategic", "json", "apply"]
+
+_JSON = "application/json"
+_PATCH_TYPES: dict[PatchKind, str] = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_EXPIRED = 410
+
+
+class PageMeta(msgspec.Struct, rename={"continue_": "continue", "resource_version": "resourceVersion"}):
+    """Where a list stands, and the token of its next page."""
+
+    resource_version: str = ""
+    continue_: str = ""
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """One page of a list; Kubernetes writes an empty list as null."""
+
+    items: list[T] | None = None
+    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
+
+
+class WatchEvent(msgspec.Struct):
+    """One line of a watch, its object left undecoded."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_WATCH_EVENT = msgspec.json.Decoder(WatchEvent)
+
+
+class Client:
+    """A connection pool to one API server. Close it with `async with` or `close()`.
+
+    Every method raises ApiError and nothing else; `timeout` is in seconds per request. A GET whose connection broke
+    is tried once more; any other retry is the caller's to decide. Values of a query that are None are left out.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, timeout: float = 30.0) -> None:
+        self._transport = Transport(endpoint, timeout=timeout)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None) -> Self:
+        """A client for the cluster that `kubeconfig`, the environment or the pod names. Raises ConfigError."""
+        return cls(await discover(kubeconfig))
+
+    @classmethod
+    def for_server(
+        cls,
+        url: str,
+        *,
+        token: str | None = None,
+        ca_file: str | None = None,
+        client_cert: str | None = None,
+        client_key: str | None = None,
+        timeout: float = 30.0,
+    ) -> Self:
+        """A client for a server given by its address."""
+        tls = tls_context(ca_file, client_cert, client_key) if url.startswith("https") else None
+        authorization = f"Bearer {token}" if token else None
+        return cls(Endpoint(url, tls=tls, authorization=authorization), timeout=timeout)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._transport.endpoint.url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    @overload
+    async def get(self, path: str, as_: type[T], **query: Any) -> T: ...
+    @overload
+    async def get(self, path: str, **query: Any) -> Json: ...
+    async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
+        """Read one object."""
+        return await self._ask(as_, "GET", path, query)
+
+    @overload
+    async def list(
+        self, path: str, as_: type[T], *, limit: int = 500, **query: Any
+    ) -> tuple[builtins.list[T], str]: ...
+    @overload
+    async def list(self, path: str, *, limit: int = 500, **query: Any) -> tuple[builtins.list[Json], str]: ...
+    async def list(self, path: str, as_: Any = dict, *, limit: int = 500, **query: Any) -> Any:
+        """Read a collection page by page: its objects and its resourceVersion.
+
+        A list whose next page has expired (410) is begun anew once.
+        """
+        try:
+            return await self._pages(as_, path, limit, query)
+        except ApiError as error:
+            if error.status != _EXPIRED:
+                raise
+            return await self._pages(as_, path, limit, query)
+
+    @overload
+    async def create(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...
+    @overload
+    async def create(self, path: str, body: Any, **query: Any) -> Json: ...
+    async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+        """POST an object to its collection or to a sub-resource."""
+        return await self._ask(as_, "POST", path, query, body=body)
+
+    @overload
+    async def replace(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...
+    @overload
+    async def replace(self, path: str, body: Any, **query: Any) -> Json: ...
+    async def replace(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+        """PUT an object; one that carries an outdated `metadata.resourceVersion` conflicts (409)."""
+        return await self._ask(as_, "PUT", path, query, body=body)
+
+    @overload
+    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", as_: type[T], **query: Any) -> T: ...
+    @overload
+    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", **query: Any) -> Json: ...
+    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", as_: Any = dict, **query: Any) -> Any:
+        """PATCH an object; `apply` needs `fieldManager` in the query."""
+        return await self._ask(as_, "PATCH", path, query, body=body, content_type=_PATCH_TYPES[kind])
+
+    @overload
+    async def delete(self, path: str, body: Any = None, *, as_: type[T], **query: Any) -> T: ...
+    @overload
+    async def delete(self, path: str, body: Any = None, **query: Any) -> Json: ...
+    async def delete(self, path: str, body: Any = None, *, as_: Any = dict, **query: Any) -> Any:
+        """DELETE an object; `body` is its DeleteOptions (preconditions, gracePeriodSeconds)."""
+        return await self._ask(as_, "DELETE", path, query, body=body)
+
+    async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
+        """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
+
+        ERROR events are passed on as they are. Lines may be of any length; a line that was cut off at the end of
+        the stream is dropped. Silence is the caller's to notice.
+        """
+        asked = {"watch": True, "resourceVersion": resource_version, **query}
+        try:
+            async for line in self._transport.lines(path, asked):
+                event = _WATCH_EVENT.decode(line)
+                yield event.type, bytes(event.object)
+        except msgspec.DecodeError as error:
+            raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
+
+    async def _pages(self, as_: Any, path: str, limit: int, query: dict[str, Any]) -> tuple[builtins.list[Any], str]:
+        items: builtins.list[Any] = []
+        token: str | None = None
+        while True:
+            page: Page[Any] = await self._ask(Page[as_], "GET", path, {**query, "limit": limit, "continue": token})
+            items += page.items or ()
+            token = page.metadata.continue_
+            if not token:
+                return items, page.metadata.resource_version
+
+    async def _ask(
+        self, as_: Any, method: str, path: str, query: dict[str, Any], *, body: Any = None, content_type: str = _JSON
+    ) -> Any:
+        data = None if body is None else msgspec.json.encode(body)
+        answer = await self._transport.send(method, path, query, data, content_type)
+        try:
+            return _decoder(as_).decode(answer)
+        except msgspec.DecodeError as error:
+            raise ApiError(
+                200, "Undecodable", f"{method} {path}: the answer is not what was asked for: {error}"
+            ) from error
+
+
+@lru_cache(maxsize=128)
+def _decoder(as_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(as_)

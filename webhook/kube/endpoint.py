@@ -1,0 +1,224 @@
+"""Where the API server is and how to be let in: address, TLS, credentials that renew themselves.
+
+Kubeconfig and in-cluster loading are the `kubernetes` package's (tokens, client certificates, exec plugins, OIDC).
+It is imported when a cluster is looked up and not before: importing it costs 20 MB and 0.4 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["ConfigError", "Endpoint", "discover", "tls_context"]
+
+_RENEW_AFTER = 60.0
+"""Seconds after which credentials are looked at again, as in the `kubernetes` package."""
+
+
+class ConfigError(ValueError):
+    """No cluster is configured, or its configuration cannot be read."""
+
+
+class Endpoint:
+    """An API server's address and how to authenticate to it.
+
+    `renew(force)` brings `authorization` and the TLS files up to date; `force` says that the server refused them.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        authorization: str | None = None,
+        server_name: str | None = None,
+        proxy: str | None = None,
+        renew: Callable[[Endpoint, bool], Awaitable[None]] | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.tls = tls
+        self.authorization = authorization
+        self.server_name = server_name
+        self.proxy = proxy
+        self._renew = renew
+        self._renewed_at = time.monotonic()
+        self._lock = asyncio.Lock()
+
+    @property
+    def renewable(self) -> bool:
+        """Whether asking again can bring other credentials."""
+        return self._renew is not None
+
+    async def headers(self) -> dict[str, str]:
+        """The headers that authenticate a request, renewed about once a minute."""
+        if self._renew is not None and time.monotonic() - self._renewed_at > _RENEW_AFTER:
+            await self.renew(force=False)
+        return {"Authorization": self.authorization} if self.authorization else {}
+
+    async def renew(self, *, force: bool) -> None:
+        """Read the credentials again; concurrent callers share one reading."""
+        if self._renew is None:
+            return
+        asked_at = time.monotonic()
+        async with self._lock:
+            if self._renewed_at < asked_at:
+                await self._renew(self, force)
+                self._renewed_at = time.monotonic()
+
+
+def tls_context(
+    ca_file: str | None, client_cert: str | None, client_key: str | None, *, verify: bool = True
+) -> ssl.SSLContext:
+    """A client's TLS context; `ca_file` None means the system's authorities."""
+    context = ssl.create_default_context(cafile=ca_file)
+    # Cluster authorities are often made without the extensions RFC 5280 asks of them; Go's verifier does not mind.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if client_cert:
+        context.load_cert_chain(client_cert, client_key)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+async def discover(kubeconfig: str | None = None) -> Endpoint:
+    """The cluster of `kubeconfig`, else of $KUBECONFIG, else of ~/.kube/config, else the one this process runs in.
+
+    Raises ConfigError saying what was looked at and what would be right.
+    """
+    source = _source(kubeconfig)
+    try:
+        return await source.endpoint()
+    except ConfigError:
+        raise
+    except Exception as error:  # the package raises its own, YAML's, TypeError and KeyError alike
+        raise ConfigError(f"{source.where}: {error or type(error).__name__}") from error
+
+
+class _Source:
+    """What the `kubernetes` package read, turned into an endpoint and kept current."""
+
+    where: str
+
+    def __init__(self) -> None:
+        self._files: dict[str, int] = {}
+
+    async def load(self, config: Any) -> None:
+        """Fill the package's Configuration."""
+        raise NotImplementedError
+
+    async def reload(self, config: Any, force: bool) -> None:
+        """Renew what may have changed in the Configuration."""
+        raise NotImplementedError
+
+    async def endpoint(self) -> Endpoint:
+        """The endpoint of the cluster; it renews itself through this source."""
+        from kubernetes.aio.client.configuration import Configuration  # noqa: PLC0415 - lean start, see module
+
+        config: Any = Configuration()
+        await self.load(config)
+        tls = None
+        if config.host.startswith("https"):
+            tls = tls_context(config.ssl_ca_cert, config.cert_file, config.key_file, verify=config.verify_ssl)
+            self._changed_files(config)
+
+        async def renew(endpoint: Endpoint, force: bool) -> None:
+            await self.reload(config, force)
+            endpoint.authorization = await _authorization(config)
+            if endpoint.tls is not None and self._changed_files(config):
+                _reload_files(endpoint.tls, config)
+
+        return Endpoint(
+            config.host,
+            tls=tls,
+            authorization=await _authorization(config),
+            server_name=config.tls_server_name,
+            proxy=config.proxy,
+            renew=renew,
+        )
+
+    def _changed_files(self, config: Any) -> bool:
+        paths = [path for path in (config.ssl_ca_cert, config.cert_file, config.key_file) if path]
+        stamps = {path: Path(path).stat().st_mtime_ns for path in paths}
+        changed = stamps != self._files
+        self._files = stamps
+        return changed
+
+
+class _Kubeconfig(_Source):
+    """One or several kubeconfig files, as kubectl merges them."""
+
+    def __init__(self, paths: str) -> None:
+        super().__init__()
+        self.where = f"kubeconfig {paths}"
+        self._paths = paths
+        self._loader: Any = None
+
+    async def load(self, config: Any) -> None:
+        from kubernetes.aio.config import kube_config  # noqa: PLC0415 - lean start, see module
+
+        load: Any = kube_config.load_kube_config
+        self._loader = await load(config_file=self._paths, client_configuration=config, persist_config=False)
+
+    async def reload(self, config: Any, force: bool) -> None:
+        if force or not self._from_plugin():
+            await self.load(config)
+        elif hasattr(self._loader, "exec_plugin_expiry"):
+            # The loader runs the plugin again only where its credential is about to expire.
+            await self._loader.load_from_exec_plugin()
+            config.api_key["BearerToken"] = self._loader.token
+
+    def _from_plugin(self) -> bool:
+        user = self._loader._user  # noqa: SLF001 - the package's own refresh_token() reads the same
+        return user is not None and "exec" in user
+
+
+class _InCluster(_Source):
+    """The service account mounted into this pod; the package reads its token again every minute."""
+
+    where = "service account in /var/run/secrets/kubernetes.io/serviceaccount"
+
+    async def load(self, config: Any) -> None:
+        from kubernetes.aio.config import incluster_config  # noqa: PLC0415 - lean start, see module
+
+        load: Any = incluster_config.load_incluster_config
+        load(client_configuration=config)
+
+    async def reload(self, config: Any, force: bool) -> None:
+        if force:
+            await self.load(config)
+
+
+def _source(kubeconfig: str | None) -> _Source:
+    paths = kubeconfig or os.environ.get("KUBECONFIG") or ""
+    if not paths and (home := Path("~/.kube/config").expanduser()).is_file():
+        paths = str(home)
+    if not paths and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise ConfigError(
+            "no cluster is configured: give --kubeconfig FILE, set KUBECONFIG, write ~/.kube/config,"
+            " or run in a pod with a service account"
+        )
+    if paths and not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
+        raise ConfigError(f"kubeconfig {paths}: there is no such file")
+    return _Kubeconfig(paths) if paths else _InCluster()
+
+
+async def _authorization(config: Any) -> str | None:
+    settings = await config.auth_settings()
+    value: str | None = settings.get("BearerToken", {}).get("value")
+    return value
+
+
+def _reload_files(context: ssl.SSLContext, config: Any) -> None:
+    # New connections take the new files; those that are open go on with what they have.
+    if config.ssl_ca_cert:
+        context.load_verify_locations(cafile=config.ssl_ca_cert)
+    if config.cert_file:
+        context.load_cert_chain(config.cert_file, config.key_file)

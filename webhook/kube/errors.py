@@ -1,0 +1,85 @@
+"""What the API server says when it says no: its `Status` objects as one exception."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = ["NO_ANSWER", "ApiError", "status_error"]
+
+NO_ANSWER = 0
+"""`ApiError.status` where no answer came: a write may or may not have happened."""
+
+_EXCERPT = 300
+
+
+class ApiError(Exception):
+    """A request that did not succeed.
+
+    `status` is the HTTP status (NO_ANSWER where none came), `reason` Kubernetes' one-word reason ("Conflict",
+    "NotFound", ...; "Timeout" or "Unreachable" where no answer came), `retry_after` seconds or None.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(status, reason, message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return f"{self.status or 'no answer'} {self.reason}: {self.message}"
+
+    def causes(self) -> list[str]:
+        """The reasons in `details.causes`, such as `DisruptionBudget`."""
+        return [str(cause.get("reason", "")) for cause in (self.details or {}).get("causes") or ()]
+
+
+class _Status(msgspec.Struct):
+    """The part of a `Status` object that tells what happened."""
+
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None
+    code: int = 0
+
+
+_STATUS = msgspec.json.Decoder(_Status)
+
+
+def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None = None) -> ApiError:
+    """The error a `Status` body stands for; a body that is none (from a proxy, say) is quoted.
+
+    `http_status` is the response's, left out for an ERROR event of a watch; `retry_after` the header as sent.
+    """
+    try:
+        status = _STATUS.decode(body)
+    except msgspec.DecodeError:
+        status = _Status()
+    if status.kind != "Status":
+        text = body[:_EXCERPT].decode(errors="replace").strip()
+        return ApiError(http_status, "", text or "no explanation", retry_after=_seconds(retry_after))
+    seconds = _seconds(retry_after)
+    if seconds is None:
+        seconds = _seconds((status.details or {}).get("retryAfterSeconds"))
+    return ApiError(
+        http_status or status.code, status.reason, status.message, details=status.details, retry_after=seconds
+    )
+
+
+def _seconds(value: Any) -> float | None:
+    try:
+        return max(0.0, float(value)) or None
+    except (TypeError, ValueError):
+        return None

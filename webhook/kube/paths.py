@@ -1,0 +1,97 @@
+"""Where each resource lives in the API: group, version and plural to a URL path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+__all__ = [
+    "CONFIG_MAP",
+    "CRON_JOB",
+    "DAEMON_SET",
+    "DEPLOYMENT",
+    "EVENT",
+    "JOB",
+    "LEASE",
+    "MUTATING_WEBHOOK_CONFIGURATION",
+    "NAMESPACE",
+    "NODE",
+    "PERSISTENT_VOLUME",
+    "PERSISTENT_VOLUME_CLAIM",
+    "POD",
+    "POD_DISRUPTION_BUDGET",
+    "PRIORITY_CLASS",
+    "REPLICATION_CONTROLLER",
+    "REPLICA_SET",
+    "SECRET",
+    "STATEFUL_SET",
+    "STORAGE_CLASS",
+    "VALIDATING_WEBHOOK_CONFIGURATION",
+    "Resource",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object in the API; `group` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` of its objects: `v1`, `apps/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path of the collection, of one namespace's part of it, of an object or of its sub-resource.
+
+        Raises ValueError where a namespace is given for a cluster-wide resource or missing for a namespaced object.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.plural} {name!r} needs a namespace")
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", quote(namespace, safe="")] if namespace else []
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/" + "/".join(parts)
+
+
+POD = Resource("", "v1", "pods", "Pod")
+NODE = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACE = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+SECRET = Resource("", "v1", "secrets", "Secret")
+CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
+REPLICATION_CONTROLLER = Resource("", "v1", "replicationcontrollers", "ReplicationController")
+PERSISTENT_VOLUME = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+PERSISTENT_VOLUME_CLAIM = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SET = Resource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFUL_SET = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMON_SET = Resource("apps", "v1", "daemonsets", "DaemonSet")
+JOB = Resource("batch", "v1", "jobs", "Job")
+CRON_JOB = Resource("batch", "v1", "cronjobs", "CronJob")
+POD_DISRUPTION_BUDGET = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENT = Resource("events.k8s.io", "v1", "events", "Event")
+MUTATING_WEBHOOK_CONFIGURATION = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK_CONFIGURATION = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)

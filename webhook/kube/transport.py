@@ -1,0 +1,137 @@
+"""HTTP to one API server: connections, credentials, timeouts, errors; bytes in and bytes out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from webhook.kube.endpoint import Endpoint
+from webhook.kube.errors import NO_ANSWER, ApiError, status_error
+
+__all__ = ["USER_AGENT", "Transport", "split_lines"]
+
+USER_AGENT = f"giveway/{version('giveway')}"
+
+_CONNECT = 10.0
+"""Seconds a connection may take to be made."""
+_TRIES = 2
+"""A GET whose connection broke, and a request whose token was refused, are sent once more."""
+
+
+class Transport:
+    """A connection pool to one API server; `timeout` is in seconds per request."""
+
+    def __init__(self, endpoint: Endpoint, *, timeout: float) -> None:
+        self.endpoint = endpoint
+        self._limits = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT)
+        self._pool: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    async def send(
+        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+    ) -> bytes:
+        """One request and the body of its answer. Raises ApiError for any status from 300 on."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._once(method, path, query, data, content_type)
+            except ApiError as error:
+                if not left or not await self._worth_another(error, method):
+                    raise
+        raise AssertionError("unreachable")
+
+    async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """The lines of an answer that has no end of its own. Raises ApiError where it breaks or does not begin."""
+        options = await self._options({}, _ENDLESS)
+        try:
+            async with self._session().request("GET", self._url(path, query), **options) as answer:
+                if answer.status >= 300:
+                    error = await _error(answer)
+                    await self._worth_another(error, "GET")
+                    raise error
+                async for line in split_lines(answer.content.iter_any()):
+                    yield line
+        except (aiohttp.ClientError, OSError) as error:
+            raise _no_answer("watch", path, error) from error
+
+    async def _once(
+        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+    ) -> bytes:
+        headers = {} if data is None else {"Content-Type": content_type}
+        options = await self._options(headers, self._limits)
+        try:
+            async with self._session().request(method, self._url(path, query), data=data, **options) as answer:
+                if answer.status >= 300:
+                    raise await _error(answer)
+                return await answer.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _no_answer(method, path, error) from error
+
+    async def _worth_another(self, error: ApiError, method: str) -> bool:
+        if error.status == 401 and self.endpoint.renewable:
+            await self.endpoint.renew(force=True)
+            return True
+        return error.reason == "Unreachable" and method == "GET"
+
+    async def _options(self, headers: dict[str, str], limits: aiohttp.ClientTimeout) -> dict[str, Any]:
+        return {
+            "headers": {**headers, **await self.endpoint.headers()},
+            "timeout": limits,
+            "proxy": self.endpoint.proxy,
+            "server_hostname": self.endpoint.server_name,
+            "allow_redirects": False,
+        }
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._pool is None:
+            tls = True if self.endpoint.tls is None else self.endpoint.tls
+            self._pool = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls),
+                headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+                trust_env=True,
+            )
+        return self._pool
+
+    def _url(self, path: str, query: Mapping[str, Any]) -> URL:
+        texts = {key: _text(value) for key, value in query.items() if value not in (None, "")}
+        return URL(self.endpoint.url + path, encoded=True).with_query(texts)
+
+
+_ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT)
+
+
+async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Lines of any length from chunks of any size, without their ends; an unfinished last line is dropped.
+
+    aiohttp's own line reader refuses lines above 64 KiB, and a watch event may hold a megabyte.
+    """
+    begun: list[bytes] = []
+    async for chunk in chunks:
+        first, *rest = chunk.split(b"\n")
+        begun.append(first)
+        for part in rest:
+            line = b"".join(begun)
+            if line.strip():
+                yield line
+            begun = [part]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def _error(answer: aiohttp.ClientResponse) -> ApiError:
+    return status_error(await answer.read(), http_status=answer.status, retry_after=answer.headers.get("Retry-After"))
+
+
+def _no_answer(method: str, path: str, error: Exception) -> ApiError:
+    reason = "Timeout" if isinstance(error, TimeoutError) else "Unreachable"
+    return ApiError(NO_ANSWER, reason, f"{method} {path}: {error or type(error).__name__}")
