@@ -1,6 +1,6 @@
 """The typed model of the policy files, as loaded: what a platform team wrote, checked and with defaults filled in.
 
-`webhook.policy.loading` makes these from YAML; `webhook.policy.compiling` turns PriorityPolicies into closures
+`webhook.policy.loading` makes these from YAML; `webhook.policy.engine` turns PriorityPolicies into closures
 and `webhook.preemption.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
 """
 
@@ -18,20 +18,28 @@ __all__ = [
     "MARK",
     "PROTECTION_DURATION",
     "Budgets",
+    "Condition",
     "Conditions",
+    "Definers",
     "Enforcement",
     "Eviction",
     "Limits",
     "Match",
+    "Pair",
     "PodsMatch",
+    "Policies",
     "PreemptionPolicy",
     "Preemptors",
+    "PriorityClasses",
     "PriorityPolicy",
+    "ProtectAnnotations",
     "Protection",
     "Rate",
+    "Reserve",
     "Rule",
     "Source",
     "Subject",
+    "Validate",
     "VictimMode",
     "Victims",
 ]
@@ -100,30 +108,43 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     deny: tuple[str, ...] = ()
 
 
+class Definers(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may define a PriorityClass in a reserved range; everything named must hold."""
+
+    names: tuple[str, ...] | None = None
+    subjects: tuple[Subject, ...] | None = None
+
+
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
-    """A reserved range of priority values, both ends included, and who may define and use it."""
+    """A reserved range of priority values, both ends included, and who may define and use it (SEMANTICS B).
+
+    Each right is a list of alternatives: one that holds suffices, and without any nobody has the right.
+    """
 
     from_: int
     to: int
-    define: Match | None = None
-    define_names: tuple[str, ...] = ()
-    use: Match | None = None
+    define: tuple[Definers, ...] = ()
+    use: tuple[Match, ...] = ()
 
 
 class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """Annotations that only `allow` may set, change or remove on a pod, in these operations."""
+    """Annotations that only `allow` (alternatives) may set, change or remove on a pod, in these operations."""
 
     keys: tuple[str, ...]
-    allow: Match | None = None
+    allow: tuple[Match, ...] = ()
     operations: tuple[str, ...] = ("UPDATE",)
 
 
 class Validate(msgspec.Struct, frozen=True, kw_only=True):
-    """A CEL expression that must be true, and the text for the person whose request is refused."""
+    """A CEL expression that must be true, and the text for the person whose request is refused.
+
+    `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
+    """
 
     expression: str
     message: str = ""
     message_expression: str = ""
+    resources: tuple[str, ...] = ("pods",)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,3 +269,10 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     grace_period: int | None = None
     plan_timeout: float = 300.0
     limits: Limits = Limits()
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """Every policy of a directory, in the order of file names and of documents in them."""
+
+    priority: tuple[PriorityPolicy, ...] = ()
+    preemption: tuple[PreemptionPolicy, ...] = ()

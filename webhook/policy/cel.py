@@ -1,0 +1,179 @@
+"""CEL, behind one door: expressions compiled and type-checked at load, and bounded in what a run may cost.
+
+The library itself stops at 10 000 comprehension iterations and 32 levels of nesting. What it leaves open is growth:
+strings and lists that an expression makes longer and longer. So an expression may hold only so many of the
+operations that make values grow, and the input of one that grows values inside a comprehension is smaller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+__all__ = ["VARIABLES", "CelError", "CelRuntimeError", "Inputs", "Problem", "Program", "compile_bool", "compile_text"]
+
+VARIABLES = {
+    "object": "the object as it would be stored; for a workload, the pod its template describes",
+    "oldObject": "the object as it is, on UPDATE; else null",
+    "request": "the AdmissionRequest without its objects: operation, userInfo, namespace, name, dryRun …",
+    "namespaceObject": "the namespace with its labels and annotations; null for cluster-wide objects",
+    "priorityClass": "the PriorityClass the pod has; null without one",
+}
+"""The variables of every expression, and what each holds."""
+
+LONGEST_EXPRESSION = 4096
+MOST_COMPREHENSIONS = 8
+MOST_GROWTH = 16
+LARGEST_INPUT = 3 * 1024 * 1024
+LARGEST_INPUT_WHEN_GROWING = 64 * 1024
+LONGEST_MESSAGE = 2048
+
+_ENV = cel.NewEnv(
+    variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+    extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+)
+_PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_TOKEN = re.compile(
+    r"""(?P<skip>//[^\n]*|[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"))"""
+    r"""|(?P<loop>\.\s*(?:all|exists|exists_one|map|filter|existsOne)\s*\()"""
+    r"""|(?P<grow>\.\s*(?:replace|join|format|split)\s*\()|(?P<plus>\+)|(?P<open>[(\[{])|(?P<close>[)\]}])""",
+    re.DOTALL,
+)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong in an expression; line and column count from 1 in the expression's own text."""
+
+    line: int
+    column: int
+    message: str
+
+
+class CelError(ValueError):
+    """An expression that does not compile, with every problem found in it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(problem.message for problem in problems))
+        self.problems = problems
+
+
+class CelRuntimeError(Exception):
+    """An expression that could not be evaluated on this request, in the library's words."""
+
+
+class Inputs:
+    """The variables of one request, turned into an activation when the first expression asks for it."""
+
+    def __init__(self, variables: Callable[[], dict[str, Any]]) -> None:
+        self._variables = variables
+        self._activation: Any = None
+        self._size = 0
+
+    def activation(self, largest: int) -> Any:
+        """The activation, built once. Raises CelRuntimeError when the objects are larger than `largest` bytes."""
+        if self._activation is None:
+            data = self._variables()
+            self._size = len(msgspec.json.encode((data["object"], data["oldObject"])))
+            self._activation = _ENV.Activation(data)
+        if self._size > largest:
+            raise CelRuntimeError(f"the object is {self._size} bytes long; this expression reads at most {largest}")
+        return self._activation
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A compiled expression."""
+
+    text: str
+    expression: Any
+    largest: int
+
+    def run(self, inputs: Inputs) -> Any:
+        """The value. Raises CelRuntimeError."""
+        activation = inputs.activation(self.largest)
+        try:
+            value = self.expression.eval(activation)
+        except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
+            raise CelRuntimeError(_plain(str(error))) from error
+        if value.type() == cel.Type.ERROR:
+            raise CelRuntimeError(_plain(str(value.value())))
+        return value.value()
+
+    def holds(self, inputs: Inputs) -> bool:
+        """Whether the expression is true. Raises CelRuntimeError, also for a value that is no bool."""
+        value = self.run(inputs)
+        if not isinstance(value, bool):
+            raise CelRuntimeError(f"the expression gave {type(value).__name__}, not true or false")
+        return value
+
+    def words(self, inputs: Inputs) -> str:
+        """The text a messageExpression makes, shortened. Raises CelRuntimeError, also for a value that is no string."""
+        value = self.run(inputs)
+        if not isinstance(value, str):
+            raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
+        return value[:LONGEST_MESSAGE]
+
+
+def compile_bool(text: str) -> Program:
+    """Compile an expression that must give a bool. Raises CelError."""
+    return _compile(text, cel.Type.BOOL, "true or false")
+
+
+def compile_text(text: str) -> Program:
+    """Compile an expression that must give a string. Raises CelError."""
+    return _compile(text, cel.Type.STRING, "a string")
+
+
+def _compile(text: str, wanted: Any, words: str) -> Program:
+    largest = _bound(text)
+    try:
+        expression = _ENV.compile(text)
+    except Exception as error:
+        raise CelError(_problems(str(error))) from error
+    kind = expression.return_type()
+    if kind not in (wanted, cel.Type.DYN):
+        raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
+    return Program(text, expression, largest)
+
+
+def _bound(text: str) -> int:
+    """The bytes of input that keep the expression cheap. Raises CelError when no input does."""
+    if len(text) > LONGEST_EXPRESSION:
+        raise CelError([Problem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
+    loops, growth, inside, depth = 0, 0, False, 0
+    open_loops: list[int] = []
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup
+        if kind in ("loop", "grow", "open"):
+            depth += 1
+        if kind == "loop":
+            loops += 1
+            open_loops.append(depth)
+        elif kind in ("grow", "plus"):
+            growth += 1
+            inside = inside or bool(open_loops)
+        elif kind == "close":
+            if open_loops and open_loops[-1] == depth:
+                open_loops.pop()
+            depth -= 1
+    if loops > MOST_COMPREHENSIONS:
+        raise CelError([Problem(1, 1, f"the expression has {loops} comprehensions; at most {MOST_COMPREHENSIONS}")])
+    if growth > MOST_GROWTH:
+        raise CelError([Problem(1, 1, f"the expression adds, joins or replaces {growth} times; at most {MOST_GROWTH}")])
+    return LARGEST_INPUT_WHEN_GROWING if inside else LARGEST_INPUT
+
+
+def _problems(report: str) -> list[Problem]:
+    found = [Problem(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(report)]
+    return list(dict.fromkeys(found)) or [Problem(1, 1, _plain(report))]
+
+
+def _plain(report: str) -> str:
+    """One line of the library's report, without its status codes."""
+    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
+    line = re.sub(r"^(?:[A-Z_]+: )+", "", line)
+    return line.removesuffix(" (in container '')")

@@ -1,0 +1,159 @@
+"""The engine: policies compiled once, immutable, asked for every request. It has no clock and no memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from webhook.policy.compiling import CompiledPolicy, Kinds
+from webhook.policy.facts import CLASSES, PODS, Facts, observe
+from webhook.policy.globs import name_matcher
+from webhook.policy.hearing import Hearing
+from webhook.policy.index import Index
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
+from webhook.policy.ranges import Ranges
+from webhook.policy.request import Request
+from webhook.policy.rules import Compiled
+from webhook.policy.shielding import changes, shield_verdicts
+from webhook.policy.tracing import explain
+from webhook.policy.verdict import Considered, Verdict
+
+__all__ = ["Considered", "Engine", "Managed", "Verdict"]
+
+
+_KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
+
+
+class Managed(msgspec.Struct, frozen=True):
+    """A PriorityClass that a PreemptionPolicy manages; pods of it go to `twin`, where there is one."""
+
+    policy: PreemptionPolicy
+    twin: str | None = None
+
+
+class Engine:
+    """Every rule of a set of policies, ready to judge.
+
+    Policies apply in the order of files and documents. Cost grows with the rules that could match a request,
+    hardly with those that could not.
+    """
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self._twins = _originals(policies.preemption)
+        self._compiled = [CompiledPolicy(policy, self._twins) for policy in policies.priority]
+        self._indexes = _index(self._compiled)
+        self._ranges: dict[str, Ranges[tuple[CompiledPolicy, Compiled]]] = {
+            PODS: Ranges(row for one in self._compiled for row in one.uses),
+            CLASSES: Ranges(row for one in self._compiled for row in one.defines),
+        }
+        self.shielded = _shielded(policies.preemption)
+        """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
+        self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
+        self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
+
+    def default_priority_class(self, request: Request) -> tuple[str, str] | None:
+        """The class for a new pod that names none, and the id of the rule that gives it; the first rule wins."""
+        facts = observe(request)
+        if isinstance(facts, str) or not _new_pod(facts) or facts.names_class:
+            return None
+        for policy in self._indexes["default"].candidates(facts):
+            if policy.defaults and policy.applies(facts):
+                name, rule = policy.defaults[0]
+                return name, rule
+        return None
+
+    def annotations_to_copy(self, request: Request) -> list[tuple[str, str]]:
+        """The annotations a new pod takes over from its PriorityClass where it has none, each with its rule's id.
+
+        What the pod itself says is left to the caller, as is whether the class has the annotation.
+        """
+        facts = observe(request)
+        if isinstance(facts, str) or not _new_pod(facts):
+            return []
+        copied: dict[str, str] = {}
+        for policy in self._indexes["copy"].candidates(facts):
+            if policy.applies(facts):
+                for key, rule in policy.copies:
+                    copied.setdefault(key, rule)
+        return list(copied.items())
+
+    def managed(self, priority_class_name: str) -> Managed | None:
+        """The policy that manages pods of this class, and their twin class; Kubernetes' own classes never are."""
+        if not priority_class_name or priority_class_name.startswith("system-"):
+            return None
+        for policy, named in self._classes:
+            twins = policy.preemptors.twins
+            if priority_class_name in twins:
+                return Managed(policy, twins[priority_class_name])
+            if named(priority_class_name) or priority_class_name in twins.values():
+                return Managed(policy)
+        return None
+
+    def judge(self, request: Request, trace: list[Considered] | None = None) -> list[Verdict]:
+        """What every rule that applies says of the request; `trace` takes all rules with why and why not."""
+        facts = observe(request)
+        if isinstance(facts, str):
+            if trace is not None:
+                trace.append(Considered("", "", applied=False, outcome="skip", why=facts))
+            return []
+        hearing = Hearing(facts)
+        self._by_match(hearing)
+        self._by_value(hearing)
+        if facts.kind == PODS:
+            self._by_annotation(hearing)
+        if trace is not None:
+            trace += explain(hearing, self._compiled)
+        return hearing.verdicts
+
+    def _by_match(self, hearing: Hearing) -> None:
+        kind = hearing.facts.kind
+        for policy in self._indexes[kind].candidates(hearing.facts):
+            if policy.rules[kind] and hearing.concerns(policy):
+                for rule in policy.rules[kind]:
+                    hearing.run(rule)
+
+    def _by_value(self, hearing: Hearing) -> None:
+        value = hearing.facts.value
+        if value is not None:
+            for policy, rule in self._ranges[hearing.facts.kind].holding(value):
+                if hearing.concerns(policy):
+                    hearing.run(rule)
+
+    def _by_annotation(self, hearing: Hearing) -> None:
+        facts = hearing.facts
+        changed = changes(facts, self._protected)
+        if changed:
+            concerned = filter(hearing.concerns, self._indexes["shield"].candidates(facts))
+            shields = [shield for policy in concerned for shield in policy.shields]
+            hearing.verdicts += shield_verdicts(facts, changed, shields, self.shielded)
+
+
+def _new_pod(facts: Facts) -> bool:
+    return facts.kind == PODS and facts.operation == "CREATE" and not facts.template
+
+
+def _index(policies: list[CompiledPolicy]) -> dict[str, Index[CompiledPolicy]]:
+    """One index for each question; a policy stands only where it has something to say."""
+    indexes: dict[str, Index[CompiledPolicy]] = {name: Index() for name in _KINDS}
+    for policy in policies:
+        for name in policy.kinds:
+            indexes[name].add(policy.policy.match, policy)
+    return indexes
+
+
+def _originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
+    originals: dict[str, list[str]] = defaultdict(list)
+    for policy in policies:
+        for original, twin in policy.preemptors.twins.items():
+            originals[twin].append(original)
+    return {twin: tuple(names) for twin, names in originals.items()}
+
+
+def _shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
+    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
+    for policy in policies:
+        keys.update(policy.victims.preemptible_annotations, policy.victims.protection_annotations)
+    return frozenset(keys)

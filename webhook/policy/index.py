@@ -1,0 +1,117 @@
+"""Which policies a request could concern, found by look-up rather than by trying each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from webhook.policy.facts import PODS, Facts
+from webhook.policy.globs import WILDCARD, literal_prefix
+from webhook.policy.matching import SERVICE_ACCOUNT
+from webhook.policy.model import Match
+
+__all__ = ["Index"]
+
+T = TypeVar("T")
+
+
+class Index(Generic[T]):
+    """Entries by the most telling part of their `match`; what has none is a candidate always.
+
+    A candidate may still not match; an entry that is no candidate cannot match.
+    """
+
+    def __init__(self) -> None:
+        self._always: list[tuple[int, T]] = []
+        self._namespaces = _Prefixes[T]()
+        self._users: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._groups: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._labels = _Labels[T]()
+        self._namespace_labels = _Labels[T]()
+        self._count = 0
+
+    def add(self, match: Match, entry: T) -> None:
+        """Add an entry; candidates come in the order of adding."""
+        row = (self._count, entry)
+        self._count += 1
+        if match.namespaces is not None and all(map(literal_prefix, match.namespaces)):
+            self._namespaces.add(match.namespaces, row)
+        elif match.subjects is not None and not any(WILDCARD in one.name + one.namespace for one in match.subjects):
+            for one in match.subjects:
+                name = f"{SERVICE_ACCOUNT}{one.namespace}:{one.name}" if one.kind == "ServiceAccount" else one.name
+                (self._groups if one.kind == "Group" else self._users)[name].append(row)
+        elif match.object_selector is not None and match.object_selector.match_labels:
+            self._labels.add(match.object_selector.match_labels, row)
+        elif match.namespace_selector is not None and match.namespace_selector.match_labels:
+            self._namespace_labels.add(match.namespace_selector.match_labels, row)
+        else:
+            self._always.append(row)
+
+    def candidates(self, facts: Facts) -> Iterable[T]:
+        """The entries that could match, in the order of adding, each once."""
+        found = dict(self._always)
+        if facts.kind == PODS:
+            found.update(self._namespaces.find(facts.request.namespace))
+            found.update(self._namespace_labels.find(facts.namespace_labels) if self._namespace_labels else ())
+        else:
+            found.update(self._namespaces.everything)
+            found.update(self._namespace_labels.everything)
+        found.update(self._by_subject(facts))
+        if self._labels:
+            found.update(self._labels.find(facts.labels))
+            found.update(self._labels.find(facts.old_labels or {}))
+        return [found[place] for place in sorted(found)]
+
+    def _by_subject(self, facts: Facts) -> Iterable[tuple[int, T]]:
+        user = facts.request.user
+        if self._users:
+            yield from self._users.get(user.username, ())
+        if self._groups:
+            for group in user.groups:
+                yield from self._groups.get(group, ())
+
+
+class _Prefixes(Generic[T]):
+    """Entries by literal name, and by what their globs begin with."""
+
+    def __init__(self) -> None:
+        self.everything: list[tuple[int, T]] = []
+        self._names: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._prefixes: dict[int, dict[str, list[tuple[int, T]]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, patterns: Iterable[str], row: tuple[int, T]) -> None:
+        self.everything.append(row)
+        for pattern in patterns:
+            if WILDCARD in pattern:
+                prefix = literal_prefix(pattern)
+                self._prefixes[len(prefix)][prefix].append(row)
+            else:
+                self._names[pattern].append(row)
+
+    def find(self, name: str) -> Iterable[tuple[int, T]]:
+        yield from self._names.get(name, ())
+        for length, rows in self._prefixes.items():
+            yield from rows.get(name[:length], ())
+
+
+class _Labels(Generic[T]):
+    """Entries by one `key=value` that they ask for."""
+
+    def __init__(self) -> None:
+        self.everything: list[tuple[int, T]] = []
+        self._rows: dict[str, dict[str, list[tuple[int, T]]]] = defaultdict(lambda: defaultdict(list))
+
+    def __bool__(self) -> bool:
+        return bool(self.everything)
+
+    def add(self, labels: Mapping[str, str], row: tuple[int, T]) -> None:
+        self.everything.append(row)
+        key, value = next(iter(labels.items()))
+        self._rows[key][value].append(row)
+
+    def find(self, labels: Mapping[str, str]) -> Iterable[tuple[int, T]]:
+        few, many = (self._rows, labels) if len(self._rows) < len(labels) else (labels, self._rows)
+        for key in few:
+            if key in many:
+                yield from self._rows[key].get(labels[key], ())
