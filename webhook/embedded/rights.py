@@ -1,0 +1,74 @@
+"""Rights: what a request needs, which ones a user exercised, and which granted ones nobody used.
+
+A test runs the shipped manifests' components against the embedded control plane and then asks `UsedRights`
+for refused rights (too few were granted) and `unused` for granted ones that were never exercised (too many).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+__all__ = ["Right", "UsedRights", "unused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, or (with `path`) on one non-resource URL."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods` or `pods/eviction`, as rules and refusals write it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+class UsedRights:
+    """The rights that users exercised, and those they were refused; names of objects are left out of the first."""
+
+    def __init__(self) -> None:
+        self._granted: dict[str, set[Right]] = {}
+        self._refused: dict[str, set[Right]] = {}
+
+    def record(self, user: str, right: Right, allowed: bool) -> None:
+        """Note one decision."""
+        (self._granted if allowed else self._refused).setdefault(user, set()).add(right)
+
+    def of(self, user: str) -> frozenset[Right]:
+        """What the user did."""
+        return frozenset(self._granted.get(user, ()))
+
+    def refused(self, user: str) -> frozenset[Right]:
+        """What the user was not allowed to do."""
+        return frozenset(self._refused.get(user, ()))
+
+    def clear(self) -> None:
+        """Forget everything noted so far."""
+        self._granted.clear()
+        self._refused.clear()
+
+
+def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[str]:
+    """Each `verb resource.group` that the PolicyRules grant and nobody used, in the rules' order."""
+    exercised = {(right.verb, right.group, right.full_resource) for right in used if right.resource}
+    paths = {(right.verb, right.path) for right in used if right.path}
+    found = []
+    for rule in rules:
+        granted = product(rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ())
+        found += [_words(*one) for one in granted if one not in exercised]
+        urls = product(rule.get("verbs") or (), rule.get("nonResourceURLs") or ())
+        found += [f"{verb} {path}" for verb, path in urls if (verb, path) not in paths]
+    return found
+
+
+def _words(verb: str, group: str, resource: str) -> str:
+    return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
