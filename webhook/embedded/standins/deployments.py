@@ -1,0 +1,232 @@
+"""The Deployment controller: one ReplicaSet a template, rolled over within maxSurge and maxUnavailable."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import math
+import time
+from typing import Any
+
+from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.podcontrol import owner_reference, put_status
+from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.cache import Change
+from webhook.kube.client import ApiError
+from webhook.kube.instants import rfc3339
+from webhook.kube.paths import DEPLOYMENT, REPLICA_SET
+
+__all__ = ["DeploymentController"]
+
+HASH = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+CONFLICT = 409
+
+
+class DeploymentController:
+    """Rolls out every Deployment."""
+
+    name = "deployment"
+
+    def __init__(self, informers: Informers, client: Api) -> None:
+        self._client = client
+        self._queue = WorkQueue(self.name, self._sync)
+        self._deployments = informers.watch_keys(DEPLOYMENT, Workload, self._queue.add)
+        self._sets = informers.cache(REPLICA_SET, Workload)
+        self._sets.handlers.append(self._set_changed)
+        self._of_owner: dict[str, dict[str, Workload]] = {}
+
+    async def run(self) -> None:
+        """Keep the Deployments for ever."""
+        await self._queue.run()
+
+    def _set_changed(self, change: Change[Workload]) -> None:
+        known = change.new or change.old
+        assert known is not None
+        for owner in known.metadata.owner_references or ():
+            if owner.kind != DEPLOYMENT.kind or not owner.controller:
+                continue
+            rows = self._of_owner.setdefault(owner.uid, {})
+            if change.new is None:
+                rows.pop(change.key, None)
+            else:
+                rows[change.key] = change.new
+            self._queue.add(f"{known.metadata.namespace}/{owner.name}")
+
+    async def _sync(self, key: str) -> None:
+        deployment = self._deployments.get(key)
+        if deployment is None:
+            return
+        sets = list(self._of_owner.get(deployment.metadata.uid, {}).values())
+        digest = _digest(deployment.spec["template"])
+        current = next((one for one in sets if (one.metadata.labels or {}).get(HASH) == digest), None)
+        others = [one for one in sets if one is not current]
+        if not deployment.metadata.deletion_timestamp and not deployment.spec.get("paused"):
+            if current is None:
+                await self._create(deployment, digest, sets)
+            else:
+                await self._mark_revision(deployment, current, others)
+                await self._roll(deployment, current, others)
+        await put_status(self._client, DEPLOYMENT, deployment, _status(deployment, current, sets))
+
+    async def _create(self, deployment: Workload, digest: str, sets: list[Workload]) -> None:
+        template = copy.deepcopy(deployment.spec["template"])
+        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+        labels[HASH] = digest
+        selector = copy.deepcopy(deployment.spec["selector"])
+        selector.setdefault("matchLabels", {})[HASH] = digest
+        recreate = _strategy(deployment) == "Recreate"
+        room = max(0, _wanted(deployment) + _surge(deployment) - sum(map(_replicas, sets)))
+        replicas = 0 if recreate and any(map(_replicas, sets)) else min(_wanted(deployment), room)
+        body = {
+            "apiVersion": REPLICA_SET.api_version,
+            "kind": REPLICA_SET.kind,
+            "metadata": {
+                "name": f"{deployment.metadata.name}-{digest}",
+                "labels": labels,
+                "annotations": {REVISION: str(_revision(sets) + 1)},
+                "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
+            },
+            "spec": {"replicas": replicas, "selector": selector, "template": template},
+        }
+        try:
+            await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+
+    async def _mark_revision(self, deployment: Workload, current: Workload, others: list[Workload]) -> None:
+        """Count the rollout in the annotation that `kubectl rollout` reads, also when an old template came back."""
+        latest = _revision([current])
+        if latest <= _revision(others):
+            latest = _revision(others) + 1
+            await self._annotate(REPLICA_SET.path(current.metadata.namespace, current.metadata.name), latest)
+        if (deployment.metadata.annotations or {}).get(REVISION) != str(latest):
+            await self._annotate(DEPLOYMENT.path(deployment.metadata.namespace, deployment.metadata.name), latest)
+
+    async def _annotate(self, path: str, revision: int) -> None:
+        await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
+
+    async def _roll(self, deployment: Workload, current: Workload, others: list[Workload]) -> None:
+        wanted, total = _wanted(deployment), sum(map(_replicas, [current, *others]))
+        if _strategy(deployment) == "Recreate":
+            for one in others:
+                await self._scale(one, 0)
+            if not any(one.status.get("replicas", 0) for one in others):
+                await self._scale(current, wanted)
+            return
+        room = wanted + _surge(deployment) - total
+        if _replicas(current) > wanted or room > 0:
+            await self._scale(current, min(wanted, _replicas(current) + max(0, room)))
+        spare = sum(_available(one) for one in [current, *others]) - (wanted - _unavailable(deployment))
+        for one in sorted(others, key=_revision_of):
+            surplus = max(0, _replicas(one) - _available(one))
+            down = min(_replicas(one), surplus + max(0, spare))
+            spare -= max(0, down - surplus)
+            await self._scale(one, _replicas(one) - down)
+
+    async def _scale(self, one: Workload, replicas: int) -> None:
+        if _replicas(one) == replicas:
+            return
+        metadata = one.metadata
+        body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
+        try:
+            await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+
+
+def _digest(template: dict[str, Any]) -> str:
+    encoded = json.dumps(template, sort_keys=True).encode()
+    return hashlib.sha256(encoded).hexdigest()[:10]
+
+
+def _wanted(deployment: Workload) -> int:
+    return int(deployment.spec.get("replicas", 1))
+
+
+def _replicas(one: Workload) -> int:
+    return int(one.spec.get("replicas", 1))
+
+
+def _available(one: Workload) -> int:
+    return int(one.status.get("availableReplicas", 0))
+
+
+def _revision_of(one: Workload) -> int:
+    return int((one.metadata.annotations or {}).get(REVISION, "0"))
+
+
+def _revision(sets: list[Workload]) -> int:
+    return max(map(_revision_of, sets), default=0)
+
+
+def _strategy(deployment: Workload) -> str:
+    return str((deployment.spec.get("strategy") or {}).get("type", "RollingUpdate"))
+
+
+def _surge(deployment: Workload) -> int:
+    return 0 if _strategy(deployment) == "Recreate" else _share(deployment, "maxSurge", math.ceil)
+
+
+def _unavailable(deployment: Workload) -> int:
+    share = _share(deployment, "maxUnavailable", math.floor)
+    return share if share or _surge(deployment) else 1
+
+
+def _share(deployment: Workload, field: str, round_: Any) -> int:
+    amount = ((deployment.spec.get("strategy") or {}).get("rollingUpdate") or {}).get(field, "25%")
+    if isinstance(amount, str):
+        return int(round_(int(amount.rstrip("%")) * _wanted(deployment) / 100))
+    return int(amount)
+
+
+def _status(deployment: Workload, current: Workload | None, sets: list[Workload]) -> dict[str, Any]:
+    total = {key: sum(int(one.status.get(key, 0)) for one in sets) for key in ("replicas", "readyReplicas")}
+    available = sum(map(_available, sets))
+    updated = int(current.status.get("replicas", 0)) if current else 0
+    counts = {
+        "replicas": total["replicas"],
+        "updatedReplicas": updated,
+        "readyReplicas": total["readyReplicas"],
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, total["replicas"] - available, _wanted(deployment) - available),
+    }
+    status: dict[str, Any] = {"observedGeneration": deployment.metadata.generation or 0}
+    status |= {key: value for key, value in counts.items() if value}
+    enough = available >= _wanted(deployment) - _unavailable(deployment)
+    complete = updated == total["replicas"] == available == _wanted(deployment)
+    new_set = f'ReplicaSet "{current.metadata.name}"' if current else "a new ReplicaSet"
+    status["conditions"] = [
+        _condition(
+            deployment,
+            "Available",
+            "True" if enough else "False",
+            "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
+            f"Deployment {'has' if enough else 'does not have'} minimum availability.",
+        ),
+        _condition(
+            deployment,
+            "Progressing",
+            "True",
+            "NewReplicaSetAvailable" if complete else "ReplicaSetUpdated",
+            f"{new_set} {'has successfully progressed' if complete else 'is progressing'}.",
+        ),
+    ]
+    return status
+
+
+def _condition(deployment: Workload, type_: str, value: str, reason: str, message: str) -> dict[str, Any]:
+    known: dict[str, Any] = next((one for one in deployment.status.get("conditions") or () if one["type"] == type_), {})
+    now = rfc3339(time.time())
+    same = {"status": value, "reason": reason, "message": message}
+    return {
+        "type": type_,
+        "status": value,
+        "lastUpdateTime": known["lastUpdateTime"] if same.items() <= known.items() else now,
+        "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == value else now,
+        "reason": reason,
+        "message": message,
+    }

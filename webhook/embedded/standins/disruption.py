@@ -1,0 +1,190 @@
+"""The disruption controller: what every PodDisruptionBudget's status says.
+
+Mirrors `pkg/controller/disruption`: expected pods from the scale of their controllers, healthy ones by their
+condition Ready, and pods whose eviction was granted counted as gone until they are, or for two minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from webhook.embedded.eviction import budget_condition
+from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.cache import Cache, Change
+from webhook.kube.client import ApiError
+from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.objects import Pod, PodDisruptionBudget
+from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET
+from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+
+__all__ = ["DisruptionController"]
+
+CONFIRMATION_SECONDS = 120.0
+"""How long an evicted pod counts as gone although it is still there."""
+SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
+NOT_FOUND = 404
+CONFLICT = 409
+
+
+class DisruptionController:
+    """Keeps the status of every budget."""
+
+    name = "disruption"
+
+    def __init__(self, informers: Informers, client: Api) -> None:
+        self._client = client
+        self._queue = WorkQueue(self.name, self._sync)
+        self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)
+        self._pods = informers.cache(POD, Pod)
+        self._scales: dict[str, Cache[Any]] = {row.kind: informers.cache(row, Workload) for row in SCALED}
+        self._selectors: dict[str, dict[str, Matcher]] = {}
+        """Namespace to budget key to what it selects."""
+        self._in_namespace: dict[str, dict[str, Pod]] = {}
+        self._pods.handlers.append(self._pod_changed)
+        self._budgets.handlers.append(self._budget_changed)
+        for cache in self._scales.values():
+            cache.handlers.append(self._scale_changed)
+
+    async def run(self) -> None:
+        """Keep the budgets for ever."""
+        await self._queue.run()
+
+    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        namespace = change.key.partition("/")[0]
+        rows = self._selectors.setdefault(namespace, {})
+        if change.new is None:
+            rows.pop(change.key, None)
+            return
+        rows[change.key] = _matcher(change.new)
+        self._queue.add(change.key)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        namespace = change.key.partition("/")[0]
+        pods = self._in_namespace.setdefault(namespace, {})
+        if change.new is None:
+            pods.pop(change.key, None)
+        else:
+            pods[change.key] = change.new
+        states = [pod.metadata.labels or {} for pod in (change.old, change.new) if pod is not None]
+        for key, matches in self._selectors.get(namespace, {}).items():
+            if any(matches(labels) for labels in states):
+                self._queue.add(key)
+
+    def _scale_changed(self, change: Change[Workload]) -> None:
+        if change.old is not None and change.new is not None and _replicas(change.old) == _replicas(change.new):
+            return
+        for key in self._selectors.get(change.key.partition("/")[0], ()):
+            self._queue.add(key)
+
+    async def _sync(self, key: str) -> None:
+        budget = self._budgets.get(key)
+        if budget is None:
+            return
+        namespace, name = budget.metadata.namespace, budget.metadata.name
+        path = POD_DISRUPTION_BUDGET.path(namespace, name)
+        try:
+            current = await self._client.get(path)
+            changed = self._refreshed(key, budget, current)
+            if changed:
+                await self._client.replace(path + "/status", current)
+        except ApiError as error:
+            if error.status == CONFLICT:
+                self._queue.add(key)
+            elif error.status != NOT_FOUND:
+                raise
+
+    def _refreshed(self, key: str, budget: PodDisruptionBudget, current: dict[str, Any]) -> bool:
+        """Write the status into the budget as just read; whether that changes it."""
+        known = current.get("status") or {}
+        selects = self._selectors[budget.metadata.namespace][key]
+        in_namespace = self._in_namespace.get(budget.metadata.namespace, {})
+        pods = [pod for pod in in_namespace.values() if selects(pod.metadata.labels or {})]
+        disrupted = self._unconfirmed(key, pods, known.get("disruptedPods") or {})
+        expected, desired = self._expected(budget, pods)
+        healthy = sum(1 for pod in pods if _is_healthy(pod) and pod.metadata.name not in disrupted)
+        status: dict[str, Any] = {"observedGeneration": current["metadata"].get("generation", 0)}
+        if disrupted:
+            status["disruptedPods"] = disrupted
+        status["disruptionsAllowed"] = max(0, healthy - desired) if expected > 0 else 0
+        status |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
+        status["conditions"] = known.get("conditions") or []
+        status["conditions"] = [budget_condition(status, status["observedGeneration"], rfc3339(time.time()))]
+        current["status"] = status
+        return status != known
+
+    def _unconfirmed(self, key: str, pods: list[Pod], disrupted: Mapping[str, str]) -> dict[str, str]:
+        """Granted evictions whose pods are there still and not ending, for as long as they are waited for."""
+        present = {pod.metadata.name for pod in pods if not pod.metadata.deletion_timestamp}
+        left = {
+            name: epoch(since) + CONFIRMATION_SECONDS - time.time()
+            for name, since in disrupted.items()
+            if name in present
+        }
+        waiting = {name: seconds for name, seconds in left.items() if seconds > 0}
+        if waiting:
+            self._queue.add_after(key, min(waiting.values()) + 1)
+        return {name: disrupted[name] for name in waiting}
+
+    def _expected(self, budget: PodDisruptionBudget, pods: list[Pod]) -> tuple[int, int]:
+        """Expected pods and how many of them must be healthy."""
+        spec = budget.spec
+        if spec.max_unavailable is not None:
+            expected = self._scale(pods)
+            return expected, max(0, expected - _share(spec.max_unavailable, expected))
+        if isinstance(spec.min_available, int):
+            return len(pods), spec.min_available
+        if spec.min_available is not None:
+            expected = self._scale(pods)
+            return expected, _share(spec.min_available, expected)
+        return len(pods), 0
+
+    def _scale(self, pods: list[Pod]) -> int:
+        """The sum of the scales of the pods' controllers."""
+        scales: dict[str, int] = {}
+        for pod in pods:
+            owner = _controller(pod.metadata.owner_references)
+            if owner is None or owner.uid in scales:
+                continue
+            namespace, kind, name, uid = pod.metadata.namespace, owner.kind, owner.name, owner.uid
+            while kind in self._scales:
+                scaled = self._scales[kind].get(f"{namespace}/{name}")
+                if scaled is None:
+                    break
+                above = _controller(scaled.metadata.owner_references)
+                if above is None or above.kind not in self._scales:
+                    scales[uid] = _replicas(scaled)
+                    break
+                kind, name, uid = above.kind, above.name, above.uid
+        return sum(scales.values())
+
+
+def _controller(owners: Any) -> Any:
+    return next((owner for owner in owners or () if owner.controller), None)
+
+
+def _replicas(workload: Workload) -> int:
+    return int(workload.spec.get("replicas", 1))
+
+
+def _is_healthy(pod: Pod) -> bool:
+    if pod.metadata.deletion_timestamp:
+        return False
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+
+
+def _share(amount: int | str, of: int) -> int:
+    """An absolute number, or a percentage rounded up."""
+    if isinstance(amount, str) and amount.endswith("%"):
+        return math.ceil(int(amount[:-1]) * of / 100)
+    return int(amount)
+
+
+def _matcher(budget: PodDisruptionBudget) -> Matcher:
+    try:
+        return label_matcher(budget.spec.selector)
+    except SelectorError:
+        return nothing

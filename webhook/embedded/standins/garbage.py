@@ -1,0 +1,199 @@
+"""The garbage collector: objects whose owners are gone are deleted, in the background, foreground, or orphaned.
+
+Mirrors `pkg/controller/garbagecollector`. Every dependent counts as one that blocks its owner's deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from webhook.embedded.standins.informers import Api, Informers, Metadata
+from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.cache import Cache, Change
+from webhook.kube.client import ApiError
+from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
+from webhook.kube.paths import POD, Resource
+
+__all__ = ["GarbageCollector"]
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+NOT_FOUND = 404
+CONFLICT = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """An object's place."""
+
+    resource: Resource
+    key: str
+
+    @property
+    def path(self) -> str:
+        """Its URL."""
+        namespace, _, name = self.key.rpartition("/")
+        return self.resource.path(namespace or None, name)
+
+
+class GarbageCollector:
+    """Watches the metadata of every object of the given resources."""
+
+    name = "garbage"
+
+    def __init__(self, informers: Informers, client: Api, resources: Iterable[Resource]) -> None:
+        self._client = client
+        self._queue = WorkQueue(self.name, self._sync, workers=4)
+        self._caches: dict[str, Cache[Any]] = {}
+        self._resources: dict[tuple[str, str], Resource] = {}
+        self._places: dict[str, Where] = {}
+        """Uid to place, of everything that exists."""
+        self._dependents: dict[str, set[str]] = {}
+        """Uid of an owner to the uids of what it owns."""
+        for resource in resources:
+            path = resource.path()
+            cache = informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
+            cache.handlers.append(partial(self._notice, resource))
+            self._caches[path] = cache
+            self._resources[resource.api_version, resource.kind] = resource
+
+    async def run(self) -> None:
+        """Collect for ever."""
+        await self._queue.run()
+
+    def _notice(self, resource: Resource, change: Change[Any]) -> None:
+        if change.old is not None:
+            self._unlink(change.old.metadata, gone=change.new is None)
+        if change.new is None:
+            return
+        metadata: ObjectMeta = change.new.metadata
+        self._places[metadata.uid] = Where(resource, change.key)
+        for owner in metadata.owner_references or ():
+            self._dependents.setdefault(owner.uid, set()).add(metadata.uid)
+        if metadata.deletion_timestamp and {FOREGROUND, ORPHAN} & set(metadata.finalizers or ()):
+            self._queue.add(metadata.uid)
+        if metadata.owner_references and not metadata.deletion_timestamp:
+            known = all(self._is_solid(owner) for owner in metadata.owner_references)
+            if not known:
+                self._queue.add(metadata.uid)
+
+    def _unlink(self, metadata: ObjectMeta, *, gone: bool) -> None:
+        for owner in metadata.owner_references or ():
+            rows = self._dependents.get(owner.uid, set())
+            rows.discard(metadata.uid)
+            if gone and owner.uid in self._places:
+                self._queue_if_waiting(owner.uid)
+            if not rows:
+                self._dependents.pop(owner.uid, None)
+        if gone:
+            self._places.pop(metadata.uid, None)
+            for uid in self._dependents.get(metadata.uid, ()):
+                self._queue.add(uid)
+
+    def _queue_if_waiting(self, uid: str) -> None:
+        metadata = self._metadata(uid)
+        if metadata is not None and metadata.deletion_timestamp and FOREGROUND in (metadata.finalizers or ()):
+            self._queue.add(uid)
+
+    def _metadata(self, uid: str) -> ObjectMeta | None:
+        place = self._places.get(uid)
+        found = self._caches[place.resource.path()].get(place.key) if place else None
+        return found.metadata if found is not None and found.metadata.uid == uid else None
+
+    def _is_solid(self, owner: OwnerReference) -> bool:
+        metadata = self._metadata(owner.uid)
+        return metadata is not None and not _waits_for_dependents(metadata)
+
+    async def _sync(self, uid: str) -> None:
+        metadata, place = self._metadata(uid), self._places.get(uid)
+        if metadata is None or place is None:
+            return
+        try:
+            if metadata.deletion_timestamp:
+                await self._finish(place, metadata)
+            elif metadata.owner_references:
+                await self._judge(place, metadata, metadata.owner_references)
+        except ApiError as error:
+            if error.status == CONFLICT:
+                self._queue.add_after(uid, 0.05)
+            elif error.status != NOT_FOUND:
+                raise
+
+    async def _finish(self, place: Where, metadata: ObjectMeta) -> None:
+        """Carry out what the finalizers of an object being deleted ask for."""
+        finalizers = metadata.finalizers or []
+        dependents = list(self._dependents.get(metadata.uid, ()))
+        if ORPHAN in finalizers:
+            for uid in dependents:
+                await self._disown(uid, {metadata.uid})
+            await self._drop_finalizer(place, metadata, ORPHAN)
+        elif FOREGROUND in finalizers:
+            for uid in dependents:
+                self._queue.add(uid)
+            if not dependents:
+                await self._drop_finalizer(place, metadata, FOREGROUND)
+
+    async def _judge(self, place: Where, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
+        """Delete an object without an owner left; strike out owners that are gone where others remain."""
+        waiting = {owner.uid for owner in owners if self._waits(owner)}
+        gone = {owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(place, owner)}
+        lost = waiting | gone
+        if not lost:
+            return
+        if len(lost) < len({owner.uid for owner in owners}):
+            await self._disown(metadata.uid, lost)
+            return
+        finalizers = set(metadata.finalizers or ())
+        policy = "Orphan" if ORPHAN in finalizers else "Background"
+        if FOREGROUND in finalizers or (waiting and self._dependents.get(metadata.uid)):
+            policy = "Foreground"
+        body = {"propagationPolicy": policy, "preconditions": {"uid": metadata.uid}}
+        await self._client.delete(place.path, body)
+
+    def _waits(self, owner: OwnerReference) -> bool:
+        metadata = self._metadata(owner.uid)
+        return metadata is not None and _waits_for_dependents(metadata)
+
+    async def _is_gone(self, dependent: Where, owner: OwnerReference) -> bool:
+        """Whether an owner does not exist; what the caches do not show is looked up."""
+        if self._metadata(owner.uid) is not None:
+            return False
+        resource = self._resources.get((owner.api_version, owner.kind))
+        if resource is None:
+            return False
+        namespace = dependent.key.rpartition("/")[0]
+        if resource.namespaced and not namespace:
+            return True
+        try:
+            found = await self._client.get(
+                resource.path(namespace if resource.namespaced else None, owner.name), Metadata
+            )
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return True
+            raise
+        return bool(found.metadata.uid != owner.uid)
+
+    async def _disown(self, uid: str, owners: set[str]) -> None:
+        metadata, place = self._metadata(uid), self._places.get(uid)
+        if metadata is None or place is None:
+            return
+        current = await self._client.get(place.path)
+        if current["metadata"]["uid"] != uid:
+            return
+        left = [one for one in current["metadata"].get("ownerReferences") or () if one["uid"] not in owners]
+        version = current["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version, "ownerReferences": left or None}}
+        await self._client.patch(place.path, body, kind="merge")
+
+    async def _drop_finalizer(self, place: Where, metadata: ObjectMeta, finalizer: str) -> None:
+        left = [one for one in metadata.finalizers or () if one != finalizer]
+        body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
+        await self._client.patch(place.path, body, kind="merge")
+
+
+def _waits_for_dependents(metadata: ObjectMeta) -> bool:
+    return bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())

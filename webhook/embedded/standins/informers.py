@@ -1,0 +1,88 @@
+"""Caches that the stand-ins share: one copy of each resource, however many of them look at it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from webhook.kube.cache import Cache
+from webhook.kube.objects import ObjectMeta
+from webhook.kube.paths import Resource
+
+__all__ = ["Api", "Informers", "Metadata", "Workload"]
+
+
+class Api(Protocol):
+    """What a stand-in needs of a client: `webhook.kube.client.Client` or the server's own local one."""
+
+    async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
+        """Read one object."""
+
+    async def list(self, path: str, as_: Any, **query: Any) -> tuple[list[Any], str]:
+        """Read a collection."""
+
+    async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+        """POST."""
+
+    async def replace(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
+        """PUT."""
+
+    async def patch(self, path: str, body: Any, *, kind: Any = "merge", as_: Any = dict, **query: Any) -> Any:
+        """PATCH."""
+
+    async def delete(self, path: str, body: Any = None, as_: Any = dict, **query: Any) -> Any:
+        """DELETE."""
+
+    def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
+        """Follow changes."""
+
+
+class Workload(msgspec.Struct, rename="camel", kw_only=True):
+    """An object whose spec and status are read as they are."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Metadata(msgspec.Struct, rename="camel", kw_only=True):
+    """As much of an object as the garbage collector reads."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+T = TypeVar("T")
+
+
+class Informers:
+    """Makes the caches that are asked for and runs them; ask before `run()`."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._caches: dict[tuple[str, type], Cache[Any]] = {}
+
+    def cache(self, resource: Resource, type_: type[T]) -> Cache[Any]:
+        """The cache of a resource, decoded to the type."""
+        key = (resource.path(), type_)
+        if key not in self._caches:
+            self._caches[key] = Cache(self._client, resource.path(), type_)
+        return self._caches[key]
+
+    def watch_keys(self, resource: Resource, type_: type[T], add: Callable[[str], None]) -> Cache[Any]:
+        """The cache of a resource, with every changed key handed to `add`."""
+        cache = self.cache(resource, type_)
+        cache.handlers.append(lambda change: add(change.key))
+        return cache
+
+    async def run(self) -> None:
+        """Keep every cache current for ever."""
+        async with asyncio.TaskGroup() as group:
+            for cache in self._caches.values():
+                group.create_task(cache.run())
+
+    async def synced(self) -> None:
+        """Wait until every cache holds its first list."""
+        await asyncio.gather(*(cache.synced.wait() for cache in self._caches.values()))

@@ -1,0 +1,181 @@
+"""A stand-in for every node's kubelet: it says that pods run, end and are gone; nothing is run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from webhook.embedded.standins.informers import Api, Informers
+from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.cache import Change
+from webhook.kube.client import ApiError
+from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.objects import Pod
+from webhook.kube.paths import POD
+
+__all__ = ["RUN_SECONDS", "Kubelet"]
+
+RUN_SECONDS = "embedded.giveway.dev/run-seconds"
+"""Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""
+
+TERMINATION_SECONDS = 0.2
+WORKERS = 16
+FINAL = ("Succeeded", "Failed")
+NOT_FOUND = 404
+CONFLICT = 409
+
+
+class Kubelet:
+    """Plays the kubelet of the nodes that `serves(name)` accepts.
+
+    A bound pod is Running and Ready at once; a deleted one is gone after `termination_seconds`, or earlier where
+    its grace period is shorter. `client_of(node)` gives the client of a node.
+    """
+
+    name = "kubelet"
+
+    def __init__(
+        self,
+        informers: Informers,
+        client_of: Callable[[str], Api],
+        *,
+        termination_seconds: float = TERMINATION_SECONDS,
+        serves: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        self.termination_seconds = termination_seconds
+        self._client_of = client_of
+        self._serves = serves
+        self._queue = WorkQueue(self.name, self._sync, WORKERS)
+        self._pods = informers.cache(POD, Pod)
+        self._pods.handlers.append(self._notice)
+        self._addresses = 0
+
+    async def run(self) -> None:
+        """Play the kubelet for ever."""
+        await self._queue.run()
+
+    def _notice(self, change: Change[Pod]) -> None:
+        pod = change.new
+        if pod is None or not pod.spec.node_name or not self._serves(pod.spec.node_name):
+            return
+        if pod.metadata.deletion_timestamp:
+            self._queue.add_after(change.key, self._until_gone(pod))
+        elif pod.status.phase in ("", "Pending") or (pod.status.phase == "Running" and _run_seconds(pod) is not None):
+            self._queue.add(change.key)
+
+    def _until_gone(self, pod: Pod) -> float:
+        grace = pod.metadata.deletion_grace_period_seconds
+        return self.termination_seconds if grace is None else min(self.termination_seconds, float(grace))
+
+    async def _sync(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        if pod.metadata.deletion_timestamp:
+            await self._remove(pod)
+        elif pod.status.phase in ("", "Pending"):
+            await self._set_status(pod, self._running(pod))
+        elif pod.status.phase == "Running":
+            await self._end_when_due(key, pod)
+
+    async def _remove(self, pod: Pod) -> None:
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+        client = self._client_of(pod.spec.node_name)
+        try:
+            await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    async def _end_when_due(self, key: str, pod: Pod) -> None:
+        seconds, started = _run_seconds(pod), pod.status.start_time
+        if seconds is None or not started:
+            return
+        left = epoch(started) + seconds - time.time()
+        if left > 0:
+            self._queue.add_after(key, left)
+        else:
+            await self._set_status(pod, _succeeded(pod))
+
+    async def _set_status(self, pod: Pod, status: dict[str, Any]) -> None:
+        client = self._client_of(pod.spec.node_name)
+        path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        try:
+            await client.patch(path, body, kind="strategic")
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _running(self, pod: Pod) -> dict[str, Any]:
+        now = rfc3339(time.time())
+        address = self._next_address()
+        return {
+            "phase": "Running",
+            "conditions": _conditions(now, "True"),
+            "hostIP": "10.0.0.1",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "startTime": now,
+            "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
+        }
+
+    def _next_address(self) -> str:
+        self._addresses += 1
+        return f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
+
+
+def _succeeded(pod: Pod) -> dict[str, Any]:
+    now = rfc3339(time.time())
+    ended = {
+        "terminated": {"exitCode": 0, "reason": "Completed", "startedAt": pod.status.start_time, "finishedAt": now}
+    }
+    conditions = [
+        {**condition, "reason": "PodCompleted"}
+        for condition in _conditions(now, "False")
+        if condition["type"] in ("Ready", "ContainersReady")
+    ]
+    return {
+        "phase": "Succeeded",
+        "conditions": conditions,
+        "containerStatuses": _containers(pod, ended, ready=False),
+    }
+
+
+def _conditions(now: str, ready: str) -> list[dict[str, Any]]:
+    states = {
+        "PodReadyToStartContainers": "True",
+        "Initialized": "True",
+        "Ready": ready,
+        "ContainersReady": ready,
+        "PodScheduled": "True",
+    }
+    return [
+        {"type": type_, "status": status, "lastProbeTime": None, "lastTransitionTime": now}
+        for type_, status in states.items()
+    ]
+
+
+def _containers(pod: Pod, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": container.name,
+            "image": container.image,
+            "imageID": "",
+            "ready": ready,
+            "started": ready,
+            "restartCount": 0,
+            "state": state,
+            "lastState": {},
+        }
+        for container in pod.spec.containers or ()
+    ]
+
+
+def _run_seconds(pod: Pod) -> float | None:
+    text = (pod.metadata.annotations or {}).get(RUN_SECONDS)
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

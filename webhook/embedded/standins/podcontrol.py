@@ -1,0 +1,145 @@
+"""What the workload controllers share: which pods an owner has, creating them from a template, deleting them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.kube.cache import Change
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Pod
+from webhook.kube.paths import POD, Resource
+
+__all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status"]
+
+NOT_FOUND = 404
+CONFLICT = 409
+
+
+class PodControl:
+    """The pods of the owners of one resource; `add(key)` is told which owner's pods changed.
+
+    What it did itself and has not yet seen in the cache is remembered: `settled(owner)` is false until the
+    cache has caught up, so that nothing is created or deleted twice.
+    """
+
+    def __init__(self, informers: Informers, client: Api, owner: Resource, add: Callable[[str], None]) -> None:
+        self._client = client
+        self._owner = owner
+        self._add = add
+        self._pods = informers.cache(POD, Pod)
+        self._pods.handlers.append(self._notice)
+        self._of_owner: dict[str, dict[str, Pod]] = {}
+        self._unseen: dict[str, set[tuple[str, str]]] = {}
+        """Owner uid to (pod key, uid of a pod whose deletion was asked for, or "" for a creation)."""
+
+    def pods(self, owner: Workload) -> list[Pod]:
+        """The pods that the owner controls, as far as the cache knows."""
+        return list(self._of_owner.get(owner.metadata.uid, {}).values())
+
+    def settled(self, owner: Workload) -> bool:
+        """Whether the cache shows everything that was done here."""
+        unseen = self._unseen.get(owner.metadata.uid)
+        if not unseen:
+            return True
+        unseen -= {(key, uid) for key, uid in unseen if self._is_seen(key, uid)}
+        return not unseen
+
+    async def create(self, owner: Workload, template: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Create a pod of the template; `metadata` holds `name` or `generateName` and more labels, if any."""
+        pod = copy.deepcopy(template)
+        given = pod.get("metadata") or {}
+        labels = {**(given.get("labels") or {}), **metadata.pop("labels", {})}
+        pod["metadata"] = {key: given[key] for key in ("annotations", "finalizers") if given.get(key)} | metadata
+        pod["metadata"] |= {"labels": labels, "ownerReferences": [owner_reference(self._owner, owner)]}
+        body = {"apiVersion": "v1", "kind": "Pod", **pod}
+        made = await self._client.create(POD.path(owner.metadata.namespace), body, Pod)
+        self._remember(owner, f"{made.metadata.namespace}/{made.metadata.name}", "")
+
+    async def delete(self, owner: Workload, pod: Pod) -> None:
+        """Delete a pod, unless it is gone already or another one has its name."""
+        metadata = pod.metadata
+        try:
+            await self._client.delete(
+                POD.path(metadata.namespace, metadata.name), {"preconditions": {"uid": metadata.uid}}
+            )
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+        self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
+
+    def _remember(self, owner: Workload, key: str, uid: str) -> None:
+        if not self._is_seen(key, uid):
+            self._unseen.setdefault(owner.metadata.uid, set()).add((key, uid))
+
+    def _is_seen(self, key: str, uid: str) -> bool:
+        pod = self._pods.get(key)
+        if not uid:
+            return pod is not None
+        return pod is None or pod.metadata.uid != uid or bool(pod.metadata.deletion_timestamp)
+
+    def _notice(self, change: Change[Pod]) -> None:
+        if change.old is not None:
+            self._forget(change.key, change.old, gone=change.new is None)
+        if change.new is not None:
+            owner = self._controller(change.new)
+            if owner is not None:
+                self._of_owner.setdefault(owner.uid, {})[change.key] = change.new
+                self._add(f"{change.new.metadata.namespace}/{owner.name}")
+
+    def _forget(self, key: str, pod: Pod, *, gone: bool) -> None:
+        owner = self._controller(pod)
+        if owner is None:
+            return
+        rows = self._of_owner.get(owner.uid, {})
+        rows.pop(key, None)
+        if not rows:
+            self._of_owner.pop(owner.uid, None)
+        if gone:
+            self._unseen.get(owner.uid, set()).discard((key, ""))
+            self._add(f"{pod.metadata.namespace}/{owner.name}")
+
+    def _controller(self, pod: Pod) -> Any:
+        for owner in pod.metadata.owner_references or ():
+            if owner.controller and owner.kind == self._owner.kind and owner.api_version == self._owner.api_version:
+                return owner
+        return None
+
+
+def owner_reference(resource: Resource, owner: Workload) -> dict[str, Any]:
+    """The reference by which a controller marks what it made."""
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": owner.metadata.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def is_active(pod: Pod) -> bool:
+    """Whether a pod counts as one of its controller's replicas."""
+    return not pod.metadata.deletion_timestamp and pod.status.phase not in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether a pod's condition Ready is True."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+
+
+async def put_status(client: Api, resource: Resource, workload: Workload, status: dict[str, Any]) -> None:
+    """Write a workload's status where it changed; a workload that is gone or changed meanwhile is left alone."""
+    if status == workload.status:
+        return
+    metadata = workload.metadata
+    body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": status}
+    cleared = {key: None for key in workload.status if key not in status}
+    body["status"] = {**cleared, **status}
+    try:
+        await client.patch(resource.path(metadata.namespace, metadata.name, "status"), body, kind="merge")
+    except ApiError as error:
+        if error.status not in (NOT_FOUND, CONFLICT):
+            raise

@@ -1,0 +1,60 @@
+"""The ReplicaSet controller: as many pods as asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
+from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.objects import Pod
+from webhook.kube.paths import REPLICA_SET
+
+__all__ = ["ReplicaSetController"]
+
+
+class ReplicaSetController:
+    """Makes and replaces the pods of every ReplicaSet."""
+
+    name = "replicaset"
+
+    def __init__(self, informers: Informers, client: Api) -> None:
+        self._client = client
+        self._queue = WorkQueue(self.name, self._sync, workers=4)
+        self._sets = informers.watch_keys(REPLICA_SET, Workload, self._queue.add)
+        self._control = PodControl(informers, client, REPLICA_SET, self._queue.add)
+
+    async def run(self) -> None:
+        """Keep the ReplicaSets for ever."""
+        await self._queue.run()
+
+    async def _sync(self, key: str) -> None:
+        owner = self._sets.get(key)
+        if owner is None or not self._control.settled(owner):
+            return
+        active = [pod for pod in self._control.pods(owner) if is_active(pod)]
+        if not owner.metadata.deletion_timestamp:
+            wanted = int(owner.spec.get("replicas", 1))
+            for _ in range(wanted - len(active)):
+                template = owner.spec["template"]
+                await self._control.create(owner, template, {"generateName": f"{owner.metadata.name}-"})
+            for pod in sorted(active, key=_dispensable)[: max(0, len(active) - wanted)]:
+                await self._control.delete(owner, pod)
+        await put_status(self._client, REPLICA_SET, owner, _status(owner, active))
+
+
+def _dispensable(pod: Pod) -> tuple[bool, bool, bool, str]:
+    """Sort key of what is deleted first: unassigned, not running, not ready, youngest."""
+    created = "".join(chr(0x10FFFF - ord(char)) for char in pod.metadata.creation_timestamp or "")
+    return bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod), created
+
+
+def _status(owner: Workload, active: list[Pod]) -> dict[str, Any]:
+    ready = sum(map(is_ready, active))
+    labels = ((owner.spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    labelled = sum(1 for pod in active if labels.items() <= (pod.metadata.labels or {}).items())
+    counts = {"fullyLabeledReplicas": labelled, "readyReplicas": ready, "availableReplicas": ready}
+    status: dict[str, Any] = {"replicas": len(active)}
+    status |= {key: value for key, value in counts.items() if value}
+    status["observedGeneration"] = owner.metadata.generation or 0
+    return status

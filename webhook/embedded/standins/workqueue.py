@@ -1,0 +1,97 @@
+"""Keys waiting to be looked at: coalesced while they wait, tried again after a growing delay when that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from webhook.kube.client import ApiError
+
+__all__ = ["WorkQueue"]
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY = 0.05
+LONGEST_DELAY = 10.0
+
+
+class WorkQueue:
+    """Calls `handle(key)` for every key that was added; never for one key twice at a time.
+
+    A key added while it waits is handled once, one added while it is handled is handled again.
+    """
+
+    def __init__(self, name: str, handle: Callable[[str], Awaitable[None]], workers: int = 1) -> None:
+        self._name = name
+        self._handle = handle
+        self._workers = workers
+        self._waiting: dict[str, None] = {}
+        self._active: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Event()
+
+    def add(self, key: str) -> None:
+        """Have the key handled soon."""
+        self._waiting[key] = None
+        self._wake.set()
+
+    def add_after(self, key: str, delay: float) -> None:
+        """Have the key handled after `delay` seconds, unless an earlier wish for it is under way."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + delay:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = loop.call_later(delay, self._fire, key)
+
+    async def run(self) -> None:
+        """Handle keys for ever; end it by cancelling its task."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    def _fire(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = next((key for key in self._waiting if key not in self._active), None)
+            if key is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            del self._waiting[key]
+            self._active.add(key)
+            try:
+                await self._attempt(key)
+            finally:
+                self._active.discard(key)
+                if key in self._waiting:
+                    self._wake.set()
+            await asyncio.sleep(0)
+
+    async def _attempt(self, key: str) -> None:
+        try:
+            await self._handle(key)
+        except ApiError as error:
+            log.debug("%s: %s: %s", self._name, key, error)
+            self._retry(key)
+        except Exception:
+            log.exception("%s: %s", self._name, key)
+            self._retry(key)
+        else:
+            self._failures.pop(key, None)
+
+    def _retry(self, key: str) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self.add_after(key, min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures, 10)))
