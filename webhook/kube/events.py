@@ -1,0 +1,247 @@
+"""Events for the people who own the pods, through events.k8s.io/v1; telling must never disturb doing.
+
+Occurrences of the same thing (regarding, related, type, reason, action) become one Event with a growing series, as
+in client-go. What waits to be sent is bounded, sent at a bounded rate, retried a few times and then dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import msgspec
+
+from webhook.kube.backoff import Backoff
+from webhook.kube.client import Client
+from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.instants import rfc3339_micro
+from webhook.kube.objects import ObjectMeta
+from webhook.kube.paths import EVENT, Resource
+
+__all__ = ["EventRecorder", "EventType", "reference"]
+
+log = logging.getLogger(__name__)
+
+EventType = Literal["Normal", "Warning"]
+Reference = Mapping[str, str]
+
+_SERIES_ENDS = 360.0
+"""Seconds without a further occurrence after which the next one begins a new Event (client-go: six minutes)."""
+_SERIES_PERIOD = 10.0
+"""Seconds between two updates of one series."""
+_REMEMBERED = 4096
+_WAITING = 1000
+_PER_SECOND = 25.0
+_BURST = 100
+_TRIES = 5
+_NOTE = 1024
+_NAME = 230
+
+
+def reference(resource: Resource, metadata: ObjectMeta) -> dict[str, str]:
+    """What an Event needs to point at an object."""
+    texts = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "uid": metadata.uid,
+    }
+    return {key: text for key, text in texts.items() if text}
+
+
+@dataclass
+class _Series:
+    """One Event: what it says, how often it happened, what of that the server knows."""
+
+    body: dict[str, Any]
+    count: int = 1
+    last: float = field(default_factory=time.time)
+    sent: bool = False
+    not_before: float = 0.0
+    tries: int = 0
+
+
+_Key = bytes
+"""What makes two occurrences the same thing."""
+
+
+class EventRecorder:
+    """Sends Events in the background of the running loop. `close()` it, so that the last ones get out.
+
+    `reporting_controller` is a qualified name (`giveway.dev/reconciler`), `instance` says which of its processes.
+    """
+
+    def __init__(self, client: Client, reporting_controller: str, instance: str) -> None:
+        self.dropped = 0
+        self._client = client
+        self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
+        self._known: dict[_Key, _Series] = {}
+        self._waiting: dict[_Key, _Series] = {}
+        self._bucket = _Bucket(_PER_SECOND, _BURST)
+        self._backoff = Backoff()
+        self._more = asyncio.Event()
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def event(  # noqa: PLR0917 - the fields of an Event in the order client-go asks for them
+        self,
+        regarding: Reference,
+        related: Reference | None,
+        type: EventType,  # noqa: A002 - the field's name
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Note an occurrence and return at once; never raises. `reason` and `action` are CamelCase words."""
+        said = {"type": type, "reason": reason, "action": action, "note": note, "regarding": regarding}
+        try:
+            self._note({**said, "related": related} if related else said)
+        except Exception:
+            log.exception("event %s regarding %s was lost", reason, regarding)
+            self.dropped += 1
+
+    async def close(self, deadline: float = 5.0) -> None:
+        """Send what waits, for `deadline` seconds at most, then stop."""
+        self._closing = True
+        self._more.set()
+        if self._task is None:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._task, deadline)
+        if self._waiting:
+            log.warning("%d events were not sent before the end", len(self._waiting))
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+        self._task = None
+
+    def _note(self, said: dict[str, Any]) -> None:
+        if self._closing or len(self._waiting) >= _WAITING:
+            self.dropped += 1
+            return
+        key = msgspec.json.encode({**said, "note": None}, order="deterministic")
+        series = self._known.pop(key, None)
+        if series is None or time.time() - series.last > _SERIES_ENDS:
+            series = _Series({**self._reporter, **_body(said)})
+        else:
+            series.count += 1
+            series.last = time.time()
+        self._known[key] = self._waiting[key] = series
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._more.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
+
+    async def _run(self) -> None:
+        while self._waiting or not self._closing:
+            key = self._next()
+            if key is None:
+                await self._pause()
+                continue
+            await asyncio.sleep(self._bucket.take())
+            series = self._waiting.pop(key)
+            try:
+                await self._send(series)
+                self._backoff.reset()
+            except ApiError as error:
+                await self._failed(key, series, error)
+            except Exception:
+                log.exception("event %s was lost", series.body["reason"])
+                self.dropped += 1
+
+    def _next(self) -> _Key | None:
+        now = time.monotonic()
+        return next((key for key, series in self._waiting.items() if self._closing or series.not_before <= now), None)
+
+    async def _pause(self) -> None:
+        """Wait for an occurrence, or for the first series that may be updated again."""
+        due = min((series.not_before for series in self._waiting.values()), default=None)
+        self._more.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._more.wait(), None if due is None else max(0.0, due - time.monotonic()))
+
+    async def _send(self, series: _Series) -> None:
+        namespace = series.body["metadata"]["namespace"]
+        if series.sent:
+            update = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
+            try:
+                await self._client.patch(EVENT.path(namespace, series.body["metadata"]["name"]), update)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                series.sent, series.count = False, 1  # the server has forgotten it; it begins anew
+                series.body = _renewed(series.body)
+        if not series.sent:
+            try:
+                await self._client.create(EVENT.path(namespace), _with_series(series))
+            except ApiError as error:
+                if error.reason != "AlreadyExists":  # an earlier try did arrive
+                    raise
+        series.sent, series.tries = True, 0
+        series.not_before = time.monotonic() + _SERIES_PERIOD
+
+    async def _failed(self, key: _Key, series: _Series, error: ApiError) -> None:
+        series.tries += 1
+        passing = error.status in (NO_ANSWER, 429) or error.status >= 500
+        if not passing or series.tries >= _TRIES:
+            log.warning("event %s was not accepted: %s", series.body["reason"], error)
+            self.dropped += 1
+            return
+        self._waiting.setdefault(key, series)
+        await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
+
+
+class _Bucket:
+    """A token bucket."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._level = burst
+        self._at = time.monotonic()
+
+    def take(self) -> float:
+        """Take one token; how many seconds to wait for it."""
+        now = time.monotonic()
+        self._level = min(self._burst, self._level + (now - self._at) * self._per_second) - 1
+        self._at = now
+        return max(0.0, -self._level / self._per_second)
+
+
+def _body(said: dict[str, Any]) -> dict[str, Any]:
+    regarding = said["regarding"]
+    return {
+        "apiVersion": EVENT.api_version,
+        "kind": EVENT.kind,
+        "metadata": {"name": _name(regarding["name"]), "namespace": regarding.get("namespace") or "default"},
+        "eventTime": rfc3339_micro(time.time()),
+        **said,
+        "note": said["note"].encode()[:_NOTE].decode(errors="ignore"),
+    }
+
+
+def _renewed(body: dict[str, Any]) -> dict[str, Any]:
+    name = _name(body["regarding"]["name"])
+    return {**body, "eventTime": rfc3339_micro(time.time()), "metadata": {**body["metadata"], "name": name}}
+
+
+def _name(of: str) -> str:
+    return f"{of[:_NAME].rstrip('-.')}.{time.time_ns():x}"
+
+
+def _with_series(series: _Series) -> dict[str, Any]:
+    if series.count == 1:
+        return series.body
+    return {**series.body, "series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
