@@ -6,9 +6,11 @@ makes one without.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+from webhook.policy.request import UserInfo
 
 if TYPE_CHECKING:
     from webhook.embedded.api import ApiServer
@@ -22,6 +24,7 @@ __all__ = [
     "Authenticator",
     "Authorizer",
     "Call",
+    "Change",
     "NoAdmission",
     "Object",
     "Reply",
@@ -33,16 +36,6 @@ __all__ = [
 
 Object = dict[str, Any]
 """A Kubernetes object as plain JSON data."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserInfo:
-    """Who calls, as in `authentication.k8s.io/v1`."""
-
-    username: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
@@ -69,7 +62,7 @@ class Reply:
     body: bytes = b""
     content_type: str = "application/json"
     headers: list[tuple[str, str]] = field(default_factory=list)
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 @dataclass(slots=True)
@@ -95,20 +88,49 @@ class Attributes:
 
 
 @dataclass(slots=True)
+class Change:
+    """One write as `Writer` takes it: on what, by whom, how.
+
+    `manager` is the field manager; `options` are those of the request (DeleteOptions for a delete, and so on).
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    user: UserInfo = ADMIN
+    dry_run: bool = False
+    manager: str = "giveway"
+    options: Object = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    admit: bool = True
+    """False for what an inner part of the server does, such as the delete that an eviction leads to."""
+
+    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
+        """What admission sees of it."""
+        return Attributes(
+            operation=operation,
+            resource=self.resource,
+            subresource=self.subresource,
+            namespace=self.namespace,
+            name=self.name,
+            object=obj,
+            old_object=old,
+            user=self.user,
+            dry_run=self.dry_run,
+            options=self.options,
+            warnings=self.warnings,
+        )
+
+
+@dataclass(slots=True)
 class SubresourceCall:
     """A call to a sub-resource with a hook, such as `pods/eviction`: `body` is its decoded object."""
 
     api: ApiServer
-    resource: Resource
-    subresource: str
-    namespace: str
-    name: str
     verb: str
     body: Object
-    user: UserInfo
-    dry_run: bool
-    manager: str
-    warnings: list[str]
+    change: Change
 
 
 SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
@@ -118,7 +140,7 @@ SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
 class Authorizer(Protocol):
     """Decides who may do what."""
 
-    def authorize(
+    def authorize(  # noqa: PLR0917 - the parts of a request, in Kubernetes' order
         self,
         user: UserInfo,
         verb: str,
@@ -158,7 +180,7 @@ def authenticate_as_admin(headers: Mapping[str, str], peer_cert: Any) -> UserInf
 class AllowAll:
     """An authorizer that allows everything."""
 
-    def authorize(
+    def authorize(  # noqa: PLR0917 - the parts of a request, in Kubernetes' order
         self,
         user: UserInfo,
         verb: str,

@@ -72,7 +72,7 @@ def success(code: int = 200, **details: Any) -> Object:
     status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details:
         status["details"] = details
-    if code == 201:  # noqa: PLR2004 - Created is the one success Kubernetes writes into the body
+    if code == 201:
         status["code"] = code
     return status
 

@@ -1,0 +1,53 @@
+"""Records as the bytes a client asked for: whole objects, metadata only, or a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from webhook.embedded import views
+from webhook.embedded.listing import Page
+from webhook.embedded.negotiation import Media
+from webhook.embedded.resources import Resource
+from webhook.embedded.store import Record
+
+__all__ = ["many", "one", "watched"]
+
+_META = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",'
+
+
+class _Partial(msgspec.Struct):
+    """What is left of an object whose metadata alone is wanted."""
+
+    metadata: msgspec.Raw
+
+
+_PARTIAL = msgspec.json.Decoder(_Partial)
+
+
+def one(resource: Resource, record: Record, media: Media) -> bytes:
+    """One object."""
+    if media.form.startswith("PartialObjectMetadata"):
+        return _META + _metadata_only(resource, record)[1:]
+    return views.whole(resource, record)
+
+
+def many(resource: Resource, page: Page, media: Media) -> bytes:
+    """A page of a list."""
+    kind, version = f"{resource.kind}List", resource.api_version
+    items = [views.body(resource, record) for record in page.records]
+    if media.form.startswith("PartialObjectMetadata"):
+        kind, version = "PartialObjectMetadataList", "meta.k8s.io/v1"
+        items = [_metadata_only(resource, record) for record in page.records]
+    head = msgspec.json.encode({"kind": kind, "apiVersion": version, "metadata": page.metadata()})
+    return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
+
+
+def watched(resource: Resource, media: Media) -> Callable[[Record], bytes]:
+    """How a watch sends its objects."""
+    return lambda record: one(resource, record, media)
+
+
+def _metadata_only(resource: Resource, record: Record) -> bytes:
+    return b'{"metadata":%b}' % bytes(_PARTIAL.decode(views.body(resource, record)).metadata)

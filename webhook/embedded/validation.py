@@ -1,0 +1,64 @@
+"""Judging objects: names, required fields and what may not change, in Kubernetes' words."""
+
+from __future__ import annotations
+
+from webhook.embedded import podrules, statuses
+from webhook.embedded.calls import Object
+from webhook.embedded.names import generate_name_cause, name_cause
+from webhook.embedded.priorityrules import changed_class, new_class
+from webhook.embedded.resources import Resource
+from webhook.embedded.statuses import Cause
+
+__all__ = ["check_changed", "check_new"]
+
+
+def check_new(resource: Resource, obj: Object) -> None:
+    """Raise StatusError (422) with everything that is wrong with a new object."""
+    causes = _name(resource, obj)
+    match resource.kind:
+        case "Pod":
+            causes += podrules.new_pod(obj)
+        case "PriorityClass":
+            causes += new_class(obj)
+    _refuse(resource, obj, causes)
+
+
+def check_changed(resource: Resource, subresource: str, old: Object, new: Object) -> None:
+    """Raise StatusError (422) with everything an update may not do."""
+    causes = _finalizers(old, new)
+    match resource.kind, subresource:
+        case "Pod", "":
+            causes += podrules.changed_pod(old, new)
+        case "PriorityClass", _:
+            causes += changed_class(old, new)
+    _refuse(resource, new, causes)
+
+
+def _refuse(resource: Resource, obj: Object, causes: list[Cause]) -> None:
+    if causes:
+        raise statuses.invalid(resource, obj["metadata"].get("name", ""), causes)
+
+
+def _name(resource: Resource, obj: Object) -> list[Cause]:
+    metadata = obj["metadata"]
+    causes = [cause for cause in [generate_name_cause(resource, metadata.get("generateName"))] if cause]
+    if not metadata.get("name"):
+        text = "Required value: name or generateName is required"
+        return [Cause("metadata.name", "FieldValueRequired", text)]
+    cause = name_cause(resource, metadata["name"])
+    return [*causes, cause] if cause else causes
+
+
+def _finalizers(old: Object, new: Object) -> list[Cause]:
+    if not old["metadata"].get("deletionTimestamp"):
+        return []
+    before = set(old["metadata"].get("finalizers") or ())
+    added = [name for name in new["metadata"].get("finalizers") or () if name not in before]
+    if not added:
+        return []
+    shown = ", ".join(f'"{name}"' for name in added)
+    text = (
+        "Forbidden: no new finalizers can be added if the object is being deleted, "
+        f"found new finalizers []string{{{shown}}}"
+    )
+    return [Cause("metadata.finalizers", "FieldValueForbidden", text)]
