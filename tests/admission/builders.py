@@ -1,0 +1,133 @@
+"""Small builders: reviews, pods, classes, policies, and answers read back."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from webhook.admission.lookup import Context, Objects
+from webhook.admission.webhook import Reviewed, review
+from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.policy.engine import Engine
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    PROTECTION_DURATION,
+    Enforcement,
+    Match,
+    Policies,
+    PreemptionPolicy,
+    Preemptors,
+    PriorityPolicy,
+    Rule,
+    Source,
+)
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+HERE = Source("policies.yaml", 1, 1)
+RESOURCES = {
+    "Pod": ("", "pods"),
+    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
+    "Deployment": ("apps", "deployments"),
+    "StatefulSet": ("apps", "statefulsets"),
+    "DaemonSet": ("apps", "daemonsets"),
+    "ReplicaSet": ("apps", "replicasets"),
+    "ReplicationController": ("", "replicationcontrollers"),
+    "Job": ("batch", "jobs"),
+    "CronJob": ("batch", "cronjobs"),
+    "ConfigMap": ("", "configmaps"),
+}
+
+
+def make_class(name: str, value: int = 0, *, never: bool = False, default: bool = False, **annotations: str):
+    keys = {"preemptible": CAN_BE_PREEMPTED, "protection": PROTECTION_DURATION}
+    return PriorityClass(
+        metadata=ObjectMeta(name=name, annotations={keys[key]: text for key, text in annotations.items()} or None),
+        value=value,
+        global_default=default,
+        preemption_policy="Never" if never else "PreemptLowerPriority",
+    )
+
+
+def make_rule(name: str, enforcement: Enforcement = Enforcement.ENFORCE, **body: Any) -> Rule:
+    return Rule(name=name, source=HERE, enforcement=enforcement, **body)
+
+
+def make_policy(name: str, *rules: Rule, **match: Any) -> PriorityPolicy:
+    return PriorityPolicy(name=name, source=HERE, rules=rules, match=Match(**match))
+
+
+def manage(*classes: str, **twins: str) -> PreemptionPolicy:
+    return PreemptionPolicy(name="preempt", source=HERE, preemptors=Preemptors(priority_classes=classes, twins=twins))
+
+
+def make_context(*objects: Any, policies: tuple[Any, ...] = ()) -> Context:
+    classes = [item for item in objects if isinstance(item, PriorityClass)]
+    spaces = [item for item in objects if isinstance(item, Namespace)]
+    spaces = spaces or [Namespace(metadata=ObjectMeta(name="team-a"))]
+    compiled = Engine(
+        Policies(
+            priority=tuple(item for item in policies if isinstance(item, PriorityPolicy)),
+            preemption=tuple(item for item in policies if isinstance(item, PreemptionPolicy)),
+        )
+    )
+    return Context(compiled, Objects(classes, spaces))
+
+
+def make_pod(name: str = "a", *, meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team-a", **(meta or {})},
+        "spec": {"containers": [{"name": "c", "image": "nginx"}], **spec},
+    }
+
+
+def make_workload(kind: str, *, meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"metadata": meta or {}, "spec": {"containers": [{"name": "c", "image": "nginx"}], **spec}}
+    body = {"jobTemplate": {"spec": {"template": template}}} if kind == "CronJob" else {"template": template}
+    return {"kind": kind, "metadata": {"name": "web", "namespace": "team-a"}, "spec": body}
+
+
+def make_review(obj: Any, old: Any = None, *, operation: str | None = None, user: str = "alice", **more: Any) -> dict:
+    shown = obj or old
+    group, resource = RESOURCES[shown["kind"]]
+    meta = shown["metadata"]
+    request = {
+        "uid": UID,
+        "kind": {"group": group, "version": "v1", "kind": shown["kind"]},
+        "resource": {"group": group, "version": "v1", "resource": resource},
+        "operation": operation or ("UPDATE" if old else "CREATE"),
+        "userInfo": {"username": user, "groups": ["dev", "system:authenticated"]},
+        "object": obj,
+        "oldObject": old,
+        "dryRun": False,
+        **more,
+    }
+    for field in ("name", "namespace"):
+        if meta.get(field):
+            request.setdefault(field, meta[field])
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def ask(context: Context, phase: Any, body: dict | bytes) -> Reviewed:
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return review(context, phase, sent)
+
+
+def response(reviewed: Reviewed | bytes) -> dict[str, Any]:
+    body = json.loads(reviewed if isinstance(reviewed, bytes) else reviewed.body)
+    assert set(body) == {"apiVersion", "kind", "response"}
+    assert body["apiVersion"] == "admission.k8s.io/v1"
+    assert body["kind"] == "AdmissionReview"
+    return body["response"]
+
+
+def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    assert ("patch" in answer) == ("patchType" in answer)
+    return json.loads(base64.b64decode(answer["patch"], validate=True)) if "patch" in answer else []
+
+
+def message_of(answer: dict[str, Any]) -> str:
+    assert answer["allowed"] is False
+    return answer["status"]["message"]

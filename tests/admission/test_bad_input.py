@@ -1,0 +1,162 @@
+"""Whatever arrives, the answer is a well-formed AdmissionReview that says what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.admission.builders import (
+    UID,
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_review,
+    make_workload,
+    patch_of,
+    response,
+)
+from webhook.admission import mutating
+
+CONTEXT = make_context(make_class("high", 100))
+GOOD = make_review(make_pod(priorityClassName="high"))
+
+
+def without(*path):
+    """The good review with one field left out."""
+    body = json.loads(json.dumps(GOOD))
+    part = body
+    for key in path[:-1]:
+        part = part[key]
+    del part[path[-1]]
+    return body
+
+
+def having(value, *path):
+    """The good review with one field set."""
+    body = json.loads(json.dumps(GOOD))
+    part = body
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return body
+
+
+def error(message, uid=UID, code=400, reason="BadRequest"):
+    status = {"code": code, "reason": reason, "message": message}
+    return {"uid": uid, "allowed": False, "status": status}
+
+
+BAD = [
+    pytest.param(b"", error("the body is empty; an AdmissionReview was expected", ""), id="empty"),
+    pytest.param(b" \n", error("the body is empty; an AdmissionReview was expected", ""), id="blank"),
+    pytest.param(
+        b"hello", error("the body is not JSON: JSON is malformed: invalid character (byte 0)", ""), id="not JSON"
+    ),
+    pytest.param(
+        b"[]", error("the body is not a JSON object; an AdmissionReview was expected", ""), id="not an object"
+    ),
+    pytest.param(
+        json.dumps(GOOD).encode()[:300], error("the body is not JSON: Input data was truncated"), id="truncated"
+    ),
+    pytest.param(b'{"a": "\xff\xfe"}', None, id="not UTF-8"),
+    pytest.param(having("Pod", "kind"), error("kind is 'Pod'; AdmissionReview was expected"), id="wrong kind"),
+    pytest.param(
+        having("admission.k8s.io/v1beta1", "apiVersion"),
+        error(
+            "apiVersion is 'admission.k8s.io/v1beta1'; only admission.k8s.io/v1 is served"
+            " (set admissionReviewVersions: [v1] in the webhook configuration)"
+        ),
+        id="v1beta1",
+    ),
+    pytest.param(without("request"), error("request is missing", ""), id="no request"),
+    pytest.param(having(None, "request"), error("request is missing", ""), id="request null"),
+    pytest.param(without("request", "uid"), error("request.uid is missing or not a string", ""), id="no uid"),
+    pytest.param(having(7, "request", "uid"), error("request.uid is missing or not a string", ""), id="uid a number"),
+    pytest.param(without("request", "resource"), error("request.resource is missing"), id="no resource"),
+    pytest.param(having(None, "request", "object"), error("request.object is null in a CREATE"), id="object null"),
+    pytest.param(
+        having([], "request", "object"), error("request: Expected `object | null`, got `array` - at `.object`"),
+        id="object a list",
+    ),
+    pytest.param(
+        having({"a": 1}, "request", "object", "metadata", "annotations"),
+        error("request.object: Expected `str`, got `int` - at `.metadata.annotations[...]`"),
+        id="annotations not strings",
+    ),
+    pytest.param(
+        having("high", "request", "object", "spec", "priority"),
+        error("request.object: Expected `int | null`, got `str` - at `.spec.priority`"),
+        id="priority a string",
+    ),
+    pytest.param(
+        having(5, "request", "userInfo", "groups"),
+        error("request: Expected `array`, got `int` - at `.userInfo.groups`"),
+        id="groups a number",
+    ),
+    pytest.param(
+        b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","object":'
+        + b"[" * 100_000 + b"]" * 100_000 + b"}}",
+        error("the body is nested too deeply", "u-1"),
+        id="nested 100 000 deep",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+@pytest.mark.parametrize(("body", "expected"), BAD)
+def test_what_is_no_review_is_a_well_formed_400(body, expected, phase):
+    """The caller learns what is wrong and gets its uid back wherever it can be read."""
+    reviewed = ask(CONTEXT, phase, body)
+    answer = response(reviewed)
+    assert reviewed.code == 400
+    if expected is None:
+        assert answer["status"]["message"].startswith("the body is not JSON: ")
+    else:
+        assert answer == expected
+
+
+def test_a_pod_of_three_megabytes_is_answered():
+    """Size alone is no reason to fail."""
+    pod = make_pod(meta={"annotations": {f"k{n}": "x" * 1000 for n in range(3000)}}, priorityClassName="high")
+    answer = response(ask(CONTEXT, "mutate", make_review(pod)))
+    assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
+
+
+def test_ten_thousand_labels_are_answered():
+    """A pod with very many labels resolves like any other."""
+    pod = make_pod(meta={"labels": {f"label-{n}": "x" for n in range(10_000)}}, priorityClassName="high")
+    answer = response(ask(CONTEXT, "mutate", make_review(pod)))
+    assert len(patch_of(answer)) == 2
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_resource_without_rules_passes_with_a_warning(phase):
+    """A webhook configuration that sends too much is noticed, and does no harm."""
+    body = make_review({"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "team-a"}})
+    warning = "giveway has no rules for configmaps; leave it out of the webhook configuration"
+    assert response(ask(CONTEXT, phase, body)) == {"uid": UID, "allowed": True, "warnings": [warning]}
+
+
+def test_a_workload_of_the_wrong_shape_passes_to_the_api_server():
+    """A template that is no object is the API server's to refuse."""
+    body = make_review(make_workload("Deployment"))
+    body["request"]["object"]["spec"] = "nonsense"
+    assert response(ask(CONTEXT, "validate", body)) == {"uid": UID, "allowed": True}
+
+
+def test_a_handler_that_raises_is_a_well_formed_500(monkeypatch):
+    """A bug here is an answer with the uid, under HTTP 500, so that failurePolicy decides."""
+    monkeypatch.setattr(mutating, "decode_pod", lambda *_: 1 / 0)
+    reviewed = ask(CONTEXT, "mutate", GOOD)
+    text = "giveway failed on this review: ZeroDivisionError; its log has the details"
+    assert reviewed.code == 500
+    assert isinstance(reviewed.error, ZeroDivisionError)
+    assert response(reviewed) == error(text, code=500, reason="InternalError")
+
+
+def test_a_dry_run_is_answered_like_any_other():
+    """Reviews have no side effect, so a dry run needs no other way."""
+    dry = having(True, "request", "dryRun")
+    assert ask(CONTEXT, "mutate", dry).body == ask(CONTEXT, "mutate", GOOD).body

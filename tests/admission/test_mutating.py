@@ -1,0 +1,299 @@
+"""What mutation makes of a pod: RFC 6902 patches, judged by the jsonpatch package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.admission.builders import (
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    manage,
+    patch_of,
+    response,
+)
+from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
+
+PREEMPT = "PreemptLowerPriority"
+HIGH = make_class("high", 100)
+BATCH = make_class("batch", 10, never=True, preemptible="true", protection="30")
+ONLINE, TWIN = make_class("online", 500), make_class("online-managed", 500, never=True)
+DEFAULTS = make_policy("teams", make_rule("default", default_priority_class="batch"), namespaces=("team-*",))
+COPIES = make_policy("copy", make_rule("both", copy_annotations=(CAN_BE_PREEMPTED, PROTECTION_DURATION)))
+
+
+def mutated(context, pod: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The pod after mutation; running it through again must change nothing."""
+    result = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod, old)))))
+    assert patch_of(response(ask(context, "mutate", make_review(result, old)))) == []
+    return result
+
+
+def priority_of(pod: dict[str, Any]) -> tuple[Any, Any, Any]:
+    spec = pod["spec"]
+    return spec.get("priorityClassName"), spec.get("priority"), spec.get("preemptionPolicy")
+
+
+PLUGIN_NONE = {"priority": 0, "preemptionPolicy": PREEMPT}
+RESOLUTION = [
+    pytest.param((HIGH,), (), {"priorityClassName": "high"}, ("high", 100, PREEMPT), id="class named"),
+    pytest.param((BATCH,), (), {"priorityClassName": "batch"}, ("batch", 10, "Never"), id="class with Never"),
+    pytest.param((), (), {}, (None, 0, PREEMPT), id="neither class nor default"),
+    pytest.param((make_class("std", 7, default=True),), (), {}, ("std", 7, PREEMPT), id="global default"),
+    pytest.param(
+        (make_class("b", 9, default=True), make_class("a", 3, default=True)), (), {}, ("a", 3, PREEMPT),
+        id="several global defaults: the lowest value",
+    ),
+    pytest.param((HIGH,), (), {"priorityClassName": "high", "priority": 100}, ("high", 100, PREEMPT), id="half filled"),
+    pytest.param((), (), {"priority": 0}, (None, 0, PREEMPT), id="priority 0 without a class"),
+    pytest.param(
+        (HIGH,), (), {"priorityClassName": "high", "priority": 7}, ("high", 7, None), id="disagreement is left alone"
+    ),
+    pytest.param(
+        (make_class("std", 7, default=True),), (), {"priority": 0}, (None, 0, None), id="disagreement with the default"
+    ),
+    pytest.param((), (), {"priority": 2000000000}, (None, 2000000000, None), id="raw priority is left alone"),
+    pytest.param((), (), {"priorityClassName": "ghost"}, ("ghost", None, None), id="unknown class is left alone"),
+    pytest.param((BATCH,), (DEFAULTS,), {}, ("batch", 10, "Never"), id="policy default, plugin off"),
+    pytest.param((BATCH,), (DEFAULTS,), PLUGIN_NONE, ("batch", 10, "Never"), id="policy default, plugin on"),
+    pytest.param(
+        (BATCH, HIGH), (DEFAULTS,), {"priorityClassName": "high"}, ("high", 100, PREEMPT), id="a named class wins"
+    ),
+    pytest.param((), (DEFAULTS,), {}, (None, 0, PREEMPT), id="policy default that does not exist"),
+    pytest.param(
+        (ONLINE, TWIN), (manage(online="online-managed"),), {"priorityClassName": "online"},
+        ("online-managed", 500, "Never"), id="twin, plugin off",
+    ),
+    pytest.param(
+        (ONLINE, TWIN), (manage(online="online-managed"),),
+        {"priorityClassName": "online", "priority": 500, "preemptionPolicy": PREEMPT},
+        ("online-managed", 500, "Never"), id="twin, plugin on: all three fields",
+    ),
+    pytest.param(
+        (ONLINE,), (manage(online="online-managed"),), {"priorityClassName": "online"}, ("online", 500, PREEMPT),
+        id="twin that does not exist",
+    ),
+    pytest.param(
+        (ONLINE, make_class("online-managed", 400, never=True)), (manage(online="online-managed"),),
+        {"priorityClassName": "online"}, ("online", 500, PREEMPT), id="twin of another value",
+    ),
+    pytest.param(
+        (ONLINE, make_class("online-managed", 500)), (manage(online="online-managed"),),
+        {"priorityClassName": "online"}, ("online", 500, PREEMPT), id="twin that preempts by itself",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "policies", "spec", "expected"), RESOLUTION)
+def test_a_new_pod_gets_the_priority_of_its_class(objects, policies, spec, expected):
+    """A pod gets exactly what its class says, in one pass; values somebody gave are never overwritten or removed."""
+    result = mutated(make_context(*objects, policies=policies), make_pod(**spec))
+    assert priority_of(result) == expected
+
+
+PLUGIN_STD = {"priorityClassName": "std", "priority": 7, "preemptionPolicy": PREEMPT}
+OWNS_CLASS = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:priorityClassName": {}}}}]
+OWNS_OTHER = [{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:containers": {}}}}]
+
+
+@pytest.mark.parametrize(
+    ("managed_fields", "expected"),
+    [
+        pytest.param(OWNS_OTHER, ("batch", 10, "Never"), id="the plugin named it"),
+        pytest.param(OWNS_CLASS, ("std", 7, PREEMPT), id="the user named it"),
+        pytest.param(None, ("std", 7, PREEMPT), id="nobody can tell"),
+    ],
+)
+def test_a_policys_default_replaces_the_global_one_unless_the_user_chose_it(managed_fields, expected):
+    """The global default that the Priority plugin filled in gives way to the policy's; the user's own choice stays."""
+    context = make_context(make_class("std", 7, default=True), BATCH, policies=(DEFAULTS,))
+    meta = {"managedFields": managed_fields} if managed_fields else {}
+    assert priority_of(mutated(context, make_pod(meta=meta, **PLUGIN_STD))) == expected
+
+
+@pytest.mark.parametrize(
+    ("meta", "expected"),
+    [
+        pytest.param({}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="no annotations at all"),
+        pytest.param({"annotations": None}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="null"),
+        pytest.param({"annotations": {}}, {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, id="empty"),
+        pytest.param(
+            {"annotations": {CAN_BE_PREEMPTED: "false", "a": "b"}},
+            {CAN_BE_PREEMPTED: "false", "a": "b", PROTECTION_DURATION: "30"},
+            id="the pod's own stays",
+        ),
+        pytest.param(
+            {"annotations": {CAN_BE_PREEMPTED: "", PROTECTION_DURATION: ""}},
+            {CAN_BE_PREEMPTED: "", PROTECTION_DURATION: ""},
+            id="the pod's empty ones stay",
+        ),
+    ],
+)
+def test_annotations_are_copied_where_the_pod_has_none(meta, expected):
+    """A pod takes over its class's annotations, never at the cost of its own."""
+    context = make_context(BATCH, policies=(COPIES,))
+    assert mutated(context, make_pod(meta=meta, priorityClassName="batch"))["metadata"]["annotations"] == expected
+
+
+def test_annotations_are_not_copied_without_a_policy():
+    """Without a copy rule nothing is copied."""
+    result = mutated(make_context(BATCH), make_pod(priorityClassName="batch"))
+    assert "annotations" not in result["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "policies", "spec", "mark"),
+    [
+        pytest.param((BATCH,), (manage("batch"),), {"priorityClassName": "batch"}, "managed", id="managed"),
+        pytest.param((BATCH,), (manage("b*"),), {"priorityClassName": "batch"}, "managed", id="managed by glob"),
+        pytest.param((BATCH,), (), {"priorityClassName": "batch"}, None, id="not managed"),
+        pytest.param((HIGH,), (manage("high"),), {"priorityClassName": "high"}, None, id="managed, but not Never"),
+        pytest.param((BATCH,), (manage("batch"), DEFAULTS), {}, "managed", id="by policy default"),
+        pytest.param(
+            (ONLINE, TWIN), (manage(online="online-managed"),), {"priorityClassName": "online"}, "managed", id="twin"
+        ),
+        pytest.param(
+            (TWIN,), (manage(online="online-managed"),), {"priorityClassName": "online-managed"}, "managed",
+            id="the twin itself",
+        ),
+        pytest.param(
+            (BATCH,), (manage("batch"),), {"priorityClassName": "batch", "priority": 3}, None, id="disagreement"
+        ),
+    ],
+)  # fmt: skip
+def test_pods_of_managed_classes_are_marked(objects, policies, spec, mark):
+    """The mark goes to pods whose class is managed and Never, and to no other."""
+    result = mutated(make_context(*objects, policies=policies), make_pod(**spec))
+    assert result["metadata"].get("labels", {}).get(MARK) == mark
+
+
+@pytest.mark.parametrize(
+    ("objects", "policies", "spec", "words"),
+    [
+        pytest.param(
+            (HIGH,), (manage("high"),), {"priorityClassName": "high"}, "kube-scheduler preempts", id="not Never"
+        ),
+        pytest.param(
+            (ONLINE,), (manage(online="gone"),), {"priorityClassName": "online"}, "twin gone", id="twin missing"
+        ),
+        pytest.param((), (DEFAULTS,), {}, "gives PriorityClass batch, which does not exist", id="default missing"),
+    ],
+)
+def test_what_mutation_could_not_do_is_a_warning(objects, policies, spec, words):
+    """Mutation never refuses; it says what it left undone."""
+    answer = response(ask(make_context(*objects, policies=policies), "mutate", make_review(make_pod(**spec))))
+    assert answer["allowed"] is True
+    assert any(words in warning for warning in answer["warnings"])
+
+
+def test_a_pod_made_by_generate_name_is_patched_like_any_other():
+    """A pod without a name yet, from a controller, resolves as well."""
+    pod = make_pod(priorityClassName="high")
+    pod["metadata"] = {"generateName": "web-7c5-", "namespace": "team-a"}
+    assert priority_of(mutated(make_context(HIGH), pod)) == ("high", 100, PREEMPT)
+
+
+def test_missing_parents_are_made():
+    """A pod without metadata or spec gets them before anything is put into them."""
+    context = make_context(
+        make_class("std", 7, never=True, default=True, preemptible="true"), policies=(COPIES, manage("std"))
+    )
+    body = make_review(make_pod())
+    body["request"]["object"] = {"kind": "Pod", "apiVersion": "v1"}
+    result = jsonpatch.apply_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
+    assert result["spec"] == {"priorityClassName": "std", "priority": 7, "preemptionPolicy": "Never"}
+    assert result["metadata"] == {"annotations": {CAN_BE_PREEMPTED: "true"}, "labels": {MARK: "managed"}}
+
+
+def test_keys_are_escaped_in_paths():
+    """A slash in an annotation's key is ~1 in the patch, as RFC 6901 asks."""
+    context = make_context(BATCH, policies=(COPIES,))
+    pod = make_pod(meta={"annotations": {"a": "b"}}, priorityClassName="batch", priority=10, preemptionPolicy="Never")
+    paths = [op["path"] for op in patch_of(response(ask(context, "mutate", make_review(pod))))]
+    assert paths == [
+        "/metadata/annotations/godel.bytedance.com~1can-be-preempted",
+        "/metadata/annotations/godel.bytedance.com~1protection-duration-from-preemption",
+    ]
+
+
+def test_the_patch_is_minimal():
+    """Only fields that change are in the patch."""
+    pod = make_pod(priorityClassName="high", priority=100)
+    answer = response(ask(make_context(HIGH), "mutate", make_review(pod)))
+    assert patch_of(answer) == [{"op": "add", "path": "/spec/preemptionPolicy", "value": PREEMPT}]
+
+
+def test_mirror_pods_are_never_patched():
+    """A mirror pod is the picture of a static pod; nothing about it may change."""
+    pod = make_pod(meta={"annotations": {"kubernetes.io/config.mirror": "abc"}}, priorityClassName="batch")
+    answer = response(ask(make_context(BATCH, policies=(COPIES, manage("batch"))), "mutate", make_review(pod)))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param({"priority": 5, "preemptionPolicy": "Never"}, {}, (None, 5, "Never"), id="dropped: put back"),
+        pytest.param({"priority": 5}, {"priority": 6}, (None, 6, None), id="changed: left for validation"),
+        pytest.param({}, {}, (None, None, None), id="never resolved: left alone"),
+    ],
+)
+def test_an_update_preserves_priority(old, new, expected):
+    """An UPDATE that leaves out priority or policy keeps them; nothing is resolved anew."""
+    context = make_context(BATCH, policies=(DEFAULTS, COPIES, manage("batch")))
+    assert priority_of(mutated(context, make_pod(**new), make_pod(**old))) == expected
+
+
+@pytest.mark.parametrize("subresource", ["status", "binding", "eviction", "ephemeralcontainers"])
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_subresources_are_not_touched(phase, subresource):
+    """Sub-resources pass as they are."""
+    body = make_review(make_pod(priorityClassName="ghost"), subResource=subresource)
+    answer = response(ask(make_context(), phase, body))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_deletion_always_passes(phase, operation):
+    """Nothing holds up a deletion."""
+    body = make_review(None, make_pod(priorityClassName="ghost"), operation=operation)
+    answer = response(ask(make_context(), phase, body))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+def test_the_applied_rules_are_in_the_audit_annotations():
+    """Who reads the audit log sees which rules filled something in."""
+    context = make_context(BATCH, policies=(DEFAULTS, COPIES))
+    answer = response(ask(context, "mutate", make_review(make_pod())))
+    assert answer["auditAnnotations"] == {"applied": "teams/default,copy/both"}
+
+
+@pytest.mark.parametrize(
+    ("managed", "given", "expected"),
+    [
+        pytest.param(True, {"preemptionPolicy": PREEMPT}, "Never", id="defaulted by the API server"),
+        pytest.param(True, {}, "Never", id="absent"),
+        pytest.param(True, {"preemptionPolicy": "Never"}, "Never", id="already Never"),
+        pytest.param(False, {"preemptionPolicy": PREEMPT}, PREEMPT, id="not managed"),
+    ],
+)
+def test_a_new_managed_class_becomes_never(managed, given, expected):
+    """kube-scheduler leaves preemption to the reconciler only where the class says Never."""
+    context = make_context(policies=(manage("online"),) if managed else ())
+    body = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, **given}
+    assert mutated(context, body).get("preemptionPolicy") == expected
+
+
+def test_an_existing_class_is_not_made_never():
+    """A class's preemptionPolicy is immutable: an UPDATE that changed it would only fail."""
+    context = make_context(policies=(manage("online"),))
+    body = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, "preemptionPolicy": PREEMPT}
+    assert mutated(context, body, body) == body

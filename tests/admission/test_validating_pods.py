@@ -1,0 +1,278 @@
+"""What validation says of pods and of the pod templates of workloads."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.admission.builders import (
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    make_workload,
+    manage,
+    message_of,
+    response,
+)
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    MARK,
+    Enforcement,
+    Match,
+    PriorityClasses,
+    ProtectAnnotations,
+    Reserve,
+)
+
+PREEMPT = "PreemptLowerPriority"
+HIGH = make_class("high", 100)
+BATCH = make_class("batch", 10, never=True)
+RESOLVED = {"priorityClassName": "high", "priority": 100, "preemptionPolicy": PREEMPT}
+MANAGED = {"priorityClassName": "batch", "priority": 10, "preemptionPolicy": "Never"}
+MARKED = {"labels": {MARK: "managed"}}
+WORKLOADS = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"]
+NO_HIGH = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
+
+
+def judged(context, obj, old=None, **more):
+    return response(ask(context, "validate", make_review(obj, old, **more)))
+
+
+REFUSED = [
+    pytest.param(
+        {"priorityClassName": "ghost"}, {}, "builtin/class-exists", "no PriorityClass with name ghost was found",
+        id="unknown class",
+    ),
+    pytest.param({}, {}, "builtin/priority-resolved", "were never filled in", id="never resolved, no class"),
+    pytest.param(
+        {"priorityClassName": "high"}, {}, "builtin/priority-resolved", "were never filled in", id="never resolved"
+    ),
+    pytest.param(
+        {"priorityClassName": "high", "priority": 100}, {}, "builtin/priority-resolved", "never filled in",
+        id="half resolved",
+    ),
+    pytest.param(
+        {**RESOLVED, "priority": 7}, {}, "builtin/priority-agrees",
+        "spec.priority is 7, but PriorityClass high has 100", id="other priority than the class",
+    ),
+    pytest.param(
+        {"priority": 2000000000}, {}, "builtin/priority-agrees",
+        "spec.priority is 2000000000, but a pod without a PriorityClass has 0", id="raw priority",
+    ),
+    pytest.param(
+        {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/preemption-policy-agrees",
+        f"spec.preemptionPolicy is Never, but PriorityClass high has {PREEMPT}", id="other policy than the class",
+    ),
+    pytest.param(RESOLVED, MARKED, "builtin/mark", "PriorityClass high is not one that it manages", id="stray mark"),
+    pytest.param(
+        {"priority": 0, "preemptionPolicy": PREEMPT}, MARKED, "builtin/mark", "no PriorityClass is named",
+        id="mark without a class",
+    ),
+    pytest.param(MANAGED, {"labels": {MARK: "mine"}}, "builtin/mark", "its only value is 'managed'", id="other mark"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "meta", "rule", "words"), REFUSED)
+def test_a_pod_that_does_not_agree_with_its_class_is_refused(spec, meta, rule, words):
+    """A pod whose priority, policy, class or mark disagree, or that was never resolved, does not get in."""
+    answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
+    assert words in message_of(answer)
+    assert answer["auditAnnotations"]["denied-by"] == rule
+    assert answer["status"]["code"] == 403
+    assert answer["status"]["reason"] == "Forbidden"
+
+
+@pytest.mark.parametrize(
+    ("spec", "meta"),
+    [
+        pytest.param(RESOLVED, {}, id="as its class says"),
+        pytest.param({"priority": 0, "preemptionPolicy": PREEMPT}, {}, id="no class"),
+        pytest.param(MANAGED, MARKED, id="managed and marked"),
+        pytest.param(
+            {"priorityClassName": "high"}, {"annotations": {"kubernetes.io/config.mirror": "x"}},
+            id="a mirror pod, which is never patched",
+        ),
+        pytest.param({"priorityClassName": "ghost"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, id="being deleted"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_agrees_passes(spec, meta):
+    """What is resolved as its class says gets in without a word."""
+    answer = judged(make_context(HIGH, BATCH, policies=(manage("batch"),)), make_pod(meta=meta, **spec))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+def test_a_managed_pod_without_its_mark_is_warned_about():
+    """Without the mark nobody preempts for the pod; that is said, not refused."""
+    answer = judged(make_context(BATCH, policies=(manage("batch"),)), make_pod(**MANAGED))
+    assert answer["allowed"] is True
+    assert "nothing preempts for this pod" in answer["warnings"][0]
+
+
+def test_a_pod_without_class_must_have_the_global_default():
+    """Where a global default exists, priority 0 without a class is a disagreement."""
+    context = make_context(make_class("std", 7, default=True))
+    answer = judged(context, make_pod(priority=0, preemptionPolicy=PREEMPT))
+    assert "spec.priority is 0, but the default PriorityClass std has 7" in message_of(answer)
+
+
+CHANGES = [
+    pytest.param(RESOLVED, {}, {**RESOLVED, "priority": 7}, {}, "builtin/priority-immutable", id="priority"),
+    pytest.param(
+        RESOLVED, {}, {**RESOLVED, "preemptionPolicy": "Never"}, {}, "builtin/priority-immutable", id="policy"
+    ),
+    pytest.param(
+        RESOLVED, {}, {**RESOLVED, "priorityClassName": "batch"}, {}, "builtin/priority-immutable", id="class"
+    ),
+    pytest.param(RESOLVED, {}, {"priorityClassName": "high"}, {}, "builtin/priority-immutable", id="removed"),
+    pytest.param(MANAGED, {}, MANAGED, MARKED, "builtin/mark", id="mark set"),
+    pytest.param(MANAGED, MARKED, MANAGED, {}, "builtin/mark", id="mark removed"),
+    pytest.param(MANAGED, MARKED, MANAGED, {"labels": {MARK: "x"}}, "builtin/mark", id="mark changed"),
+    pytest.param(
+        RESOLVED, {}, RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "false"}}, "builtin/shield", id="annotation set"
+    ),
+    pytest.param(
+        RESOLVED, {"annotations": {CAN_BE_PREEMPTED: "true"}}, RESOLVED, {}, "builtin/shield", id="annotation removed"
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "meta", "new_spec", "new_meta", "rule"), CHANGES)
+def test_what_a_pod_was_created_with_stays(spec, meta, new_spec, new_meta, rule):
+    """Priority, mark and preemptibility of a running pod do not change."""
+    context = make_context(HIGH, BATCH, policies=(manage("batch"),))
+    answer = judged(context, make_pod(meta=new_meta, **new_spec), make_pod(meta=meta, **spec))
+    assert answer["allowed"] is False
+    assert rule in answer["auditAnnotations"]["denied-by"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "meta"),
+    [
+        pytest.param({"priorityClassName": "gone"}, {}, id="its class is gone"),
+        pytest.param({**RESOLVED, "priority": 7}, {}, id="it never agreed"),
+        pytest.param({}, {}, id="it was never resolved"),
+        pytest.param(RESOLVED, MARKED, id="its mark is a stray one"),
+        pytest.param(RESOLVED, {}, id="its class is not allowed any more"),
+    ],
+)
+def test_an_update_is_judged_by_what_it_changes(spec, meta):
+    """A label or an image of an old pod can change whatever the rules say of such a pod today."""
+    context = make_context(HIGH, policies=(NO_HIGH,))
+    changed = {**meta, "labels": {**meta.get("labels", {}), "x": "y"}}
+    answer = judged(context, make_pod(meta=changed, **spec), make_pod(meta=meta, **spec), user="system:node:n1")
+    assert answer["allowed"] is True
+
+
+def test_finalizers_can_be_taken_off_a_pod_being_deleted():
+    """Nothing holds up an object that is on its way out."""
+    meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    old = make_pod(meta={**meta, **MARKED, "finalizers": ["a/b"]}, **MANAGED)
+    assert judged(make_context(), make_pod(meta=meta, priorityClassName="ghost"), old)["allowed"] is True
+
+
+RESERVED = make_policy(
+    "system", make_rule("critical", reserve=Reserve(from_=50, to=1000, use=(Match(namespaces=("kube-system",)),)))
+)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize(
+    ("spec", "meta", "policies", "words"),
+    [
+        pytest.param(
+            {"priorityClassName": "ghost"}, {}, (), "no PriorityClass with name ghost was found", id="unknown"
+        ),
+        pytest.param(
+            {**RESOLVED, "priority": 7}, {}, (), "spec.priority is 7, but PriorityClass high has 100", id="value"
+        ),
+        pytest.param({"priorityClassName": "high"}, {}, (NO_HIGH,), "teams/allowed", id="class not allowed"),
+        pytest.param({"priorityClassName": "high"}, {}, (RESERVED,), "system/critical", id="reserved range"),
+        pytest.param({"priorityClassName": "high"}, MARKED, (), "builtin/mark", id="mark"),
+    ],
+)
+def test_the_author_of_a_workload_sees_what_its_pods_would_meet(kind, spec, meta, policies, words):
+    """A template whose pods would be refused is refused when it is applied."""
+    answer = judged(make_context(HIGH, policies=policies), make_workload(kind, meta=meta, **spec))
+    assert words in message_of(answer)
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_an_untouched_template_is_not_judged_again(kind):
+    """Scaling, pausing or annotating a workload works even when its template would be refused today."""
+    old = make_workload(kind, priorityClassName="ghost")
+    new = make_workload(kind, priorityClassName="ghost")
+    new["spec"]["replicas"] = 5
+    assert judged(make_context(), new, old)["allowed"] is True
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_changed_template_is_judged(kind):
+    """A new template makes new pods, and they would be refused."""
+    old, new = make_workload(kind), make_workload(kind, priorityClassName="ghost")
+    assert "ghost" in message_of(judged(make_context(), new, old))
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_a_template_needs_no_resolved_priority(kind):
+    """A template as people write it, with or without a class, passes."""
+    for spec in ({}, {"priorityClassName": "high"}):
+        answer = judged(make_context(HIGH), make_workload(kind, **spec))
+        assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+def test_a_template_without_class_is_judged_by_the_class_its_pods_get():
+    """The policy's default counts for a template as it will for its pods, before the global default."""
+    default = make_policy("teams", make_rule("default", default_priority_class="batch"))
+    context = make_context(make_class("std", 7, default=True), BATCH, policies=(default, NO_HIGH))
+    assert judged(context, make_workload("Deployment"))["allowed"] is True
+
+
+@pytest.mark.parametrize("template", [None, "absent"])
+def test_a_replication_controller_may_have_no_template(template):
+    """There is nothing to judge in a workload without a template."""
+    workload = make_workload("ReplicationController")
+    workload["spec"] = {"template": None} if template is None else {}
+    assert judged(make_context(), workload)["allowed"] is True
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_workloads_are_not_patched(kind):
+    """Mutation is for pods and PriorityClasses; a template stays as its author wrote it."""
+    answer = response(ask(make_context(HIGH), "mutate", make_review(make_workload(kind, priorityClassName="high"))))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "allowed", "field"),
+    [
+        pytest.param(Enforcement.ENFORCE, False, "status", id="enforce"),
+        pytest.param(Enforcement.WARN, True, "warnings", id="warn"),
+        pytest.param(Enforcement.AUDIT, True, "auditAnnotations", id="audit"),
+    ],
+)
+def test_enforcement_decides_what_a_violation_does(enforcement, allowed, field):
+    """Refuse, warn the author, or only leave a trace in the audit log."""
+    rule = make_rule("allowed", enforcement, priority_classes=PriorityClasses(allow=("batch",)))
+    answer = judged(make_context(HIGH, policies=(make_policy("teams", rule),)), make_pod(**RESOLVED))
+    assert answer["allowed"] is allowed
+    assert "teams/allowed" in str(answer[field])
+    assert set(answer) - {"uid", "allowed", field} <= ({"auditAnnotations"} if not allowed else set())
+
+
+def test_every_reason_is_in_the_text():
+    """Whoever is refused reads all reasons at once, each with its rule."""
+    policies = (NO_HIGH, RESERVED)
+    text = message_of(judged(make_context(HIGH, policies=policies), make_pod(**{**RESOLVED, "priority": 101})))
+    for part in ("builtin/priority-agrees", "teams/allowed", "system/critical"):
+        assert part in text
+
+
+def test_a_right_given_by_policy_opens_the_shield():
+    """Who may change preemptibility on a running pod is policy."""
+    shield = ProtectAnnotations(keys=(CAN_BE_PREEMPTED,), allow=(Match(namespaces=("team-a",)),))
+    context = make_context(HIGH, policies=(make_policy("p", make_rule("shield", protect_annotations=shield)),))
+    new = make_pod(meta={"annotations": {CAN_BE_PREEMPTED: "true"}}, **RESOLVED)
+    assert judged(context, new, make_pod(**RESOLVED))["allowed"] is True

@@ -1,0 +1,81 @@
+"""Validation of PriorityClasses, with the API server's own words where it has them (FACTS 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.admission.decode import Review, decode_class
+from webhook.admission.judging import judge
+from webhook.admission.lookup import CLASSES, SYSTEM_CLASSES, Context
+from webhook.admission.requests import request_for
+from webhook.admission.resolving import NEVER, policy_of
+from webhook.admission.respond import Answer
+from webhook.kube.objects import PriorityClass
+
+__all__ = ["validate_class"]
+
+_HIGHEST_USER_VALUE = 1_000_000_000
+_INT32 = range(-(2**31), 2**31)
+_SYSTEM_PREFIX = "system-"
+
+
+def validate_class(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+    """Judge a PriorityClass as it would be stored."""
+    found = decode_class(review, data)
+    if found.metadata.deletion_timestamp:
+        return
+    _check_value(found, answer)
+    if review.operation == "UPDATE" and review.old_object is not None:
+        _check_unchanged(found, decode_class(review, review.old_object, "oldObject"), answer)
+    elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
+        answer.warnings.append(
+            f"PriorityClass {found.metadata.name} is managed but not {NEVER}: giveway will not preempt for its pods"
+        )
+    _check_default(context, found, answer)
+    request = request_for(context, review, data)
+    request.priority_class, request.priority = found, found.value
+    judge(context, request, answer)
+
+
+def _check_value(found: PriorityClass, answer: Answer) -> None:
+    name, value = found.metadata.name, found.value
+    if value not in _INT32:
+        answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
+    elif name.startswith(_SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value or found.global_default:
+            answer.deny(
+                "system-prefix",
+                "priority class names with 'system-' prefix are reserved for system use only;"
+                f" choose another name than {name}",
+            )
+    elif value > _HIGHEST_USER_VALUE:
+        answer.deny(
+            "highest-value",
+            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value}",
+        )
+
+
+def _check_unchanged(found: PriorityClass, old: PriorityClass, answer: Answer) -> None:
+    for field, value, was in (
+        ("value", found.value, old.value),
+        ("preemptionPolicy", policy_of(found), policy_of(old)),
+    ):
+        if value != was:
+            answer.deny(
+                "class-immutable",
+                f"{field} may not be changed in an update (now {was}, requested {value}); make a new PriorityClass",
+            )
+
+
+def _check_default(context: Context, found: PriorityClass, answer: Answer) -> None:
+    if not found.global_default:
+        return
+    for other in context.lookup.default_priority_classes():
+        name = other.metadata.name
+        if name != found.metadata.name:
+            answer.unsure.add((CLASSES, name))
+            answer.deny(
+                "one-default",
+                f"PriorityClass {name} is already marked as default. Only one default can exist",
+            )
+            return

@@ -1,0 +1,108 @@
+"""Mutation: fill in priorities, copy annotations, mark pods, make managed classes Never. It refuses nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.admission.decode import Meta, PodSpec, PodView, Review, decode_class, decode_pod
+from webhook.admission.lookup import Context
+from webhook.admission.patching import Operation, fields, members
+from webhook.admission.requests import request_for
+from webhook.admission.resolving import NEVER, Resolution, resolve
+from webhook.admission.respond import Answer
+from webhook.policy.model import MANAGED, MARK
+from webhook.policy.request import Request
+
+__all__ = ["MIRROR", "mutate_class", "mutate_pod"]
+
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
+
+
+def mutate_pod(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+    """Patch a pod: at CREATE what it resolves to, at UPDATE only what the update would have dropped."""
+    pod = decode_pod(review, data)
+    if MIRROR in ((pod.metadata and pod.metadata.annotations) or {}):
+        return
+    if review.operation == "CREATE":
+        _create(context, review, pod, data, answer)
+    elif review.old_object is not None:
+        answer.patch = _preserve(pod, decode_pod(review, review.old_object, "oldObject"))
+
+
+def mutate_class(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+    """A managed class gets `preemptionPolicy: Never` at CREATE, so that kube-scheduler leaves it to the reconciler.
+
+    It is immutable afterwards, as FACTS 3 says: a class that exists needs a twin instead.
+    """
+    if review.operation != "CREATE":
+        return
+    found = decode_class(review, data)
+    if context.is_managed(found.metadata.name):
+        answer.patch = fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
+
+
+def _create(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
+    spec, meta = pod.spec or PodSpec(), pod.metadata or Meta()
+    request = request_for(context, review, data)
+    found = resolve(context, spec, request)
+    answer.warnings += found.warnings
+    answer.unsure |= found.unsure
+    if found.conflict or found.missing:
+        return
+    request.priority_class, request.priority = found.priority_class, found.value
+    if context.trace is not None:
+        context.engine.judge(request, context.trace)
+    copied = _copied(context, request, meta, found)
+    answer.patch = (
+        _parents(pod, found, copied)
+        + members("/metadata/annotations", meta.annotations, {key: value for key, (value, _) in copied.items()})
+        + members("/metadata/labels", meta.labels, {MARK: MANAGED} if found.managed else {})
+        + _priority(spec, found)
+    )
+    rules = [found.set_by] * bool(found.set_by) + [rule for _, rule in copied.values()]
+    if rules:
+        answer.audit["applied"] = ",".join(dict.fromkeys(rules))
+
+
+def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
+    wanted: list[tuple[str, object, object]] = [
+        ("priority", spec.priority, found.value),
+        ("preemptionPolicy", spec.preemption_policy, found.preemption_policy),
+    ]
+    if found.name:
+        wanted.insert(0, ("priorityClassName", spec.priority_class_name, found.name))
+    return fields("/spec", wanted)
+
+
+def _copied(context: Context, request: Request, meta: Meta, found: Resolution) -> dict[str, tuple[str, str]]:
+    """Annotations that a rule copies from the class to a pod that has none, as (value, rule) by key."""
+    offered = found.priority_class.metadata.annotations if found.priority_class else None
+    if not offered:
+        return {}
+    present = meta.annotations or {}
+    return {
+        key: (offered[key], rule)
+        for key, rule in context.engine.annotations_to_copy(request)
+        if key in offered and key not in present
+    }
+
+
+def _parents(pod: PodView, found: Resolution, copied: dict[str, tuple[str, str]]) -> list[Operation]:
+    """Objects to make before anything can be put into them."""
+    needed = [("metadata", pod.metadata is None and bool(copied or found.managed)), ("spec", pod.spec is None)]
+    return [{"op": "add", "path": f"/{field}", "value": {}} for field, missing in needed if missing]
+
+
+def _preserve(pod: PodView, old: PodView) -> list[Operation]:
+    """Put back what the pod had and the update left out; a value that it changes is left for validation."""
+    now, before = pod.spec or PodSpec(), old.spec or PodSpec()
+    kept = [
+        (field, None, was)
+        for field, value, was in (
+            ("priority", now.priority, before.priority),
+            ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
+        )
+        if value is None
+    ]
+    return fields("/spec", kept) if pod.spec is not None else []

@@ -1,0 +1,73 @@
+"""PriorityClasses and Namespaces from YAML or JSON files: single objects, several documents, or a List."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from webhook.admission.lookup import Objects
+from webhook.kube.objects import Namespace, PriorityClass
+
+__all__ = ["ObjectsError", "objects_from", "read_objects"]
+
+_TYPES: dict[str, type[PriorityClass | Namespace]] = {"PriorityClass": PriorityClass, "Namespace": Namespace}
+
+
+class ObjectsError(Exception):
+    """A file that cannot be read as Kubernetes objects; the text names it and what is wrong."""
+
+
+def read_objects(files: Iterable[Path]) -> Objects:
+    """The PriorityClasses and Namespaces of these files; objects of other kinds are passed over. Raises ObjectsError."""
+    return objects_from(document for file in files for document in _documents(file))
+
+
+def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
+    """The same from parsed documents, each with the words by which an error names it."""
+    found: dict[str, list[Any]] = {"PriorityClass": [], "Namespace": []}
+    for where, document in documents:
+        for kind, item in _flatten(where, document):
+            if kind in found:
+                found[kind].append(_convert(where, kind, item))
+    return Objects(found["PriorityClass"], found["Namespace"])
+
+
+def _documents(file: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        content = file.read_bytes()
+        parsed = [msgspec.json.decode(content)] if file.suffix == ".json" else _yaml(content)
+    except (OSError, YAMLError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ObjectsError(f"{file}: {error}") from error
+    return ((str(file), document) for document in parsed if document is not None)
+
+
+def _yaml(content: bytes) -> list[Any]:
+    return list(YAML(typ="safe", pure=True).load_all(content))
+
+
+def _flatten(where: str, document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise ObjectsError(f"{where}: not a Kubernetes object: `kind` is missing")
+    kind: str = document["kind"]
+    if kind == "List" or (kind.endswith("List") and isinstance(document.get("items"), list)):
+        for item in document.get("items") or ():
+            if isinstance(item, dict):
+                item = {"kind": kind.removesuffix("List"), **item}  # noqa: PLW2901 - items of a typed list carry no kind
+            yield from _flatten(where, item)
+    else:
+        yield kind, document
+
+
+def _convert(where: str, kind: str, item: dict[str, Any]) -> PriorityClass | Namespace:
+    try:
+        found = msgspec.convert(item, _TYPES[kind])
+    except msgspec.ValidationError as error:
+        raise ObjectsError(f"{where}: {kind}: {error}") from error
+    if not found.metadata.name:
+        raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
+    return found

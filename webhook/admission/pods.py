@@ -1,0 +1,173 @@
+"""Validation of pods and of the pod templates of workloads: what holds without any policy file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.admission.decode import WORKLOADS, Meta, PodSpec, PodView, Review, decode_pod, template_of
+from webhook.admission.judging import judge
+from webhook.admission.lookup import CLASSES, Context
+from webhook.admission.mutating import MIRROR
+from webhook.admission.requests import request_for
+from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
+from webhook.admission.respond import Answer
+from webhook.kube.objects import PriorityClass
+from webhook.policy.model import MANAGED, MARK
+
+__all__ = ["validate_pod", "validate_workload"]
+
+
+def validate_pod(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+    """Judge a pod as it would be stored; an UPDATE is judged by what it changes."""
+    pod = decode_pod(review, data)
+    meta = pod.metadata or Meta()
+    if meta.deletion_timestamp:
+        return
+    if review.operation == "CREATE":
+        _validate_new(context, review, pod, data, answer)
+    elif review.old_object is not None:
+        _validate_change(context, review, pod, data, answer)
+
+
+def validate_workload(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+    """Judge the pods a workload is about to make, so that its author reads the message and not only a controller.
+
+    A template that an UPDATE leaves alone is not judged: scaling or deleting what exists always works.
+    """
+    kind = WORKLOADS[review.kind]
+    template = template_of(data, review.resource)
+    metadata = data.get("metadata")
+    if template is None or (isinstance(metadata, dict) and metadata.get("deletionTimestamp")):
+        return
+    if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
+        return
+    pod = decode_pod(review, template, f"object({kind}).template")
+    meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
+    as_pod = msgspec.structs.replace(
+        request_for(context, review, template), operation="CREATE", resource="pods", old_object=None
+    )
+    found = resolve(context, spec, as_pod)
+    answer.unsure |= found.unsure
+    answer.warnings += found.warnings
+    if found.missing:
+        _deny_missing(answer, found.name)
+    elif found.conflict:
+        _deny_disagreement(answer, spec, context, found.priority_class)
+    _check_mark(answer, meta, found.name, managed=found.managed)
+    request = request_for(context, review, data)
+    request.priority_class = found.priority_class
+    request.priority = spec.priority if spec.priority is not None else found.value
+    judge(context, request, answer)
+
+
+def _validate_new(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
+    meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
+    name = spec.priority_class_name or ""
+    named = context.lookup.priority_class(name) if name else None
+    if name and named is None:
+        answer.unsure.add((CLASSES, name))
+        _deny_missing(answer, name)
+    else:
+        _check_priority(context, meta, spec, named, answer)
+    _check_management(context, meta, spec, named, answer)
+    request = request_for(context, review, data)
+    request.priority_class = named
+    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
+    judge(context, request, answer)
+
+
+def _check_priority(context: Context, meta: Meta, spec: PodSpec, named: PriorityClass | None, answer: Answer) -> None:
+    expected = named or global_default(context)
+    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
+    if disagreement(spec, value, policy):
+        if expected:
+            answer.unsure.add((CLASSES, expected.metadata.name))
+        _deny_disagreement(answer, spec, context, named)
+    elif (spec.priority is None or spec.preemption_policy is None) and MIRROR not in (meta.annotations or {}):
+        answer.deny(
+            "priority-resolved",
+            "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
+            " nor giveway's mutating webhook. Try again; if it stays so, the MutatingWebhookConfiguration is at fault",
+        )
+
+
+def _check_management(context: Context, meta: Meta, spec: PodSpec, named: PriorityClass | None, answer: Answer) -> None:
+    name = spec.priority_class_name or ""
+    managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
+    _check_mark(answer, meta, name, managed=managed)
+    if managed and MARK not in (meta.labels or {}) and MIRROR not in (meta.annotations or {}):
+        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
+
+
+def _check_mark(answer: Answer, meta: Meta, name: str, *, managed: bool) -> None:
+    mark = (meta.labels or {}).get(MARK)
+    if mark is None or (managed and mark == MANAGED):
+        return
+    if managed:
+        text = f"label {MARK} is {mark!r}; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
+    else:
+        whose = f"PriorityClass {name} is not one that it manages" if name else "no PriorityClass is named"
+        text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
+    answer.deny("mark", text)
+
+
+def _deny_missing(answer: Answer, name: str) -> None:
+    answer.deny(
+        "class-exists",
+        f"no PriorityClass with name {name} was found; `kubectl get priorityclasses` lists those there are",
+    )
+
+
+def _deny_disagreement(answer: Answer, spec: PodSpec, context: Context, named: PriorityClass | None) -> None:
+    expected = named or global_default(context)
+    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
+    if named:
+        source = f"PriorityClass {named.metadata.name}"
+    elif expected:
+        source = f"the default PriorityClass {expected.metadata.name}"
+    else:
+        source = "a pod without a PriorityClass"
+    if spec.priority is not None and spec.priority != value:
+        answer.deny(
+            "priority-agrees",
+            f"spec.priority is {spec.priority}, but {source} has {value}; leave spec.priority out, it is filled in",
+        )
+    if spec.preemption_policy is not None and spec.preemption_policy != policy:
+        answer.deny(
+            "preemption-policy-agrees",
+            f"spec.preemptionPolicy is {spec.preemption_policy}, but {source} has {policy};"
+            " leave spec.preemptionPolicy out, it is filled in",
+        )
+
+
+def _validate_change(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
+    old = decode_pod(review, review.old_object or {}, "oldObject")
+    _check_preserved(answer, pod.spec or PodSpec(), old.spec or PodSpec())
+    labels, old_labels = (((view.metadata or Meta()).labels or {}).get(MARK) for view in (pod, old))
+    if labels != old_labels:
+        answer.deny(
+            "mark",
+            f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
+            f" (now {old_labels or 'absent'}, requested {labels or 'absent'})",
+        )
+    name = (pod.spec or PodSpec()).priority_class_name
+    request = request_for(context, review, data)
+    request.priority_class = context.lookup.priority_class(name) if name else None
+    request.priority = (pod.spec or PodSpec()).priority
+    judge(context, request, answer)
+
+
+def _check_preserved(answer: Answer, now: PodSpec, before: PodSpec) -> None:
+    for field, value, was in (
+        ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
+        ("priority", now.priority, before.priority),
+        ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
+    ):
+        if value != was:
+            shown = tuple("absent" if item is None else item for item in (was, value))
+            answer.deny(
+                "priority-immutable",
+                f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]}); make a new pod instead",
+            )

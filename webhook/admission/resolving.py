@@ -1,0 +1,177 @@
+"""Which PriorityClass, value and preemption policy a pod has or is about to get (SEMANTICS A, FACTS 1-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.admission.decode import PodSpec
+from webhook.admission.lookup import CLASSES, Context
+from webhook.kube.objects import PriorityClass
+from webhook.policy.request import Request
+
+__all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "policy_of", "resolve"]
+
+NEVER, PREEMPT = "Never", "PreemptLowerPriority"
+
+
+class Resolution(msgspec.Struct, kw_only=True):
+    """What a pod resolves to. `priority_class` is None where none is named, or the named one does not exist.
+
+    `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
+    `unsure` are the classes whose newest state would settle it.
+    """
+
+    name: str = ""
+    priority_class: PriorityClass | None = None
+    value: int = 0
+    preemption_policy: str = PREEMPT
+    conflict: bool = False
+    overwrite: bool = False
+    managed: bool = False
+    set_by: str = ""
+    warnings: list[str] = []
+    unsure: set[tuple[str, str]] = set()
+
+    @property
+    def missing(self) -> bool:
+        """Whether a class is named that does not exist."""
+        return bool(self.name) and self.priority_class is None
+
+    def take(self, found: PriorityClass) -> None:
+        """Resolve to this class."""
+        self.name, self.priority_class = found.metadata.name, found
+        self.value, self.preemption_policy = found.value, policy_of(found)
+
+
+def policy_of(found: PriorityClass) -> str:
+    """A class's preemption policy; absent means PreemptLowerPriority."""
+    return found.preemption_policy or PREEMPT
+
+
+def global_default(context: Context) -> PriorityClass | None:
+    """The global default; of several (two were created at once) the lowest value, then the first name."""
+    found = context.lookup.default_priority_classes()
+    if not found:
+        return None
+    return min(found, key=lambda item: (item.value, item.metadata.name))
+
+
+def disagreement(spec: PodSpec, value: int, preemption_policy: str) -> bool:
+    """Whether a pod already carries another value or policy than it resolves to; absent fields agree."""
+    return (spec.priority is not None and spec.priority != value) or (
+        spec.preemption_policy is not None and spec.preemption_policy != preemption_policy
+    )
+
+
+def resolve(context: Context, spec: PodSpec, request: Request) -> Resolution:
+    """Resolve a new pod or a template: named class, else policy default, else global default, then its twin."""
+    found = Resolution()
+    named = spec.priority_class_name or ""
+    if named:
+        _resolve_named(context, spec, request, found, named)
+    else:
+        _resolve_unnamed(context, spec, request, found)
+    if found.priority_class is not None and not found.conflict:
+        _apply_management(context, found, found.priority_class)
+    return found
+
+
+def _resolve_named(context: Context, spec: PodSpec, request: Request, found: Resolution, name: str) -> None:
+    named = context.lookup.priority_class(name)
+    if named is None:
+        found.name = name
+        found.unsure.add((CLASSES, name))
+        return
+    found.take(named)
+    if disagreement(spec, found.value, found.preemption_policy):
+        found.conflict = True
+        found.unsure.add((CLASSES, name))
+    elif named.global_default and _filled_in_by_plugin(request.object):
+        _take_policy_default(context, _without_class(request), found)
+
+
+def _resolve_unnamed(context: Context, spec: PodSpec, request: Request, found: Resolution) -> None:
+    if disagreement(spec, found.value, found.preemption_policy):
+        found.conflict = True
+        return
+    if _take_policy_default(context, request, found):
+        return
+    default = global_default(context)
+    if default is None:
+        return
+    if disagreement(spec, default.value, policy_of(default)):
+        found.conflict = True
+        found.unsure.add((CLASSES, default.metadata.name))
+    elif spec.priority is None or spec.preemption_policy is None:
+        found.take(default)
+
+
+def _take_policy_default(context: Context, request: Request, found: Resolution) -> bool:
+    """Resolve to the class a policy gives to pods without one; it replaces what the Priority plugin filled in."""
+    chosen = context.engine.default_priority_class(request)
+    if chosen is None:
+        return False
+    name, rule = chosen
+    default = context.lookup.priority_class(name)
+    if default is None:
+        found.unsure.add((CLASSES, name))
+        found.warnings.append(f"rule {rule} gives PriorityClass {name}, which does not exist; it was not applied")
+        return False
+    found.take(default)
+    found.overwrite, found.set_by = True, rule
+    return True
+
+
+def _apply_management(context: Context, found: Resolution, own: PriorityClass) -> None:
+    """Move the pod of a managed class to its twin where it has one, and say whether the reconciler takes it."""
+    name = found.name
+    if not context.is_managed(name):
+        return
+    if found.preemption_policy == NEVER:
+        found.managed = True
+        return
+    managed = context.engine.managed(name)
+    twin_name = managed.twin if managed else None
+    if twin_name is None:
+        found.warnings.append(
+            f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT} and no twin:"
+            " kube-scheduler preempts for the pod, giveway does not"
+        )
+        return
+    twin = context.lookup.priority_class(twin_name)
+    if twin is None or twin.value != own.value or policy_of(twin) != NEVER:
+        problem = "does not exist" if twin is None else f"is not of value {own.value} with preemptionPolicy {NEVER}"
+        found.unsure.add((CLASSES, twin_name))
+        found.warnings.append(f"twin {twin_name} of PriorityClass {name} {problem}: the pod stays in {name}")
+        return
+    found.take(twin)
+    found.overwrite = found.managed = True
+
+
+def _without_class(request: Request) -> Request:
+    """The request as the user sent it, before the plugin named the global default."""
+    spec = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
+    return msgspec.structs.replace(request, object={**request.object, "spec": spec})
+
+
+def _filled_in_by_plugin(pod: dict[str, Any]) -> bool:
+    """Whether the class name came from the Priority plugin: no field manager of the new pod owns it.
+
+    The API server computes managedFields from what the client sent, before admission plugins run. Without
+    managedFields the name counts as the user's choice.
+    """
+    fields = list(_owned_fields(pod))
+    return bool(fields) and not any("f:priorityClassName" in spec for spec in fields)
+
+
+def _owned_fields(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    metadata = pod.get("metadata")
+    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        owned = entry.get("fieldsV1") if isinstance(entry, dict) else None
+        spec = owned.get("f:spec") if isinstance(owned, dict) else None
+        if isinstance(spec, dict):
+            yield spec

@@ -1,0 +1,204 @@
+"""The webhook server: TLS listener, probes, reload of certificate and policies, readiness, graceful end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import BinaryIO, Self
+
+from aiohttp import web
+
+from webhook.admission.lookup import Context
+from webhook.policy.engine import Engine
+from webhook.policy.model import Policies
+from webhook.serving import tls
+from webhook.serving.cluster import Source
+from webhook.serving.front import BODY_LIMIT, Front
+from webhook.serving.listener import Listener, bind
+from webhook.serving.logs import Handler, Lines
+from webhook.serving.metrics import Metrics
+from webhook.serving.options import LogFormat, Options
+from webhook.serving.policies import PolicyFiles
+from webhook.serving.probes import Check, probes
+from webhook.serving.watching import Watched
+
+__all__ = ["Server"]
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One webhook server. Start it with `async with`; it serves until it is left.
+
+    `source` says what is known of the cluster. Policies come from `options.policies`, or are given as an `engine`.
+    Entering raises TlsError, PolicyError or OSError where certificate, policies or ports are not usable.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        source: Source,
+        stream: BinaryIO,
+        *,
+        engine: Engine | None = None,
+        log_format: LogFormat = "json",
+    ) -> None:
+        self.options, self.source = options, source
+        self.metrics = Metrics()
+        self.lines = Lines(stream, log_format, self.metrics.lines_dropped.inc)
+        self._handler = Handler(self.lines)
+        self._given = engine or Engine(Policies())
+        self._files: PolicyFiles | None = None
+        self._serving: tls.Serving | None = None
+        self._tls_problem = ""
+        self._draining = False
+        self._context = Context(self._given, source.lookup)
+        self._changes: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.front = Front(lambda: self._context, source, self._unready, self.metrics, self.lines)
+
+    @property
+    def secure_port(self) -> int:
+        """The port of `/mutate` and `/validate`."""
+        return self._listener.port
+
+    @property
+    def health_port(self) -> int:
+        """The port of the probes."""
+        number: int = self._health_socket.getsockname()[1]
+        return number
+
+    async def __aenter__(self) -> Self:
+        logging.getLogger("webhook").addHandler(self._handler)
+        logging.getLogger("webhook").setLevel(logging.INFO)
+        try:
+            await self._start()
+        except BaseException:
+            self._stop_logging()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stop()
+        self._stop_logging()
+
+    async def serve_until(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop: then readiness goes first, and after the shutdown delay the listener."""
+        await stop.wait()
+        self._draining = self.front.draining = True
+        log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay)
+        await asyncio.sleep(self.options.shutdown_delay)
+
+    def checks(self) -> list[Check]:
+        """What readiness consists of."""
+        missing = self.source.missing()
+        expired = self._serving is None or self._serving.expires < time.time()
+        note = f"expires {_date(self._serving.expires)}" if self._serving else ""
+        return [
+            Check("certificate", not expired, _noted(note, self._tls_problem)),
+            Check("policies", True, self._policies_note()),
+            Check("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
+            Check("shutdown", not self._draining, "the server is stopping" if self._draining else ""),
+        ]
+
+    async def _start(self) -> None:
+        options = self.options
+        if options.policies is not None:
+            self._files = PolicyFiles(options.policies, self.metrics)
+            self._context = Context(self._files.engine, self.source.lookup)
+        self._use(tls.load(options))
+        assert self._serving is not None
+        server: web.Server = web.Server(
+            self.front, request_factory=_request, access_log=None, auto_decompress=False, keepalive_timeout=120.0
+        )
+        self._health_socket = bind(options.bind_address, options.health_port)
+        self._listener = Listener(server, bind(options.bind_address, options.secure_port))
+        self._probes = web.AppRunner(probes(self.checks, self.metrics, self.source.ages), access_log=None)
+        await self._probes.setup()
+        await web.SockSite(self._probes, self._health_socket).start()
+        await self._listener.use(self._serving.context)
+        self._tasks = [asyncio.create_task(self.source.run()), asyncio.create_task(self._follow_files())]
+        log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
+
+    async def _stop(self) -> None:
+        self._draining = self.front.draining = True
+        await self._listener.close(self.options.shutdown_timeout)
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await self._probes.cleanup()
+        log.info("stopped")
+
+    def _stop_logging(self) -> None:
+        logging.getLogger("webhook").removeHandler(self._handler)
+        self.lines.close()
+
+    async def _follow_files(self) -> None:
+        options = self.options
+        certificates = [options.tls_cert_file, options.tls_private_key_file, options.client_ca_file]
+        watched = [Watched([path for path in certificates if path], lambda: self._changes.add("certificate"))]
+        if options.policies is not None:
+            watched.append(Watched([options.policies], lambda: self._changes.add("policies")))
+        while True:
+            await asyncio.sleep(options.poll_interval)
+            for files in watched:
+                files.poll()
+            changes, self._changes = self._changes, set()
+            try:
+                await self._reload(changes)
+            except Exception:
+                log.exception("reload failed; what was in use stays in use")
+
+    async def _reload(self, changes: set[str]) -> None:
+        if "certificate" in changes:
+            await self._reload_certificate()
+        if "policies" in changes and self._files is not None:
+            await self._files.reload()
+            self._context = Context(self._files.engine, self.source.lookup)
+
+    async def _reload_certificate(self) -> None:
+        try:
+            fresh = tls.load(self.options)
+        except tls.TlsError as error:
+            self._tls_problem = str(error)
+            self.metrics.certificate_reloads.labels("failure").inc()
+            log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
+            return
+        await self._listener.use(fresh.context)
+        self._use(fresh)
+        self._tls_problem = ""
+        self.metrics.certificate_reloads.labels("success").inc()
+        log.info("certificate reloaded: %s, expires %s", fresh.subject, _date(fresh.expires))
+
+    def _use(self, serving: tls.Serving) -> None:
+        self._serving = serving
+        self.metrics.certificate_expiry.set(serving.expires)
+
+    def _unready(self) -> str:
+        """Why reviews cannot be answered, or nothing. A server that is stopping still answers what reaches it."""
+        missing = self.source.missing()
+        return f"nothing heard yet of {', '.join(missing)}" if missing else ""
+
+    def _policies_note(self) -> str:
+        if self._files is None:
+            return "no policy files"
+        return _noted(self._files.describe(), self._files.problem)
+
+
+def _request(*args: object) -> web.BaseRequest:
+    """A request whose body may have the size that reviews have."""
+    message, payload, protocol, writer, task = args
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_LIMIT)  # type: ignore[arg-type]  # aiohttp's factory protocol is private
+
+
+def _noted(note: str, problem: str) -> str:
+    return f"{note}; the files are broken: {problem}" if problem else note
+
+
+def _date(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

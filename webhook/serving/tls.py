@@ -1,0 +1,62 @@
+"""The serving certificate: loaded from PEM files, checked as a whole before anything takes it into use."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+
+from webhook.serving.options import Options
+
+__all__ = ["Serving", "TlsError", "load"]
+
+
+class TlsError(Exception):
+    """A certificate, key or client CA that cannot be used; the text names the file and what is wrong."""
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """A certificate in use: `expires` in seconds since the epoch."""
+
+    context: ssl.SSLContext
+    expires: float
+    subject: str
+
+
+def load(options: Options) -> Serving:
+    """Load certificate, key and client CA. Raises TlsError; nothing that is in use is touched."""
+    certificate = _leaf(options.tls_cert_file)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(options.tls_cert_file, options.tls_private_key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(
+            f"{options.tls_private_key_file} is no private key for {options.tls_cert_file}: {_reason(error)}"
+        ) from error
+    if options.client_ca_file is not None:
+        _require_clients(context, options.client_ca_file)
+    return Serving(context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string())
+
+
+def _leaf(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificates(path.read_bytes())[0]
+    except OSError as error:
+        raise TlsError(f"cannot read the certificate: {error}") from error
+    except ValueError as error:
+        raise TlsError(f"{path} holds no PEM certificate: {error}") from error
+
+
+def _require_clients(context: ssl.SSLContext, path: Path) -> None:
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise TlsError(f"{path} holds no usable client CA: {_reason(error)}") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _reason(error: OSError) -> str:
+    return error.reason or str(error) if isinstance(error, ssl.SSLError) else str(error)
