@@ -1,0 +1,122 @@
+"""The preemption decision: which node, which victims, and why.
+
+Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the same input gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod
+from webhook.preemption.eligibility import why_not_eligible
+from webhook.preemption.extending import Extender, extend
+from webhook.preemption.filters import Failures, Problem, evaluate, pose
+from webhook.preemption.incoming import compile_pod
+from webhook.preemption.plan import Candidate, Decision, Source
+from webhook.preemption.ranking import best, keys_of
+from webhook.preemption.reprieve import Plans, find_victims
+from webhook.preemption.rules import Rules
+from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.victims import Excluded, Verdicts, judge
+
+__all__ = ["decide", "fits"]
+
+
+def decide(
+    snapshot: Snapshot, preemptor: Pod, rules: Rules, now: float, extenders: Sequence[Extender] = ()
+) -> Decision:
+    """Decide for one preemptor, looking at every node.
+
+    Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
+    """
+    incoming = compile_pod(preemptor)
+    verdicts = judge(snapshot, incoming, rules, now)
+    problem = pose(snapshot, incoming)
+    failures = evaluate(problem)
+    reason = why_not_eligible(snapshot, incoming, rules, failures)
+    if reason or _where_it_fits(problem, failures).size:
+        return _answer(problem, failures, verdicts, reason=reason)
+    plans = find_victims(problem, verdicts, _curable_nodes(problem, failures))
+    if extenders:
+        candidates = extend(extenders, preemptor, _candidates(plans))
+        ranked = best(keys_of(candidates))
+        return _answer(problem, failures, verdicts, candidates=candidates, ranked=ranked)
+    return _answer(problem, failures, verdicts, plans=plans, ranked=best(plans.keys()))
+
+
+def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: Collection[str] = ()) -> list[str]:
+    """The nodes on which the pod fits, sorted, as if the pods `namespace/name` in `without` were gone.
+
+    Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
+    """
+    del now  # no filter depends on time yet; callers need not know
+    problem = pose(snapshot, compile_pod(preemptor), snapshot.pod_rows(without).astype(np.int32))
+    failures = evaluate(problem)
+    return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))
+
+
+def _where_it_fits(problem: Problem, failures: Failures) -> NDArray[np.intp]:
+    nodes = problem.snapshot.nodes
+    return np.flatnonzero((failures.code == 0) & nodes.valid[: nodes.rows])
+
+
+def _curable_nodes(problem: Problem, failures: Failures) -> NDArray[np.intp]:
+    """Nodes whose first failure removing pods can cure, and which nothing else rules out for good."""
+    return np.flatnonzero(failures.curable & ~problem.impossible())
+
+
+def _candidates(plans: Plans) -> list[Candidate]:
+    candidates = [plans.candidate(number) for number in range(len(plans.nodes))]
+    return sorted(candidates, key=lambda candidate: candidate.node)
+
+
+def _answer(
+    problem: Problem,
+    failures: Failures,
+    verdicts: Verdicts,
+    *,
+    reason: str = "",
+    plans: Plans | None = None,
+    candidates: list[Candidate] | None = None,
+    ranked: Sequence[int] = (),
+) -> Decision:
+    """Wrap up: the plan now, everything else when it is asked for."""
+    snapshot = problem.snapshot
+    nodes = snapshot.nodes
+
+    def names(rows: NDArray[np.intp]) -> list[str]:
+        return sorted(nodes.names[row] for row in rows)
+
+    def all_candidates() -> list[Candidate]:
+        if candidates is not None:
+            return candidates
+        return _candidates(plans) if plans is not None else []
+
+    def one(number: int) -> Candidate:
+        if candidates is not None:
+            return candidates[number]
+        assert plans is not None
+        return plans.candidate(number)
+
+    known = nodes.known()
+    source = Source(
+        version=lambda: snapshot.version,
+        fits=lambda: names(_where_it_fits(problem, failures)),
+        unresolvable=lambda: names(known[(failures.code[known] > 0) & ~failures.curable[known]]),
+        node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
+        candidates=all_candidates,
+        equally_good=lambda: sorted(one(number).node for number in ranked),
+        excluded=lambda node: _excluded_on(snapshot, verdicts, node),
+    )
+    return Decision(source, eligible=not reason, reason=reason, selected=one(ranked[0]) if ranked else None)
+
+
+def _excluded_on(snapshot: Snapshot, verdicts: Verdicts, node: str) -> list[Excluded]:
+    row = snapshot.nodes.find(node)
+    if row is None:
+        return []
+    found = [verdicts.excluded(pod) for pod in snapshot.pods.on_node(row)]
+    return [excluded for excluded in found if excluded is not None]

@@ -1,0 +1,32 @@
+"""Whether the preemptor may preempt at all (SEMANTICS D1, kube-scheduler's `PodEligibleToPreemptOthers`)."""
+
+from __future__ import annotations
+
+from webhook.preemption.filters import Failures
+from webhook.preemption.incoming import Incoming
+from webhook.preemption.pods import BY_SCHEDULER
+from webhook.preemption.rules import Rules
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["why_not_eligible"]
+
+
+def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failures: Failures) -> str:
+    """The reason in Kubernetes' words, empty where the preemptor is eligible."""
+    if incoming.pod.spec.preemption_policy == "Never" and not rules.never_may_preempt:
+        return "not eligible due to preemptionPolicy=Never."
+    node = snapshot.nodes.find(incoming.pod.status.nominated_node_name)
+    if node is None or (failures.code[node] > 0 and not failures.curable[node]):
+        return ""
+    if any(_makes_room(snapshot, row, incoming, rules) for row in snapshot.pods.on_node(node)):
+        return "not eligible due to a terminating pod on the nominated node."
+    return ""
+
+
+def _makes_room(snapshot: Snapshot, row: int, incoming: Incoming, rules: Rules) -> bool:
+    """Whether the pod is a victim on its way out; a policy's victims go by the Eviction API and are marked by it."""
+    pods = snapshot.pods
+    if not pods.terminating[row] or pods.priority[row] >= incoming.priority:
+        return False
+    disruption = int(pods.disruption[row])
+    return disruption == BY_SCHEDULER or (disruption > 0 and rules.policy is not None)

@@ -1,0 +1,300 @@
+"""Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
+
+The order of `checks` is that of kube-scheduler's Filter plugins; the first one that fails gives the reason, in its
+words. Where pods of equal or higher priority are nominated to a node, it must fit with them and without (D3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod, Taint
+from webhook.preemption import counters, topology, volumes
+from webhook.preemption.counters import Affinity, Counter, Live, Ports
+from webhook.preemption.incoming import Incoming
+from webhook.preemption.placement import named_nodes, required_mask, taint_mask, tolerates
+from webhook.preemption.pods import priority_of
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["Failures", "Nominated", "Problem", "evaluate", "pose"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.int32]
+Mask = NDArray[np.bool_]
+
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_NO_PODS = np.zeros(0, np.int32)
+
+
+class Check(NamedTuple):
+    """One reason not to fit: a fixed mask of nodes, or a range of counters, or ports, or required affinity."""
+
+    reason: str
+    curable: bool
+    kind: str
+    mask: Mask | None = None
+    first: int = 0
+    last: int = 0
+
+
+class Nominated(NamedTuple):
+    """What pods nominated to some nodes add there: node rows, and one column a node of shares, bits and matches."""
+
+    nodes: NDArray[np.intp]
+    shares: Ints
+    bits: Ints
+    matches: Ints
+
+
+@dataclass
+class Problem:
+    """One preemptor on one snapshot: what uses what up (`base`, one column a node), and what must hold."""
+
+    snapshot: Snapshot
+    incoming: Incoming
+    counters: list[Counter]
+    base: Ints
+    limit: Ints
+    ports: Ports | None
+    affinity: Affinity | None
+    nominated: Nominated | None = None
+    checks: list[Check] = field(default_factory=list)
+
+    def shares(self, rows: Rows, nodes: Rows) -> Ints:
+        """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
+        return np.stack([counter.share(rows, nodes) for counter in self.counters])
+
+    def impossible(self) -> Mask:
+        """Nodes where something fails that has nothing to do with pods."""
+        mask = ~self.snapshot.nodes.valid[: self.base.shape[1]]
+        for check in self.checks:
+            if check.mask is not None:
+                mask |= check.mask
+        return mask
+
+
+class Failures(NamedTuple):
+    """The outcome per node row: number of the failing check plus one (0: fits), and whether pods can cure it.
+
+    `lacking` has a row a resource counter: which of them are short where the resources check failed.
+    """
+
+    code: NDArray[np.int16]
+    curable: Mask
+    lacking: Mask
+    checks: list[Check]
+    counters: list[Counter]
+
+    def reason(self, node: int) -> str:
+        """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
+        check = self.checks[self.code[node] - 1]
+        if check.kind != "resources":
+            return check.reason
+        short: list[str] = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
+        return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
+
+
+def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = _NO_PODS) -> Problem:
+    """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
+    live = _live(snapshot, without)
+    resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
+    ports = counters.port_bits(snapshot, incoming, live)
+    storage = volumes.check(snapshot, incoming, live)
+    spread = topology.spread_counters(snapshot, incoming, live)
+    affinity, anti = topology.affinity_counters(snapshot, incoming, live)
+    used = [*resources, *storage.counters, *spread, *anti]
+    problem = Problem(
+        snapshot=snapshot,
+        incoming=incoming,
+        counters=used,
+        base=np.stack([counter.base for counter in used]),
+        limit=np.stack([counter.limit for counter in used]),
+        ports=ports,
+        affinity=affinity,
+    )
+    problem.checks = _checks(problem, storage)
+    problem.nominated = _nominated(problem, without)
+    return problem
+
+
+def evaluate(problem: Problem) -> Failures:
+    """Run all checks on all nodes, in both passes."""
+    everywhere = np.arange(problem.base.shape[1])
+    bits = problem.ports.base if problem.ports else np.zeros(len(everywhere), np.int64)
+    matches = np.zeros(len(everywhere), np.int64)
+    result = _run(problem, everywhere, problem.base, bits, matches)
+    crowd = problem.nominated
+    if crowd is not None:
+        first = _run(
+            problem,
+            crowd.nodes,
+            problem.base[:, crowd.nodes] + crowd.shares,
+            bits[crowd.nodes] | crowd.bits,
+            crowd.matches,
+        )
+        failed = np.flatnonzero(first.code)
+        at = crowd.nodes[failed]
+        result.code[at], result.curable[at] = first.code[failed], first.curable[failed]
+        result.lacking[:, at] = first.lacking[:, failed]
+    return result
+
+
+def _live(snapshot: Snapshot, without: Rows) -> Live:
+    pods, nodes = snapshot.pods, snapshot.nodes
+    on = pods.node[: pods.rows]
+    alive = on >= 0
+    if not nodes.valid[: nodes.rows].all():
+        alive &= np.append(nodes.valid[: nodes.rows], False)[on]
+    alive[without] = False
+    rows = np.flatnonzero(alive)
+    return Live(rows, on[rows])
+
+
+def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
+    """All reasons not to fit, in the order of kube-scheduler's plugins."""
+    snapshot, incoming = problem.snapshot, problem.incoming
+    checks = _before_filters(snapshot, incoming, storage)
+    checks += _placement_checks(snapshot, incoming)
+    if problem.ports:
+        checks.append(Check("node(s) didn't have free ports for the requested pod ports", True, "ports"))
+    rows_of = _stage_rows(problem.counters)
+    checks.append(Check("", True, "resources", None, *rows_of["resources"]))
+    if "claims" in rows_of:
+        checks.append(Check(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
+    checks += [Check(reason, False, "mask", mask) for reason, mask in storage.masks]
+    return checks + _topology_checks(problem, rows_of)
+
+
+def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Storage) -> list[Check]:
+    """What kube-scheduler finds out before it looks at any node (PreFilter)."""
+    count = snapshot.nodes.rows
+    if storage.refusal:
+        return [Check(storage.refusal, False, "mask", np.ones(count, np.bool_))]
+    names = named_nodes(incoming.pod)
+    if names is None:
+        return []
+    if not names:
+        return [Check("pod affinity terms conflict", False, "mask", np.ones(count, np.bool_))]
+    elsewhere = np.ones(count, np.bool_)
+    elsewhere[[row for name in names if (row := snapshot.nodes.find(name)) is not None]] = False
+    return [Check("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]
+
+
+def _placement_checks(snapshot: Snapshot, incoming: Incoming) -> list[Check]:
+    nodes, spec = snapshot.nodes, incoming.pod.spec
+    count = nodes.rows
+    checks = []
+    if nodes.unschedulable[:count].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
+        checks.append(Check("node(s) were unschedulable", False, "mask", nodes.unschedulable[:count]))
+    if spec.node_name:
+        elsewhere = np.ones(count, np.bool_)
+        row = nodes.find(spec.node_name)
+        if row is not None:
+            elsewhere[row] = False
+        checks.append(Check("node(s) didn't match the requested node name", False, "mask", elsewhere))
+    checks.append(Check("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
+    if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
+        excluded = ~required_mask(nodes, incoming.pod)
+        checks.append(Check("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+    return checks
+
+
+def _topology_checks(problem: Problem, rows_of: dict[str, tuple[int, int]]) -> list[Check]:
+    nodes, incoming = problem.snapshot.nodes, problem.incoming
+    checks = []
+    words = "node(s) didn't match pod topology spread constraints"
+    for number, constraint in enumerate(incoming.spread):
+        missing = nodes.label(constraint.topology_key) < 0
+        checks.append(Check(f"{words} (missing required label)", False, "mask", missing))
+        first = rows_of["spread"][0] + number
+        checks.append(Check(words, True, "counters", None, first, first + 1))
+    if problem.affinity:
+        outside = np.zeros(nodes.rows, np.bool_)
+        for term in incoming.affinity:
+            outside |= nodes.label(term.topology_key) < 0
+        checks.append(Check("node(s) didn't match pod affinity rules", False, "mask", outside))
+        checks.append(Check("node(s) didn't match pod affinity rules", False, "affinity"))
+    for stage, reason in (
+        ("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
+        ("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
+    ):
+        if stage in rows_of:
+            checks.append(Check(reason, True, "counters", None, *rows_of[stage]))
+    return checks
+
+
+def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
+    """The first and one past the last counter of every stage."""
+    spans: dict[str, tuple[int, int]] = {}
+    for row, counter in enumerate(used):
+        spans[counter.stage] = (spans.get(counter.stage, (row, 0))[0], row + 1)
+    return spans
+
+
+def _run(problem: Problem, at: NDArray[np.intp], base: Ints, bits: Ints, matches: Ints) -> Failures:
+    """The first failing check on the nodes `at`, given the state of their counters."""
+    over = base > problem.limit[:, at]
+    code = np.zeros(len(at), np.int16)
+    curable = np.zeros(len(at), np.bool_)
+    lacking = np.zeros((0, len(at)), np.bool_)
+    for number, check in enumerate(problem.checks, start=1):
+        cures: Mask | bool = check.curable
+        match check.kind:
+            case "ports":
+                fails = bits != 0
+            case "affinity":
+                assert problem.affinity is not None
+                fails = (matches < problem.affinity.least[at]) & (matches > problem.affinity.most[at])
+            case "mask":
+                assert check.mask is not None
+                fails = check.mask[at]
+            case _:
+                fails = over[check.first : check.last].any(axis=0)
+        if check.kind == "resources":
+            lacking = over[check.first : check.last]
+            hopeless = problem.limit[check.first + 1 : check.last, at] < 0
+            cures = np.logical_not((lacking[1:] & hopeless).any(axis=0))
+        fails = fails & (code == 0)
+        code[fails] = number
+        curable |= fails & cures
+    return Failures(code, curable, lacking.copy(), problem.checks, problem.counters)
+
+
+def _nominated(problem: Problem, without: Rows) -> Nominated | None:
+    """What pods of equal or higher priority of the same scheduler add to the nodes they are nominated to."""
+    snapshot, incoming = problem.snapshot, problem.incoming
+    gone = set(without.tolist())
+    rows: list[int] = []
+    on: list[int] = []
+    for name in snapshot.nominations():
+        node = snapshot.nodes.find(name)
+        if node is None:
+            continue
+        for pod in snapshot.nominated_to(name):
+            row = snapshot.pods.find(pod.metadata.namespace, pod.metadata.name)
+            if row is not None and row not in gone and _reserves(pod, incoming):
+                rows.append(row)
+                on.append(node)
+    if not rows:
+        return None
+    pods, nodes = np.array(rows, np.int32), np.array(on, np.int32)
+    columns, place = np.unique(nodes, return_inverse=True)
+    shares = np.zeros((len(problem.counters), len(columns)), np.int64)
+    np.add.at(shares.T, place, problem.shares(pods, nodes).T)
+    bits = np.zeros(len(columns), np.int64)
+    if problem.ports:
+        np.bitwise_or.at(bits, place, problem.ports.bits(pods))
+    matches = np.zeros(len(columns), np.int64)
+    if problem.affinity:
+        np.add.at(matches, place, problem.affinity.share(pods, nodes))
+    return Nominated(columns.astype(np.intp), shares, bits, matches)
+
+
+def _reserves(pod: Pod, incoming: Incoming) -> bool:
+    if incoming.is_same(pod) or pod.spec.scheduler_name != incoming.pod.spec.scheduler_name:
+        return False
+    return priority_of(pod) >= incoming.priority

@@ -1,0 +1,58 @@
+"""The preemptor, compiled once a decision: what it asks for and which terms of its own bind it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from webhook.kube.objects import Pod
+from webhook.preemption.amounts import requests
+from webhook.preemption.pods import priority_of
+from webhook.preemption.terms import (
+    HostPorts,
+    SpreadConstraint,
+    Term,
+    affinity_terms,
+    host_ports,
+    spread_constraints,
+)
+
+__all__ = ["Incoming", "compile_pod"]
+
+
+class Incoming(NamedTuple):
+    """A pending pod as the filters see it; `amounts` are millicores, bytes and counts, zero ones left out."""
+
+    pod: Pod
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    priority: int
+    amounts: dict[str, int]
+    ports: HostPorts
+    affinity: list[Term]
+    anti_affinity: list[Term]
+    spread: list[SpreadConstraint]
+
+    def is_same(self, pod: Pod) -> bool:
+        """Whether the other pod is this one."""
+        meta = pod.metadata
+        return (meta.namespace, meta.name) == (self.namespace, self.name) or bool(self.uid and self.uid == meta.uid)
+
+
+def compile_pod(pod: Pod) -> Incoming:
+    """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
+    meta = pod.metadata
+    return Incoming(
+        pod=pod,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or {},
+        priority=priority_of(pod),
+        amounts={name: amount for name, amount in requests(pod).items() if amount > 0},
+        ports=host_ports(pod),
+        affinity=affinity_terms(pod, anti=False),
+        anti_affinity=affinity_terms(pod, anti=True),
+        spread=spread_constraints(pod),
+    )

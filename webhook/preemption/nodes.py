@@ -1,0 +1,196 @@
+"""The cluster's nodes as columns, one row a node, changed in place by single-node events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Node, Taint
+from webhook.preemption.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
+from webhook.preemption.interning import Interner
+
+__all__ = ["Nodes", "Resources", "grown"]
+
+TaintKey = tuple[tuple[str, str, str], ...]
+
+
+def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
+    """A copy whose last axis is `size` long, the new part filled with `fill`."""
+    larger = np.full((*column.shape[:-1], size), fill, column.dtype)
+    larger[..., : column.shape[-1]] = column
+    return larger
+
+
+class Resources:
+    """The resources seen so far, each with its row in `used`, `allocatable` and the pods' amounts."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = [CPU, MEMORY, EPHEMERAL_STORAGE]
+        self.index: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+
+    def row(self, name: str) -> int:
+        """The resource's row, a new one where it was not seen before."""
+        found = self.index.get(name)
+        if found is None:
+            found = self.index[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+
+class LabelColumn:
+    """One label key over all nodes: the id of each node's value, -1 where the node has no such label."""
+
+    def __init__(self, rows: int) -> None:
+        self.ids: NDArray[np.int32] = np.full(rows, -1, np.int32)
+        self.values: Interner[str, str] = Interner()
+
+    def put(self, row: int, value: str | None) -> None:
+        """Set a node's value."""
+        before = int(self.ids[row])
+        self.ids[row] = -1 if value is None else self.values.take(value, value)
+        if before >= 0:
+            self.values.drop(before)
+
+
+class Nodes:
+    """Nodes by row. A row whose `valid` is False holds pods of a node that is not known (yet, or any more).
+
+    `allocatable` and `used` have one row a resource (cpu in millicores, the rest in bytes or counts) and one
+    column a node; `pod_limit` and `pod_count` are numbers of pods.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.rows = 0
+        self.names: list[str] = []
+        self.labels: list[dict[str, str]] = []
+        self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
+        self.valid: NDArray[np.bool_] = np.zeros(16, np.bool_)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
+        self.taints: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.pod_limit: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.pod_count: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.allocatable: NDArray[np.int64] = np.zeros((3, 16), np.int64)
+        self.used: NDArray[np.int64] = np.zeros((3, 16), np.int64)
+        self._no_taints = self.taint_sets.take((), [])
+        self._index: dict[str, int] = {}
+        self._free: list[int] = []
+        self._columns: dict[str, LabelColumn] = {}
+
+    def find(self, name: str) -> int | None:
+        """The row of a known node."""
+        row = self._index.get(name)
+        return row if row is not None and self.valid[row] else None
+
+    def known(self) -> NDArray[np.intp]:
+        """The rows of all known nodes."""
+        return np.flatnonzero(self.valid[: self.rows])
+
+    def put(self, node: Node) -> int:
+        """Add or update a node; returns its row. Raises ClusterError for amounts that are not quantities."""
+        amounts = allocatable(node)
+        row = self.claim(node.metadata.name)
+        limit = amounts.pop("pods", 0)
+        columns = [self.resources.row(name) for name in amounts]
+        self.fit_resources()
+        self.pod_limit[row] = limit
+        self.allocatable[:, row] = 0
+        for column, amount in zip(columns, amounts.values(), strict=True):
+            self.allocatable[column, row] = amount
+        self.unschedulable[row] = node.spec.unschedulable
+        self._put_taints(row, node.spec.taints or [])
+        self._put_labels(row, node.metadata.labels or {})
+        self.valid[row] = True
+        return row
+
+    def remove(self, name: str) -> None:
+        """Forget a node; its row stays while pods are still on it."""
+        row = self._index.get(name)
+        if row is None:
+            return
+        self.valid[row] = False
+        self._put_labels(row, {})
+        self.release(row)
+
+    def claim(self, name: str) -> int:
+        """The row of the name, made where it has none."""
+        row = self._index.get(name)
+        if row is None:
+            row = self._index[name] = self._new_row(name)
+        return row
+
+    def release(self, row: int) -> None:
+        """Free the row if its node is not known and has no pods."""
+        if self.valid[row] or self.pod_count[row]:
+            return
+        del self._index[self.names[row]]
+        self.taint_sets.drop(int(self.taints[row]))
+        self.taints[row] = self._no_taints
+        self.names[row] = ""
+        self._free.append(row)
+
+    def fit_resources(self) -> None:
+        """Give every known resource its row."""
+        missing = len(self.resources.names) - len(self.used)
+        if missing > 0:
+            width = self.used.shape[1]
+            self.used = np.vstack([self.used, np.zeros((missing, width), np.int64)])
+            self.allocatable = np.vstack([self.allocatable, np.zeros((missing, width), np.int64)])
+
+    def label(self, key: str) -> NDArray[np.int32]:
+        """The ids of the nodes' values of a label by row, -1 where there is none."""
+        return self._column(key).ids[: self.rows]
+
+    def label_id(self, key: str, value: str) -> int | None:
+        """The id that `label` uses for a value, None where no node has it."""
+        return self._column(key).values.find(value)
+
+    def label_count(self, key: str) -> int:
+        """An upper bound of the ids in `label`."""
+        return len(self._column(key).values)
+
+    def label_values(self, key: str) -> list[tuple[int, str]]:
+        """The ids in `label` with their values."""
+        return self._column(key).values.used()
+
+    def _column(self, key: str) -> LabelColumn:
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = LabelColumn(len(self.valid))
+            for row, labels in enumerate(self.labels):
+                if key in labels:
+                    column.put(row, labels[key])
+        return column
+
+    def _put_labels(self, row: int, labels: dict[str, str]) -> None:
+        self.labels[row] = labels
+        for key, column in self._columns.items():
+            column.put(row, labels.get(key))
+
+    def _put_taints(self, row: int, taints: list[Taint]) -> None:
+        before = int(self.taints[row])
+        key = tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints))
+        self.taints[row] = self.taint_sets.take(key, taints)
+        self.taint_sets.drop(before)
+
+    def _new_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = self.rows
+            if row == len(self.valid):
+                self._grow(2 * row)
+            self.rows += 1
+            self.names.append(name)
+            self.labels.append({})
+        self.taints[row] = self.taint_sets.take((), [])
+        return row
+
+    def _grow(self, size: int) -> None:
+        for name in ("valid", "unschedulable", "taints", "pod_limit", "pod_count", "allocatable", "used"):
+            setattr(self, name, grown(getattr(self, name), size))
+        for column in self._columns.values():
+            column.ids = grown(column.ids, size, -1)

@@ -1,0 +1,111 @@
+"""What a decision says: where the pod fits, what stands in its way elsewhere, who would have to go, and who goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from webhook.preemption.victims import Excluded
+
+__all__ = ["Candidate", "Decision", "StaleDecisionError", "Victim"]
+
+
+class StaleDecisionError(RuntimeError):
+    """The snapshot changed since the decision; only `selected` and what was read before can still be read."""
+
+
+class Victim(NamedTuple):
+    """A pod that would go; `start_time` is in seconds, infinite for one that has not started."""
+
+    namespace: str
+    name: str
+    uid: str
+    priority: int
+    start_time: float
+    node: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Candidate(NamedTuple):
+    """A node that the preemptor fits on once the victims, most important first, are gone."""
+
+    node: str
+    victims: list[Victim]
+    pdb_violations: int
+
+
+class Source(NamedTuple):
+    """Where a decision's longer parts come from when they are read."""
+
+    version: Callable[[], int]
+    fits: Callable[[], list[str]]
+    unresolvable: Callable[[], list[str]]
+    node_reasons: Callable[[], dict[str, str]]
+    candidates: Callable[[], list[Candidate]]
+    equally_good: Callable[[], list[str]]
+    excluded: Callable[[str], list[Excluded]]
+
+
+class Decision:
+    """The outcome for one preemptor.
+
+    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan. The lists over all nodes are
+    made when they are first read, and raise StaleDecisionError if the snapshot has changed by then.
+    """
+
+    def __init__(self, source: Source, *, eligible: bool, reason: str, selected: Candidate | None) -> None:
+        self.eligible = eligible
+        self.reason = reason
+        self.selected = selected
+        self._source = source
+        self._version = source.version()
+        self._fits: list[str] | None = None
+        self._unresolvable: list[str] | None = None
+        self._candidates: list[Candidate] | None = None
+        self._node_reasons: dict[str, str] | None = None
+
+    @property
+    def fits(self) -> list[str]:
+        """Nodes on which the pod fits without preemption, sorted."""
+        if self._fits is None:
+            self._fits = self._fresh().fits()
+        return self._fits
+
+    @property
+    def unresolvable(self) -> list[str]:
+        """Nodes on which no preemption could help, sorted."""
+        if self._unresolvable is None:
+            self._unresolvable = self._fresh().unresolvable()
+        return self._unresolvable
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Every node that preemption would make room on, sorted by name; none where the pod fits or is not eligible."""
+        if self._candidates is None:
+            self._candidates = self._fresh().candidates()
+        return self._candidates
+
+    @property
+    def equally_good(self) -> list[str]:
+        """The nodes that are as good as the selected one, itself included; the first by name was taken."""
+        return self._fresh().equally_good()
+
+    @property
+    def node_reasons(self) -> dict[str, str]:
+        """Why the pod does not fit on a node, in kube-scheduler's words, by node name."""
+        if self._node_reasons is None:
+            self._node_reasons = self._fresh().node_reasons()
+        return self._node_reasons
+
+    def excluded(self, node: str) -> list[Excluded]:
+        """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
+        return self._fresh().excluded(node)
+
+    def _fresh(self) -> Source:
+        if self._source.version() != self._version:
+            raise StaleDecisionError("the snapshot has changed since this decision was made: decide again")
+        return self._source

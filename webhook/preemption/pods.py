@@ -1,0 +1,313 @@
+"""The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
+
+Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 where there are no more:
+higher priority, then earlier start (SEMANTICS D3), then name and namespace, so that the order is always the same.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import ObjectMeta, Pod, PodAffinityTerm
+from webhook.preemption.amounts import ClusterError, requests
+from webhook.preemption.interning import Interner
+from webhook.preemption.nodes import Nodes, grown
+from webhook.preemption.terms import HostPorts, anti_affinity_terms, claims_of, host_ports
+
+__all__ = ["BY_EVICTION", "BY_SCHEDULER", "Identity", "Owner", "PodView", "Pods", "Profile", "priority_of", "start_of"]
+
+BY_SCHEDULER, BY_EVICTION = 1, 2
+"""Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""
+
+
+class Identity(NamedTuple):
+    """What selectors see of a pod."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+class Owner(NamedTuple):
+    """A pod's controller; empty strings where it has none."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Profile(NamedTuple):
+    """What the rules about victims see of a pod, beside its identity; `annotations` holds only the keys kept."""
+
+    priority_class_name: str
+    scheduler_name: str
+    annotations: tuple[tuple[str, str], ...]
+
+
+class PodView(NamedTuple):
+    """What the snapshot remembers of a pod. `start_time` is in seconds, infinite for a pod that has not started."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    priority: int
+    start_time: float
+    terminating: bool
+    disrupted: bool
+    labels: dict[str, str]
+    owner: Owner
+    profile: Profile
+
+
+AntiKey = tuple[str, ...]
+Importance = tuple[int, float, str, str, int]
+_NO_OWNER = Owner("", "", "")
+
+
+def priority_of(pod: Pod) -> int:
+    """The pod's priority; a pod without one counts as 0."""
+    return pod.spec.priority or 0
+
+
+def start_of(pod: Pod) -> float:
+    """When the pod started, in seconds; infinite where it has not. Raises ClusterError for what is no instant."""
+    if pod.status.start_time is None:
+        return math.inf
+    try:
+        return epoch(pod.status.start_time)
+    except InstantError as error:
+        raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
+
+
+class Pods:
+    """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node."""
+
+    def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
+        self.nodes = nodes
+        self.annotations = annotations
+        self.rows = 1
+        self.names: list[str] = [""]
+        self.namespaces: list[str] = [""]
+        self.uids: list[str] = [""]
+        self.identities: Interner[tuple[str, tuple[tuple[str, str], ...]], Identity] = Interner()
+        self.profiles: Interner[Profile, Profile] = Interner()
+        self.owners: Interner[Owner, Owner] = Interner()
+        self.ports: Interner[HostPorts, HostPorts] = Interner()
+        self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
+        self.claims: Interner[frozenset[str], frozenset[str]] = Interner()
+        self.node: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.priority: NDArray[np.int64] = np.zeros(64, np.int64)
+        self.start: NDArray[np.float64] = np.zeros(64, np.float64)
+        self.terminating: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
+        self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.owner: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.port_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.anti_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.claim_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.amounts: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+        self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
+        self._order: list[list[Importance]] = []
+        self._index: dict[str, dict[str, int]] = {}
+        self._free: list[int] = []
+        self.ports.take((), ())  # id 0 is "none" here and below
+        self.claims.take(frozenset(), frozenset())
+        self.anti.take(("", b""), ("", ()))
+
+    def find(self, namespace: str, name: str) -> int | None:
+        """The row of a pod."""
+        return self._index.get(namespace, {}).get(name)
+
+    def on_node(self, row: int) -> list[int]:
+        """The rows of the pods on a node, most important first."""
+        return [entry[4] for entry in self._order[row]] if row < len(self._order) else []
+
+    def slots_of(self, nodes: NDArray[np.intp]) -> NDArray[np.int32]:
+        """The pods of the nodes, one row a node, most important first, as wide as the fullest of them."""
+        self._fit_slots(max(self.nodes.rows - 1, 0), 0)
+        width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
+        return self.slots[nodes, :width]
+
+    def view(self, row: int) -> PodView:
+        """What is remembered of a pod."""
+        identity, profile = self.identities.values[self.identity[row]], self.profiles.values[self.profile[row]]
+        owner = self.owners.values[self.owner[row]]
+        assert identity is not None
+        assert profile is not None
+        assert owner is not None
+        node = int(self.node[row])
+        return PodView(
+            namespace=self.namespaces[row],
+            name=self.names[row],
+            uid=self.uids[row],
+            node=self.nodes.names[node] if node >= 0 else "",
+            priority=int(self.priority[row]),
+            start_time=float(self.start[row]),
+            terminating=bool(self.terminating[row]),
+            disrupted=bool(self.disruption[row]),
+            labels=identity.labels,
+            owner=owner,
+            profile=profile,
+        )
+
+    def put(self, pod: Pod) -> int:
+        """Add or update a pod; returns its row. Raises ClusterError and changes nothing where it cannot be read."""
+        meta, spec = pod.metadata, pod.spec
+        amounts, start = requests(pod), start_of(pod)
+        ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
+        index = self._index.setdefault(meta.namespace, {})
+        row = index.get(meta.name)
+        if row is None:
+            row = index[meta.name] = self._new_row()
+            self.names[row], self.namespaces[row] = meta.name, meta.namespace
+        else:
+            self._detach(row)
+            self._drop_references(row)
+        self.uids[row] = meta.uid
+        self.priority[row], self.start[row] = spec.priority or 0, start
+        self.terminating[row] = meta.deletion_timestamp is not None
+        self.disruption[row] = _disruption(pod)
+        self._take_references(row, pod)
+        self.port_set[row] = self.ports.take(ports, ports) if ports else 0
+        self.anti_set[row] = self.anti.take(*anti) if anti else 0
+        self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
+        self._put_amounts(row, amounts)
+        if spec.node_name:
+            self._attach(row, self.nodes.claim(spec.node_name))
+        return row
+
+    def remove(self, namespace: str, name: str) -> int | None:
+        """Forget a pod; returns the row it had."""
+        index = self._index.get(namespace)
+        row = index.pop(name, None) if index else None
+        if index is None or row is None:
+            return None
+        if not index:
+            del self._index[namespace]
+        self._detach(row)
+        self._drop_references(row)
+        self.amounts[:, row] = 0
+        self.priority[row] = 0
+        self.port_set[row] = self.anti_set[row] = self.claim_set[row] = 0
+        self.names[row] = self.namespaces[row] = self.uids[row] = ""
+        self._free.append(row)
+        return row
+
+    def _take_references(self, row: int, pod: Pod) -> None:
+        meta, spec = pod.metadata, pod.spec
+        labels = meta.labels or {}
+        key = (meta.namespace, tuple(sorted(labels.items())))
+        self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels))
+        kept: tuple[tuple[str, str], ...] = ()
+        if meta.annotations:
+            kept = tuple(sorted((k, v) for k, v in meta.annotations.items() if k in self.annotations))
+        profile = Profile(spec.priority_class_name, spec.scheduler_name, kept)
+        self.profile[row] = self.profiles.take(profile, profile)
+        owner = _controller(meta)
+        self.owner[row] = self.owners.take(owner, owner)
+
+    def _drop_references(self, row: int) -> None:
+        self.identities.drop(int(self.identity[row]))
+        self.profiles.drop(int(self.profile[row]))
+        self.owners.drop(int(self.owner[row]))
+        if self.port_set[row]:
+            self.ports.drop(int(self.port_set[row]))
+        if self.anti_set[row]:
+            self.anti.drop(int(self.anti_set[row]))
+        if self.claim_set[row]:
+            self.claims.drop(int(self.claim_set[row]))
+
+    def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
+        resources = self.nodes.resources
+        columns = [resources.row(name) for name in amounts]
+        if len(resources.names) > len(self.amounts):
+            missing = len(resources.names) - len(self.amounts)
+            self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
+        self.nodes.fit_resources()
+        self.amounts[:, row] = 0
+        for column, amount in zip(columns, amounts.values(), strict=True):
+            self.amounts[column, row] = amount
+
+    def _attach(self, row: int, node: int) -> None:
+        nodes = self.nodes
+        self.node[row] = node
+        nodes.used[: len(self.amounts), node] += self.amounts[:, row]
+        while len(self._order) <= node:
+            self._order.append([])
+        order = self._order[node]
+        entry = self._importance(row)
+        insort(order, entry)
+        at, count = bisect_left(order, entry), len(order)
+        nodes.pod_count[node] = count
+        self._fit_slots(node, count)
+        self.slots[node, at + 1 : count] = self.slots[node, at : count - 1]
+        self.slots[node, at] = row
+
+    def _detach(self, row: int) -> None:
+        node = int(self.node[row])
+        if node < 0:
+            return
+        nodes, order = self.nodes, self._order[node]
+        nodes.used[: len(self.amounts), node] -= self.amounts[:, row]
+        at = bisect_left(order, self._importance(row))
+        count = len(order)
+        del order[at]
+        self.slots[node, at : count - 1] = self.slots[node, at + 1 : count]
+        self.slots[node, count - 1] = 0
+        self.node[row] = -1
+        nodes.pod_count[node] = count - 1
+        nodes.release(node)
+
+    def _importance(self, row: int) -> Importance:
+        return (-int(self.priority[row]), float(self.start[row]), self.names[row], self.namespaces[row], row)
+
+    def _fit_slots(self, node: int, count: int) -> None:
+        height, width = self.slots.shape
+        if node >= height:
+            taller = np.zeros((max(2 * height, node + 1), width), np.int32)
+            taller[:height] = self.slots
+            self.slots = taller
+        if count > width:
+            self.slots = grown(self.slots, 2 * width)
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = self.rows
+        if row == len(self.node):
+            self._grow(2 * row)
+        self.rows += 1
+        self.names.append("")
+        self.namespaces.append("")
+        self.uids.append("")
+        return row
+
+    def _grow(self, size: int) -> None:
+        for name in (
+            "priority", "start", "terminating", "disruption", "identity", "profile", "owner",
+            "port_set", "anti_set", "claim_set", "amounts",
+        ):  # fmt: skip
+            setattr(self, name, grown(getattr(self, name), size))
+        self.node = grown(self.node, size, -1)
+
+
+def _controller(meta: ObjectMeta) -> Owner:
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return Owner(owner.kind, owner.name, owner.uid)
+    return _NO_OWNER
+
+
+def _disruption(pod: Pod) -> int:
+    """Whether the pod is marked as a DisruptionTarget, and by whom."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return BY_SCHEDULER if condition.reason == "PreemptionByScheduler" else BY_EVICTION
+    return 0

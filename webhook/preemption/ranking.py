@@ -1,0 +1,72 @@
+"""The best of the candidate nodes (SEMANTICS D6, kube-scheduler's `pickOneNodeForPreemption`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.plan import Candidate
+
+__all__ = ["Keys", "best", "keys_of"]
+
+Ints = NDArray[np.int64]
+
+PRIORITY_OFFSET = 2**31
+"""Added to every priority in a sum, so that among negative priorities fewer pods win."""
+
+
+class Keys(NamedTuple):
+    """What candidates are compared by, one entry a candidate; times in seconds."""
+
+    violations: Ints
+    highest_priority: Ints
+    priority_sum: Ints
+    victims: Ints
+    earliest_start: NDArray[np.float64]
+    names: list[str]
+
+
+def best(keys: Keys) -> list[int]:
+    """The candidates in the order of preference that counts: each key narrows what the ones before left.
+
+    1. fewest violated budgets
+    2. lowest priority of the most important victim
+    3. smallest sum of priorities, each raised by 2**31
+    4. fewest victims
+    5. latest start among the earliest started of each candidate's victims of highest priority
+    6. what is left is equally good; the first by node name is taken, so that the answer is always the same
+
+    Returns the equally good ones, the one to take first.
+    """
+    left = np.arange(len(keys.names))
+    for column in (
+        keys.violations,
+        keys.highest_priority,
+        keys.priority_sum,
+        keys.victims,
+        -keys.earliest_start,
+    ):
+        values = column[left]
+        left = left[values == values.min()] if len(left) else left
+    return sorted(left.tolist(), key=lambda number: keys.names[number])
+
+
+def keys_of(candidates: list[Candidate]) -> Keys:
+    """The keys of candidates given as objects, as extenders return them; each has at least one victim."""
+    highest = [max(victim.priority for victim in candidate.victims) for candidate in candidates]
+    return Keys(
+        violations=np.array([candidate.pdb_violations for candidate in candidates], np.int64),
+        highest_priority=np.array(highest, np.int64),
+        priority_sum=np.array([sum(v.priority + PRIORITY_OFFSET for v in c.victims) for c in candidates], np.int64),
+        victims=np.array([len(candidate.victims) for candidate in candidates], np.int64),
+        earliest_start=np.array(
+            [
+                min(victim.start_time for victim in candidate.victims if victim.priority == top)
+                for candidate, top in zip(candidates, highest, strict=True)
+            ],
+            np.float64,
+        ),
+        names=[candidate.node for candidate in candidates],
+    )

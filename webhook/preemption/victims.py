@@ -1,0 +1,140 @@
+"""Which pods may be victims of a preemptor, for all pods at once, and why the others may not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.incoming import Incoming
+from webhook.preemption.pods import Identity, Profile
+from webhook.preemption.rules import SYSTEM_CRITICAL, Judgement, Rules
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["Excluded", "Verdicts", "judge"]
+
+MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET = range(7)
+
+
+class Excluded(NamedTuple):
+    """A pod that may not be a victim: `namespace/name`, `policy/rule`, and the sentence for people."""
+
+    pod: str
+    rule: str
+    text: str
+
+
+class Verdicts(NamedTuple):
+    """The first rule that excludes each pod, by pod row; 0 where the pod may go."""
+
+    snapshot: Snapshot
+    incoming: Incoming
+    rules: Rules
+    now: float
+    code: NDArray[np.int8]
+
+    def excluded(self, row: int) -> Excluded | None:
+        """Why the pod in this row may not go; None where it may."""
+        judgement = self._judgement(row)
+        if judgement is None:
+            return None
+        pods = self.snapshot.pods
+        key = f"{pods.namespaces[row]}/{pods.names[row]}"
+        return Excluded(key, f"{self.rules.name}/{judgement.rule}", judgement.text)
+
+    def _judgement(self, row: int) -> Judgement | None:
+        pods = self.snapshot.pods
+        profile = pods.profiles.values[pods.profile[row]]
+        assert profile is not None
+        match int(self.code[row]):
+            case 1:
+                theirs, own = int(pods.priority[row]), self.incoming.priority
+                return Judgement("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
+            case 2:
+                return Judgement("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
+            case 3:
+                return self.rules.judge(profile, self.snapshot.classes)
+            case 4:
+                return Judgement("protection", self._protection_text(row, profile))
+            case 5:
+                return Judgement("pairs", "no pair of the policy lets this preemptor evict it")
+            case 6:
+                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row) if budget.allowed <= 0)
+                return Judgement("budget", f"its disruption budget allows no more disruptions: {names}")
+        return None
+
+    def _protection_text(self, row: int, profile: Profile) -> str:
+        seconds = self.rules.protection(profile)
+        start = float(self.snapshot.pods.start[row])
+        if np.isinf(start):
+            return f"it is protected for {seconds:g} s from its start and has not started"
+        return f"it is protected for {start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
+
+
+def judge(snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float) -> Verdicts:
+    """Judge all pods. Raises ValueError where the snapshot does not keep an annotation that the rules read."""
+    unknown = rules.annotations - snapshot.pods.annotations
+    if rules.policy is not None and unknown:
+        raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
+    pods = snapshot.pods
+    count = pods.rows
+    code = np.zeros(count, np.int8)
+    code[pods.priority[:count] >= incoming.priority] = PRIORITY
+    code[0] = PRIORITY
+    if rules.policy is not None:
+        _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, CRITICAL)
+        _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
+        _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
+        _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
+    if rules.strict_budgets:
+        open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0)).astype(np.int32)
+        code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
+    return Verdicts(snapshot, incoming, rules, now, code)
+
+
+def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_], rule: int) -> None:
+    code[excluded & (code == MAY_GO)] = rule
+
+
+def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
+    classes = snapshot.classes
+
+    def excluded(profile: Profile) -> bool:
+        return rules.judge(profile, classes) is not None
+
+    key = ("profiles", rules, snapshot.classes_version)
+    column: NDArray[np.bool_] = snapshot.table(key, snapshot.pods.profiles, np.bool_, excluded)
+    return column
+
+
+def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.bool_]:
+    pods = snapshot.pods
+    seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
+    if not seconds.any():
+        return np.zeros(pods.rows, np.bool_)
+    window = seconds[pods.profile[: pods.rows]]
+    protected: NDArray[np.bool_] = (window > 0) & (now < pods.start[: pods.rows] + window)
+    return protected
+
+
+def _outside_pairs(snapshot: Snapshot, incoming: Incoming, rules: Rules) -> NDArray[np.bool_]:
+    pods = snapshot.pods
+    own_labels = snapshot.namespace_labels(incoming.namespace)
+    sides = rules.pairs_for(incoming.pod, own_labels)
+    if sides is None:
+        return np.zeros(pods.rows, np.bool_)
+    inside = np.zeros(pods.rows, np.bool_)
+    for side in sides:
+        of_class = np.zeros(len(pods.profiles), np.bool_)
+        for number, profile in pods.profiles.used():
+            of_class[number] = side.class_matches(profile.priority_class_name)
+        of_pod = np.zeros(len(pods.identities), np.bool_)
+        for number, identity in pods.identities.used():
+            of_pod[number] = side.pod_matches(*identity, _labels_of(snapshot, identity))
+        inside |= of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+    return ~inside
+
+
+def _labels_of(snapshot: Snapshot, identity: Identity) -> dict[str, str]:
+    return snapshot.namespace_labels(identity.namespace)
