@@ -1,1 +1,1 @@
-"""Everything that acts: queue, nominations, executor and the control loop."""
+"""The half that acts: queue, plans, executor and the control loop that preempts for the pods the webhook marked."""

@@ -1,0 +1,56 @@
+"""Time: a monotonic clock for everything this program promises itself, a steady wall clock for what others wrote down.
+
+Deadlines, back-off, delays and rates count on `monotonic()`. Only protection windows and instants in objects need the
+time of day, and there a jump of the system clock must neither end a window early nor keep it open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Clock", "SteadyClock"]
+
+_SLEW = 0.005
+"""How fast, in seconds per second, the steady clock follows the system's after a jump."""
+
+
+class Clock(Protocol):
+    """What the reconciler asks for the time."""
+
+    def monotonic(self) -> float:
+        """Seconds since some instant; never goes back, counts a machine's sleep."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class SteadyClock:
+    """The time of day as it was at the start plus what has really passed, drawn slowly towards the system clock."""
+
+    def __init__(self, system: Callable[[], float] = time.time, elapsed: Callable[[], float] = _since_boot) -> None:
+        self._system = system
+        self._elapsed = elapsed
+        self._last = elapsed()
+        self._wall = system()
+
+    def monotonic(self) -> float:
+        """Seconds since boot, those asleep included."""
+        return self._elapsed()
+
+    def wall(self) -> float:
+        """Seconds since the epoch, free of jumps."""
+        now = self._elapsed()
+        passed = now - self._last
+        self._last = now
+        self._wall += passed
+        most = passed * _SLEW
+        self._wall += max(-most, min(most, self._system() - self._wall))
+        return self._wall

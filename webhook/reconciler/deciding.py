@@ -1,0 +1,220 @@
+"""What to do for one preemptor, on the newest state: nothing, wait, evict, or nothing that helps. Acts on nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import decide, fits
+from webhook.preemption.plan import Candidate, Decision
+from webhook.preemption.ranking import PRIORITY_OFFSET
+from webhook.preemption.rules import Rules
+from webhook.reconciler import sparing
+from webhook.reconciler.clock import Clock
+from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.plans import Plan
+from webhook.reconciler.record import Alternative, PlanRecord
+from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_resort, owner_of
+from webhook.reconciler.state import State
+
+__all__ = ["World", "consider", "still_allowed"]
+
+_OVERDUE = 60.0
+"""Seconds after which a pod that should be gone is not counted on any more."""
+_SHOWN = 5
+_HASTE = 1.0
+"""Seconds between two tries that an end of protection asks for, however close the ends lie."""
+
+
+class World:
+    """The cluster and the past, as far as decisions look at them."""
+
+    def __init__(self, state: State, restraint: Restraint, clock: Clock) -> None:
+        self.state = state
+        self.restraint = restraint
+        self.clock = clock
+
+    def leaving_within(self, seconds: float) -> list[str]:
+        """Keys of the pods on nodes that will be gone by then; one that is long overdue is not counted on."""
+        now = self.clock.wall()
+        return [
+            key for key, pod in self.state.leaving.items() if now - _OVERDUE <= _end_of(pod.metadata) <= now + seconds
+        ]
+
+    def room_without_leaving(self, pod: Pod) -> list[str]:
+        """Nodes that the pod fits on once every pod that is leaving is gone."""
+        return fits(self.state.snapshot, pod, self.clock.wall(), without=list(self.state.leaving))
+
+    def objection(self, plan: Plan) -> str:
+        """Why a plan whose nomination stands should not go on to evict; empty where it should."""
+        pod = self.state.pod(plan.key)
+        if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
+            return "the preemptor is gone or bound"
+        if self.state.nodes.get(plan.node) is None:
+            return f"node {plan.node} is gone"
+        for victim in plan.record.victims:
+            seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
+            if seen is not None and decided is not None and _differs(seen.metadata, decided):
+                return f"victim {victim.key} has changed since the decision"
+        now = self.clock.wall()
+        if fits(self.state.snapshot, pod, now):
+            return "it fits without preemption by now"
+        if plan.node not in self.room_without_leaving(pod):
+            return f"evicting would not make room on {plan.node} any more"
+        return ""
+
+
+def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, attempts: int) -> Outcome:
+    """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
+    snapshot, now = world.state.snapshot, world.clock.wall()
+    full = world.restraint.full(policy.limits, world.clock.monotonic())
+    decision = _decide(world, pod, rules, full)
+    if decision.fits:
+        return Fits(tuple(decision.fits))
+    leaving = world.leaving_within(policy.plan_timeout)
+    if leaving:
+        node = _unclaimed(world, pod, fits(snapshot, pod, now, without=leaving))
+        if node:
+            return Waits(node, _count_on(world.state, node, leaving))
+    if not decision.eligible:
+        return Hopeless(decision.reason)
+    if decision.selected is None:
+        return _hopeless(world, pod, rules, decision, full)
+    return _act_on(world, decision, decision.selected, policy, attempts)
+
+
+def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> str:
+    """Why the rest of an earlier leader's plan must not be carried out; empty where it is what would be done now.
+
+    The victims on the plan are not believed: those that remain must be just those that a decision made now asks for
+    on that node.
+    """
+    decision = decide(world.state.snapshot, _unnominated(pod), rules, world.clock.wall())
+    if decision.fits:
+        return "it fits without preemption by now"
+    candidate = next((found for found in decision.candidates if found.node == record.node), None)
+    if candidate is None:
+        return f"preemption on {record.node} would not help any more"
+    leaving = world.state.leaving
+    wanted = {victim.uid for victim in candidate.victims if victim.key not in leaving}
+    planned = {victim.uid for victim in record.victims}
+    if not wanted <= planned:
+        return f"other pods than planned would have to go on {record.node}"
+    alive = {victim.uid for victim in record.victims if _is_alive(world.state, victim.key, victim.uid)}
+    return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
+
+
+def _decide(world: World, pod: Pod, rules: Rules, full: Full) -> Decision:
+    """Decide with last-resort victims spared; only where that finds nothing, with them too."""
+    state, now, bare = world.state, world.clock.wall(), _unnominated(pod)
+    rated = sparing.over_rate(state, full)
+    last = sparing.last_resort(state)
+    spared = last if rated is None else last | rated
+    decision = decide(state.snapshot, bare, rules, now, spared=spared)
+    if decision.selected is None and decision.eligible and last.any() and not decision.fits:
+        decision = decide(state.snapshot, bare, rules, now, spared=rated)
+    return decision
+
+
+def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:
+    state = world.state
+    leaving = [victim for victim in chosen.victims if victim.key in state.leaving]
+    pods = [state.pod(victim.key) for victim in chosen.victims if victim.key not in state.leaving]
+    victims = tuple(pod for pod in pods if pod is not None)
+    if not victims:
+        return Waits(chosen.node, len(leaving))
+    most = policy.limits.attempts_per_preemptor
+    if attempts >= most:
+        return Hopeless(f"{attempts} plans evicted pods for it in vain, and the policy allows {most}", restrained=True)
+    evictions = [Budgeted(owner_of(victim), chosen.node) for victim in victims]
+    refusal = world.restraint.refusal(policy.limits, evictions, world.clock.monotonic())
+    if refusal:
+        return Hopeless(refusal, restrained=True, due=world.clock.monotonic() + _HASTE)
+    candidates = decision.candidates
+    return Evicts(
+        node=chosen.node,
+        victims=victims,
+        leaving=len(leaving),
+        candidates=len(candidates),
+        alternatives=tuple(_alternative(other) for other in candidates[: _SHOWN + 1] if other.node != chosen.node),
+        last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
+    )
+
+
+def _hopeless(world: World, pod: Pod, rules: Rules, decision: Decision, full: Full) -> Hopeless:
+    rated = full.until is not None
+    ends = [full.until, _end_of_protection(world, pod, rules)]
+    due = min((end for end in ends if end is not None), default=None)
+    reason = decision.reason or "no node where evicting pods that may be evicted makes room"
+    if rated:
+        reason += "; the policy's limits leave out pods that would do otherwise"
+    return Hopeless(reason, restrained=rated, due=due)
+
+
+def _end_of_protection(world: World, pod: Pod, rules: Rules) -> float | None:
+    """When the first protection window of a pod of lower priority ends, in monotonic seconds."""
+    pods, now = world.state.snapshot.pods, world.clock.wall()
+    count = pods.rows
+    seconds = world.state.snapshot.table(("protection", id(rules), rules), pods.profiles, np.float64, rules.protection)
+    if not seconds.any():
+        return None
+    ends = pods.start[:count] + seconds[pods.profile[:count]]
+    open_ = (
+        (ends > now) & np.isfinite(ends) & (pods.priority[:count] < (pod.spec.priority or 0)) & (pods.node[:count] >= 0)
+    )
+    if not open_.any():
+        return None
+    return world.clock.monotonic() + max(float(ends[open_].min()) - now, _HASTE)
+
+
+def _unclaimed(world: World, pod: Pod, nodes: Sequence[str]) -> str:
+    """One of the nodes where no pod of lower priority has been promised the room; its own nomination first."""
+    own, priority, key = pod.status.nominated_node_name, pod.spec.priority or 0, key_of(pod)
+    free = [node for node in nodes if not world.state.lower_nominated(node, priority, key)]
+    return own if own in free else next(iter(free), "")
+
+
+def _count_on(state: State, node: str, keys: Iterable[str]) -> int:
+    return sum(state.leaving[key].spec.node_name == node for key in keys)
+
+
+def _alternative(candidate: Candidate) -> Alternative:
+    priorities = [victim.priority for victim in candidate.victims]
+    return Alternative(
+        node=candidate.node,
+        victims=len(priorities),
+        budget_violations=candidate.pdb_violations,
+        highest_priority=max(priorities, default=0),
+        priority_sum=sum(priority + PRIORITY_OFFSET for priority in priorities),
+    )
+
+
+def _unnominated(pod: Pod) -> Pod:
+    """The preemptor as if it had no nomination: what an earlier plan left there is not to weigh in."""
+    if not pod.status.nominated_node_name:
+        return pod
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
+
+
+def _is_alive(state: State, key: str, uid: str) -> bool:
+    pod = state.pod(key)
+    return pod is not None and pod.metadata.uid == uid and key not in state.leaving
+
+
+def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:
+    if seen.uid != decided.uid:
+        return False
+    return seen.labels != decided.labels or seen.annotations != decided.annotations
+
+
+def _end_of(meta: ObjectMeta) -> float:
+    """When a terminating pod's grace period ends, in seconds since the epoch."""
+    try:
+        return epoch(meta.deletion_timestamp or "")
+    except InstantError:
+        return float("inf")

@@ -1,0 +1,203 @@
+"""Carrying a plan out (SEMANTICS E): nominate, displace lower nominations, have the victims leave, the last one last.
+
+What to do next is decided here step by step; every step can be the last one of this process, and the plan written on
+the preemptor says to the next leader how to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from webhook.kube.errors import ApiError
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import Eviction, PreemptionPolicy
+from webhook.reconciler.clock import Clock
+from webhook.reconciler.plans import Ending, Plan, Step
+from webhook.reconciler.record import PlanVictim
+from webhook.reconciler.writing import DeposedError, Left, StaleError, Writer
+
+__all__ = ["FAULT_POINTS", "Executor", "View", "no_checkpoint"]
+
+log = logging.getLogger(__name__)
+
+FAULT_POINTS = ("decided", "nominated", "displaced", "first-victim", "all-but-last", "evicted", "bound")
+"""The steps between which a process can end, in their order."""
+
+
+class View(Protocol):
+    """What the executor needs to see of the cluster while it acts."""
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod as the watch last showed it."""
+        ...
+
+    def lower_nominated(self, plan: Plan) -> list[Pod]:
+        """Pods of lower priority that are nominated to the plan's node."""
+        ...
+
+    def displaced(self, pod: Pod) -> None:
+        """The pod's nomination was taken."""
+        ...
+
+    def objection(self, plan: Plan) -> str:
+        """Why the plan should not go on, by the newest state; empty where it should."""
+        ...
+
+    def has_budget(self, pod: Pod) -> bool:
+        """Whether a disruption budget covers the pod."""
+        ...
+
+    def still_wanted(self, pod: Pod) -> bool:
+        """Whether the pod, read anew, is still a preemptor to act for."""
+        ...
+
+
+class Reports(Protocol):
+    """Who is told what was done."""
+
+    def victim_asked(self, plan: Plan, pod: Pod) -> None:
+        """A victim was asked to leave."""
+        ...
+
+    def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
+        """A budget kept a victim."""
+        ...
+
+
+async def no_checkpoint(step: str) -> None:
+    """Let every step pass."""
+    del step
+
+
+class Executor:
+    """Carries out plans, each in its own task. `checkpoint` is awaited after every step."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        view: View,
+        reports: Reports,
+        clock: Clock,
+        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
+    ) -> None:
+        self._writer = writer
+        self._view = view
+        self._reports = reports
+        self._clock = clock
+        self._checkpoint = checkpoint
+
+    async def carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> Ending | None:
+        """From the nomination to the last victim; None where all victims have been asked to leave."""
+        try:
+            await self._checkpoint("decided")
+            written = await self._writer.nominate(pod, plan.record, decision, self._view.still_wanted)
+            plan.version = written.metadata.resource_version
+            await self._checkpoint("nominated")
+        except (ApiError, StaleError) as error:
+            log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
+            return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
+        except DeposedError:
+            return Ending.DEPOSED
+        return await self.evict(plan, policy)
+
+    async def evict(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
+        """From a nomination that stands to the last victim; None where all have been asked to leave."""
+        if plan.ended is not None:
+            return plan.ended
+        plan.step = Step.EVICTING
+        try:
+            await self._displace(plan)
+            await self._checkpoint("displaced")
+            ending = await self._remove(plan, policy)
+            await self._checkpoint("evicted")
+        except DeposedError:
+            return Ending.DEPOSED
+        if ending is None:
+            plan.step = Step.WAITING
+        return ending
+
+    async def _displace(self, plan: Plan) -> None:
+        """A failure here is reported, not fatal: kube-scheduler gives room to the higher priority anyway."""
+        for pod in self._view.lower_nominated(plan):
+            try:
+                await self._writer.displace(pod)
+            except ApiError as error:
+                log.warning("plan %s: nomination of %s stays: %s", plan.record.id, key_of(pod), error)
+            else:
+                self._view.displaced(pod)
+
+    async def _remove(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
+        objection = self._view.objection(plan)
+        if objection:
+            log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
+            return Ending.OUTDATED
+        for wave in self._waves(plan):
+            results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
+            ending = _worst(results)
+            if ending is not None:
+                return ending
+        return None
+
+    def _waves(self, plan: Plan) -> list[list[PlanVictim]]:
+        """Those a budget could keep first, so that a refusal comes before anyone else is gone; the last one last."""
+        waiting = [victim for victim in plan.record.victims if self._stays(plan, victim)]
+        pods = {victim.uid: self._view.pod(victim.key) for victim in waiting}
+        waiting.sort(key=lambda victim: not _covered(self._view, pods[victim.uid]))
+        early, last = waiting[:-1], waiting[-1:]
+        budgeted = [victim for victim in early if _covered(self._view, pods[victim.uid])]
+        others = [victim for victim in early if victim not in budgeted]
+        return [wave for wave in (budgeted, others, last) if wave]
+
+    def _stays(self, plan: Plan, victim: PlanVictim) -> bool:
+        """Whether the victim is still there and has not been asked to leave by anyone."""
+        pod = self._view.pod(victim.key)
+        if pod is None or pod.metadata.uid != victim.uid or victim.uid in plan.gone:
+            return False
+        return not pod.metadata.deletion_timestamp and pod.status.phase not in ("Succeeded", "Failed")
+
+    async def _ask(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> Ending | None:
+        pod = self._view.pod(victim.key)
+        if plan.ended is not None:
+            return plan.ended
+        if pod is None or not self._stays(plan, victim):
+            return None
+        try:
+            if policy.eviction is Eviction.DELETE:
+                left = await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall())
+            else:
+                left = await self._writer.evict(victim, policy.grace_period)
+        except ApiError as error:
+            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
+            return Ending.FAILED
+        except DeposedError:
+            return Ending.DEPOSED
+        if left is Left.REFUSED:
+            self._reports.budget_refused(plan, victim)
+            return Ending.REFUSED
+        plan.gone.add(victim.uid)
+        if left is Left.ASKED:
+            self._reports.victim_asked(plan, pod)
+        await self._passed(plan)
+        return None
+
+    async def _passed(self, plan: Plan) -> None:
+        asked = len(plan.gone)
+        if asked == 1:
+            await self._checkpoint("first-victim")
+        if asked == len(plan.record.victims) - 1:
+            await self._checkpoint("all-but-last")
+
+
+def _covered(view: View, pod: Pod | None) -> bool:
+    return pod is not None and view.has_budget(pod)
+
+
+def _worst(results: list[Ending | None]) -> Ending | None:
+    """A lost lease weighs more than a refusal, a refusal more than a failure."""
+    for ending in (Ending.DEPOSED, Ending.REFUSED, Ending.FAILED):
+        if ending in results:
+            return ending
+    return next((ending for ending in results if ending is not None), None)

@@ -1,0 +1,285 @@
+"""The control loop: watch events move preemptors through the queue, each one due is considered, plans are begun.
+
+Deciding and bookkeeping happen between two awaits, so every decision sees all that was decided before it; acting
+happens in tasks of its own, so that no slow answer of the API server holds up the next decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from webhook.kube.cache import Change
+from webhook.kube.client import Client
+from webhook.kube.objects import Node, Pod
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.amounts import ClusterError
+from webhook.reconciler import waking
+from webhook.reconciler.book import PolicyBook
+from webhook.reconciler.candidates import instant, standing, unschedulable_since
+from webhook.reconciler.clock import Clock
+from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.executor import Executor, no_checkpoint
+from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
+from webhook.reconciler.plans import Plan, Plans
+from webhook.reconciler.queue import Entry, Queue
+from webhook.reconciler.record import PLAN, decision_of
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.restraint import Budgeted, Restraint
+from webhook.reconciler.state import State
+from webhook.reconciler.tending import Tender
+from webhook.reconciler.writing import Writer
+
+__all__ = ["Reconciler"]
+
+log = logging.getLogger(__name__)
+
+_TURN = 0.02
+"""Seconds of decisions after which watch events and answers get their turn."""
+_LONGEST_SLEEP = 5.0
+
+
+class Reconciler:
+    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is asked before every write."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: State,
+        book: PolicyBook,
+        reporter: Reporter,
+        clock: Clock,
+        *,
+        fence: Callable[[], bool],
+        dry_run: bool = False,
+        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
+    ) -> None:
+        self.state = state
+        self.queue = Queue()
+        self.plans = Plans()
+        self.book = book
+        self.reporter = reporter
+        self.clock = clock
+        self.leading = False
+        self._dry_run = dry_run
+        self._stir = asyncio.Event()
+        self.world = World(state, Restraint(), clock)
+        writer = Writer(client, fence)
+        executor = Executor(writer, self, reporter, clock, checkpoint)
+        self.tender = Tender(
+            self.world,
+            self.plans,
+            self.queue,
+            executor=executor,
+            writer=writer,
+            reporter=reporter,
+            book=lambda: self.book,
+            wake=self._stir.set,
+        )
+        state.listeners.append(self._changed)
+
+    def use(self, book: PolicyBook) -> None:
+        """Take other policies into use: every pod is looked at again."""
+        self.book = book
+        if self.leading:
+            self._take_all()
+            self.queue.wake(self.clock.monotonic())
+            self._stir.set()
+
+    async def lead(self) -> None:
+        """Act until cancelled: take up what an earlier leader left, then work the queue."""
+        await self.state.wait_for_sync()
+        self.leading = True
+        self.reporter.leading(True)
+        try:
+            self._recall()
+            self._take_all()
+            await self._work()
+        finally:
+            self.leading = False
+            self.reporter.leading(False)
+            await self.tender.stop()
+            self._forget()
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod as the watch last showed it."""
+        return self.state.pod(key)
+
+    def has_budget(self, pod: Pod) -> bool:
+        """Whether a disruption budget covers the pod."""
+        return self.state.has_budget(pod)
+
+    def lower_nominated(self, plan: Plan) -> list[Pod]:
+        """Pods of lower priority nominated to the plan's node."""
+        return self.state.lower_nominated(plan.node, plan.priority, plan.key)
+
+    def displaced(self, pod: Pod) -> None:
+        """The pod's nomination was taken."""
+        self.tender.displaced(pod)
+
+    def objection(self, plan: Plan) -> str:
+        """Why the plan should not go on, by the newest state."""
+        return self.world.objection(plan)
+
+    def still_wanted(self, pod: Pod) -> bool:
+        """Whether the pod is still one to act for."""
+        return not standing(pod, self.book.policy_of(pod))
+
+    def _recall(self) -> None:
+        """Learn from what is written on the pods: the evictions of late, and plans under way."""
+        now, wall = self.clock.monotonic(), self.clock.wall()
+        for pod in self.state.pods.items().values():
+            decision = decision_of(pod)
+            if decision is not None:
+                at = now - max(0.0, wall - instant(decision.at))
+                self.world.restraint.note([Budgeted(victim.owner, decision.node) for victim in decision.victims], at)
+
+    def _take_all(self) -> None:
+        for key, pod in list(self.state.pods.items().items()):
+            self._offer(key, pod)
+            if PLAN in (pod.metadata.annotations or {}) and self.plans.get(key) is None:
+                self.tender.adopt(pod)
+
+    def _forget(self) -> None:
+        """Start afresh: what a later term needs it reads off the pods."""
+        for entry in self.queue.entries():
+            self.queue.remove(entry.key)
+        self.world.restraint.clear()
+
+    async def _work(self) -> None:
+        while True:
+            self._stir.clear()
+            self.tender.tend()
+            self._turn()
+            self.reporter.depths(self.queue.depths(), len(self.plans))
+            await self._sleep()
+
+    def _turn(self) -> None:
+        """Decide for what is due, for a moment."""
+        end = time.perf_counter() + _TURN
+        while True:
+            entry = self.queue.pop(self.clock.monotonic())
+            if entry is None:
+                return
+            self._consider(entry)
+            if time.perf_counter() > end:
+                self._stir.set()
+                return
+
+    async def _sleep(self) -> None:
+        now = self.clock.monotonic()
+        dues = (self.queue.next_due(), self.plans.next_deadline())
+        due = min((due for due in dues if due is not None), default=now + _LONGEST_SLEEP)
+        if self._stir.is_set():
+            await asyncio.sleep(0)
+            return
+        try:
+            async with asyncio.timeout(max(0.0, min(due - now, _LONGEST_SLEEP))):
+                await self._stir.wait()
+        except TimeoutError:
+            pass
+
+    def _consider(self, entry: Entry) -> None:
+        pod = self.state.pod(entry.key)
+        policy = self.book.policy_of(pod) if pod else None
+        if pod is None or policy is None or standing(pod, policy):
+            self.queue.remove(entry.key)
+            return
+        begun = time.perf_counter()
+        try:
+            outcome = consider(self.world, pod, policy, self.book.rules_of(policy), entry.attempts)
+        except ClusterError as error:
+            outcome = Hopeless(f"the pod cannot be read: {error}")
+        seconds = time.perf_counter() - begun
+        self.reporter.considered(entry.key, outcome, seconds)
+        now = self.clock.monotonic()
+        match outcome:
+            case Fits(nodes):
+                self.queue.park(entry.key, now, reason=f"it fits without preemption on {len(nodes)} nodes")
+            case Hopeless(reason, _, due):
+                if reason != entry.reason:
+                    self.reporter.hopeless(pod, outcome)
+                self.queue.park(entry.key, now, reason=reason, due=due)
+            case Waits() | Evicts():
+                self._act(entry, pod, policy, outcome, seconds)
+
+    def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
+        if self._dry_run:
+            self.tender.rehearse(entry, pod, policy, outcome, seconds)
+            self.queue.park(entry.key, self.clock.monotonic(), reason=f"dry run: would nominate it to {outcome.node}")
+        else:
+            self.tender.begin(entry, pod, policy, outcome, seconds)
+
+    def _changed(self, kind: str, change: Change[Any]) -> None:
+        if not self.leading:
+            return
+        if kind == "pod":
+            self._pod_changed(change)
+        elif kind == "node":
+            self._node_changed(change)
+        elif waking.budget_helps(change) if kind == "budget" else waking.relevant_difference(change):
+            self._wake()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        key, new = change.key, change.new
+        self.tender.pod_changed(key, new)
+        self._offer(key, new)
+        if waking.pod_changed(change):
+            self.queue.wake(self.clock.monotonic(), lambda entry: entry.key == key)
+            self._stir.set()
+        if waking.frees_room(change):
+            self._wake()
+        if waking.makes_company(change):
+            self._crowded(change)
+        elif new is not None and new.status.nominated_node_name and not new.spec.node_name:
+            before = change.old.status.nominated_node_name if change.old else ""
+            if before != new.status.nominated_node_name and self.plans.get(key) is None:
+                self.tender.touch(new.status.nominated_node_name)
+
+    def _crowded(self, change: Change[Pod]) -> None:
+        """A pod came to a node: the plans there may have lost their room, and who wants company may have found it."""
+        assert change.new is not None
+        self.tender.touch(change.new.spec.node_name)
+        self.queue.wake(self.clock.monotonic(), self._wants_company)
+        self._stir.set()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if waking.node_helps(change):
+            self._wake()
+        if change.new is None or waking.node_helps(change):
+            self.tender.touch(change.key)
+
+    def _wake(self) -> None:
+        if self.queue.wake(self.clock.monotonic()):
+            self._stir.set()
+
+    def _wants_company(self, entry: Entry) -> bool:
+        pod = self.state.pod(entry.key)
+        return pod is not None and pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None
+
+    def _offer(self, key: str, pod: Pod | None) -> None:
+        """Take a pod into the queue, or out of it."""
+        policy = self.book.policy_of(pod) if pod else None
+        if pod is None or policy is None or standing(pod, policy):
+            if key in self.queue and self.plans.get(key) is None:
+                self.queue.remove(key)
+            return
+        if (known := self.queue.get(key)) is not None and known.uid == pod.metadata.uid:
+            return
+        now = self.clock.monotonic()
+        since = unschedulable_since(pod) or 0.0
+        waited = min(max(0.0, self.clock.wall() - since), policy.preemptors.delay)
+        entry = self.queue.offer(
+            key,
+            uid=pod.metadata.uid,
+            priority=pod.spec.priority or 0,
+            created=since,
+            now=now,
+            due=now + policy.preemptors.delay - waited,
+        )
+        decision = decision_of(pod)
+        entry.attempts = decision.attempt if decision else 0
+        self._stir.set()

@@ -1,0 +1,49 @@
+"""What the reconciler counts, in Prometheus' terms."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["Metrics"]
+
+_DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+_PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
+
+
+class Metrics:
+    """One set of instruments in one registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.attempts = Counter(
+            "giveway_preemption_attempts",
+            "Preemptors considered, by result: fits, waits, evicts, hopeless, restrained",
+            ["result"],
+            registry=registry,
+        )
+        self.plans = Counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"], registry=registry)
+        self.victims = Histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS, registry=registry)
+        self.evictions = Counter("giveway_evictions", "Victims asked to leave", ["policy"], registry=registry)
+        self.budget_refusals = Counter(
+            "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry
+        )
+        self.decision_seconds = Histogram(
+            "giveway_decision_seconds",
+            "Seconds from taking a preemptor off the queue to knowing what to do",
+            buckets=_DECISION_SECONDS,
+            registry=registry,
+        )
+        self.plan_seconds = Histogram(
+            "giveway_plan_seconds",
+            "Seconds from a decision to the preemptor being bound",
+            buckets=_PLAN_SECONDS,
+            registry=registry,
+        )
+        self.queue_depth = Gauge(
+            "giveway_queue_depth", "Preemptors by place in the queue", ["state"], registry=registry
+        )
+        self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
+        self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)
+        self.cache_age = Gauge(
+            "giveway_reconciler_cache_age_seconds", "Seconds since the pod watch was last heard from", registry=registry
+        )

@@ -1,0 +1,144 @@
+"""Plans under way in this process: each preemptor has at most one, each nomination an owner and a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from webhook.kube.objects import ObjectMeta, Pod
+from webhook.reconciler.record import PlanRecord
+
+__all__ = ["Ending", "Plan", "Plans", "Step", "ending_of"]
+
+_REMEMBERED = 10_000
+
+
+class Step(StrEnum):
+    """How far a plan has come."""
+
+    NOMINATING = "nominating"
+    EVICTING = "evicting"
+    WAITING = "waiting"
+
+
+class Ending(StrEnum):
+    """Why a plan is over."""
+
+    BOUND = "bound"
+    DELETED = "deleted"
+    LOST = "nomination-lost"
+    NODE_GONE = "node-gone"
+    SPACE_TAKEN = "space-taken"
+    TIMED_OUT = "timed-out"
+    REFUSED = "budget-refused"
+    FAILED = "failed"
+    OUTDATED = "outdated"
+    DISPLACED = "displaced"
+    DEPOSED = "deposed"
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A plan and what became of it so far; `started` and `deadline` are monotonic seconds."""
+
+    record: PlanRecord
+    key: str
+    uid: str
+    priority: int
+    started: float
+    deadline: float
+    step: Step = Step.NOMINATING
+    version: str = ""
+    """The preemptor's resourceVersion after our write."""
+    seen: bool = False
+    """Whether the watch has shown our nomination."""
+    gone: set[str] = field(default_factory=set)
+    """uids of victims that were asked to leave, by this process, with success."""
+    tickets: dict[str, int] = field(default_factory=dict)
+    """Victim's uid to its ticket in the rates."""
+    decided: dict[str, ObjectMeta] = field(default_factory=dict)
+    """Victim's uid to what it looked like when it was chosen."""
+    task: asyncio.Task[None] | None = None
+    ended: Ending | None = None
+    checked: float = 0.0
+
+    @property
+    def node(self) -> str:
+        """The nominated node."""
+        return self.record.node
+
+
+class Plans:
+    """Plans by preemptor and by node; ids of ended ones are remembered until the watch has caught up."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Plan] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self._ended: OrderedDict[str, Ending] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(list(self._by_key.values()))
+
+    def get(self, key: str) -> Plan | None:
+        """The plan under way for a preemptor."""
+        return self._by_key.get(key)
+
+    def on_node(self, node: str) -> list[Plan]:
+        """The plans that hold room on a node."""
+        return [self._by_key[key] for key in self._by_node.get(node, ())]
+
+    def add(self, plan: Plan) -> None:
+        """Begin a plan. Raises ValueError where the preemptor has one."""
+        if plan.key in self._by_key:
+            raise ValueError(f"{plan.key} has a plan already: {self._by_key[plan.key].record.id}")
+        self._by_key[plan.key] = plan
+        self._by_node.setdefault(plan.node, set()).add(plan.key)
+
+    def end(self, plan: Plan, ending: Ending) -> bool:
+        """End a plan; False where it has ended before. One ended for want of the lease may be taken up again."""
+        if self._by_key.get(plan.key) is not plan:
+            return False
+        del self._by_key[plan.key]
+        keys = self._by_node[plan.node]
+        keys.discard(plan.key)
+        if not keys:
+            del self._by_node[plan.node]
+        plan.ended = ending
+        if ending is not Ending.DEPOSED:
+            self._ended[plan.record.id] = ending
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+        return True
+
+    def has_ended(self, plan_id: str) -> bool:
+        """Whether this process has ended the plan of that id."""
+        return plan_id in self._ended
+
+    def overdue(self, now: float) -> list[Plan]:
+        """The plans whose deadline has passed."""
+        return [plan for plan in self._by_key.values() if plan.deadline <= now]
+
+    def next_deadline(self) -> float | None:
+        """When the next plan times out."""
+        return min((plan.deadline for plan in self._by_key.values()), default=None)
+
+
+def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
+    """Whether a plan is over by what its preemptor looks like now and by its deadline; None where it goes on."""
+    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
+        return Ending.DELETED
+    if pod.spec.node_name:
+        return Ending.BOUND
+    if plan.seen and pod.status.nominated_node_name != plan.node:
+        return Ending.LOST
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return Ending.DELETED
+    if plan.deadline <= now:
+        return Ending.TIMED_OUT
+    return None

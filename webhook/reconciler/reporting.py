@@ -1,0 +1,113 @@
+"""Telling people: Events on both sides, one line and one annotation a decision, metrics (SEMANTICS E)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from webhook.kube.events import EventRecorder, reference
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.paths import POD
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.plans import Ending, Plan
+from webhook.reconciler.queue import Place
+from webhook.reconciler.record import DecisionRecord, PlanVictim
+
+__all__ = ["Reporter", "Tell"]
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[dict[str, Any]], None]
+"""Takes the fields of one structured log line."""
+_SHOWN = 5
+
+
+class Reporter:
+    """Everything the reconciler says. A recorder of None records no Events (`--dry-run`)."""
+
+    def __init__(self, metrics: Metrics, tell: Tell, recorder: EventRecorder | None) -> None:
+        self.metrics = metrics
+        self._tell = tell
+        self._recorder = recorder
+
+    def considered(self, key: str, outcome: Outcome, seconds: float) -> None:
+        """A preemptor was considered, in that time."""
+        self.metrics.attempts.labels(_result(outcome)).inc()
+        self.metrics.decision_seconds.observe(seconds)
+        log.debug("%s: %s", key, outcome)
+
+    def decided(self, plan: Plan, record: DecisionRecord, *, dry_run: bool = False) -> None:
+        """A plan was made, or would have been."""
+        self.metrics.victims.observe(len(record.victims))
+        line: dict[str, Any] = {"message": "decision", "preemptor": plan.key, "priority": plan.priority}
+        self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
+
+    def hopeless(self, pod: Pod, outcome: Hopeless) -> None:
+        """A preemptor was left pending for another reason than before."""
+        self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
+
+    def victim_asked(self, plan: Plan, pod: Pod) -> None:
+        """A victim was asked to leave; the note names no pod of another tenant."""
+        self.metrics.evictions.labels(plan.record.policy).inc()
+        note = (
+            f"Preempted by pod {plan.uid} of priority {plan.priority} on node {pod.spec.node_name}"
+            f" (policy {plan.record.policy})"
+        )
+        self._event(pod, "Preempted", "Preempting", note)
+
+    def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
+        """A disruption budget kept a victim."""
+        self.metrics.budget_refusals.inc()
+        self._tell({"message": "budget refused", "plan": plan.record.id, "preemptor": plan.key, "victim": victim.key})
+
+    def evicted(self, plan: Plan, pod: Pod) -> None:
+        """All victims of a plan have been asked to leave."""
+        victims = plan.record.victims
+        if not victims:
+            note = f"Node {plan.node} is reserved: the pod fits there once pods that are already leaving are gone"
+            self._event(pod, "NodeReserved", "Preempting", note)
+            return
+        names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
+        more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
+        note = f"Pod can be placed by evicting some other pods, nominated node: {plan.node}, victims: {names}{more}"
+        self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)
+
+    def ended(self, plan: Plan, ending: Ending, seconds: float) -> None:
+        """A plan is over, `seconds` after it was made."""
+        self.metrics.plans.labels(ending.value).inc()
+        if ending is Ending.BOUND:
+            self.metrics.plan_seconds.observe(seconds)
+        fields = {"plan": plan.record.id, "preemptor": plan.key, "ending": ending.value, "seconds": round(seconds, 3)}
+        self._tell({"message": "plan ended", **fields})
+
+    def depths(self, depths: dict[Place, int], nominations: int) -> None:
+        """How full the queue is and how many nominations are held."""
+        for place, depth in depths.items():
+            self.metrics.queue_depth.labels(place.value).set(depth)
+        self.metrics.nominations.set(nominations)
+
+    def leading(self, leads: bool) -> None:
+        """Whether this process holds the lease."""
+        self.metrics.leader.set(1 if leads else 0)
+
+    def _event(self, pod: Pod, reason: str, action: str, note: str) -> None:
+        if self._recorder is not None:
+            self._recorder.event(reference(POD, pod.metadata), None, "Normal", reason, action, note)
+
+
+def _result(outcome: Outcome) -> str:
+    match outcome:
+        case Fits():
+            return "fits"
+        case Waits():
+            return "waits"
+        case Evicts():
+            return "evicts"
+        case Hopeless(restrained=True):
+            return "restrained"
+        case _:
+            return "hopeless"

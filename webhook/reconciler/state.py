@@ -1,0 +1,275 @@
+"""The cluster as this process knows it: list+watch caches that feed the decision's snapshot in place.
+
+Over what the watch shows lies what was done but is not seen yet (`expectations`); the snapshot and the indexes here
+hold the pods *with* that overlay, the caches hold them as the server sent them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from webhook.kube.cache import Cache, Change
+from webhook.kube.client import Client
+from webhook.kube.objects import (
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+    key_of,
+)
+from webhook.kube.paths import (
+    NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    PRIORITY_CLASS,
+    STORAGE_CLASS,
+)
+from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+from webhook.preemption.amounts import ClusterError
+from webhook.preemption.snapshot import Snapshot
+from webhook.reconciler.candidates import is_over
+from webhook.reconciler.expectations import Disruptions, Expectations
+from webhook.reconciler.record import PlanVictim
+from webhook.reconciler.restraint import is_pinned, owner_of
+
+__all__ = ["State"]
+
+log = logging.getLogger(__name__)
+
+Listener = Callable[[str, Change[Any]], None]
+
+
+class State:
+    """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
+
+    `listeners` hear every change, by kind, after it was taken in.
+    """
+
+    def __init__(self, client: Client, annotations: Collection[str]) -> None:
+        self.snapshot = Snapshot(annotations)
+        self.expectations = Expectations()
+        self.disruptions = Disruptions()
+        self.listeners: list[Listener] = []
+        self.leaving: dict[str, Pod] = {}
+        """Pods on a node that are terminating, or expected to be, by key."""
+        self.nominated: dict[str, set[str]] = {}
+        """Node to the keys of the pending pods nominated to it, or expected to be."""
+        self.owned: dict[str, set[str]] = {}
+        """Owner (`restraint.owner_of`) to the keys of its pods on nodes."""
+        self.pinned: set[str] = set()
+        """Keys of the pods on nodes that name the one node they can run on."""
+        self.pods = Cache(client, POD.path(), Pod)
+        self.nodes = Cache(client, NODE.path(), Node)
+        self.budgets = Cache(client, POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
+        self._caches: list[Cache[Any]] = [
+            self.nodes,
+            self.budgets,
+            self._fed("class", client, PRIORITY_CLASS.path(), PriorityClass, "priority_class"),
+            self._fed("namespace", client, NAMESPACE.path(), Namespace, "namespace"),
+            self._fed("volume", client, PERSISTENT_VOLUME.path(), PersistentVolume, "persistent_volume"),
+            self._fed(
+                "volume", client, PERSISTENT_VOLUME_CLAIM.path(), PersistentVolumeClaim, "persistent_volume_claim"
+            ),
+            self._fed("volume", client, STORAGE_CLASS.path(), StorageClass, "storage_class"),
+            self.pods,
+        ]
+        self._nominations: dict[str, str] = {}
+        self._owner_of: dict[str, str] = {}
+        self._matchers: dict[str, Matcher] = {}
+        self._budgets_in: dict[str, set[str]] = {}
+        self.pods.handlers.append(self._pod_changed)
+        self.nodes.handlers.append(self._node_changed)
+        self.budgets.handlers.append(self._budget_changed)
+
+    async def run(self) -> None:
+        """Keep everything current for ever; pods come last, when what they are judged by is there."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self._caches[:-1]:
+                tasks.create_task(cache.run())
+            await asyncio.gather(*(cache.synced.wait() for cache in self._caches[:-1]))
+            tasks.create_task(self.pods.run())
+
+    @property
+    def synced(self) -> bool:
+        """Whether every cache has been filled once."""
+        return all(cache.synced.is_set() for cache in self._caches)
+
+    async def wait_for_sync(self) -> None:
+        """Wait until every cache has been filled once."""
+        await asyncio.gather(*(cache.synced.wait() for cache in self._caches))
+
+    def age(self) -> float:
+        """Seconds since the quietest watch was heard from; infinite before the first time."""
+        return max((cache.age() for cache in self._caches), default=math.inf)
+
+    def pod(self, key: str) -> Pod | None:
+        """The pod as the watch last showed it."""
+        return self.pods.get(key)
+
+    def refresh(self, keys: Iterable[str]) -> None:
+        """Take these pods in again, because what is expected of them has changed."""
+        for key in keys:
+            pod = self.pods.get(key)
+            if pod is None:
+                self._drop_pod(key)
+            else:
+                self._take_pod(key, pod)
+
+    def expect(self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], now: float) -> None:
+        """Count the preemptor (key, uid) as nominated and the victims as leaving; `now` in seconds since the epoch."""
+        key, uid = preemptor
+        self.expectations.expect_nominated(key, uid, plan, node)
+        touched = [key]
+        for pod in victims:
+            touched.append(key_of(pod))
+            self.expectations.expect_leaving(touched[-1], pod.metadata.uid, plan, now)
+            for budget in self._budgets_of(pod):
+                self.disruptions.expect(budget, pod.metadata.name, plan)
+                self._take_budget(budget)
+        self.refresh(touched)
+
+    def give_up(self, plan: str, asked: Iterable[PlanVictim]) -> None:
+        """Expect nothing of a plan any more but that the pods it has asked leave."""
+        done = list(asked)
+        self.refresh(self.expectations.give_up(plan, but={victim.uid for victim in done}))
+        for budget in self.disruptions.give_up(plan, but={victim.name for victim in done}):
+            self._take_budget(budget)
+
+    def has_budget(self, pod: Pod) -> bool:
+        """Whether a disruption budget covers the pod."""
+        return bool(self._budgets_of(pod))
+
+    def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
+        """Pending pods of lower priority nominated to the node, as the watch last showed them."""
+        pods = [self.pods.get(key) for key in self.nominated.get(node, ()) if key != but]
+        return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
+
+    def _fed(self, kind: str, client: Client, path: str, type_: type[Any], name: str) -> Cache[Any]:
+        """A cache whose objects go to the snapshot as they are."""
+        cache: Cache[Any] = Cache(client, path, type_)
+        put, remove = getattr(self.snapshot, f"set_{name}"), getattr(self.snapshot, f"remove_{name}")
+
+        def changed(change: Change[Any]) -> None:
+            if change.new is None:
+                remove(change.key)
+            else:
+                put(change.new)
+            self._tell(kind, change)
+
+        cache.handlers.append(changed)
+        return cache
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        if change.new is None:
+            self.expectations.forget(change.key)
+            self._drop_pod(change.key)
+            namespace, _, name = change.key.partition("/")
+            for budget in self.disruptions.gone(namespace, name):
+                self._take_budget(budget)
+        else:
+            self._take_pod(change.key, change.new)
+        self._tell("pod", change)
+
+    def _take_pod(self, key: str, actual: Pod) -> None:
+        pod = self.expectations.overlay(key, actual)
+        if is_over(pod):
+            self._drop_pod(key)
+            return
+        try:
+            self.snapshot.set_pod(pod)
+        except ClusterError as error:
+            log.warning("a pod is left out of account: %s", error)
+            self._drop_pod(key)
+            return
+        self._index_owner(key, pod if pod.spec.node_name else None)
+        if pod.spec.node_name and pod.metadata.deletion_timestamp:
+            self.leaving[key] = pod
+        else:
+            self.leaving.pop(key, None)
+        self._index_nomination(key, "" if pod.spec.node_name else pod.status.nominated_node_name)
+
+    def _drop_pod(self, key: str) -> None:
+        self.snapshot.remove_pod(key)
+        self.leaving.pop(key, None)
+        self._index_nomination(key, "")
+        self._index_owner(key, None)
+
+    def _index_owner(self, key: str, pod: Pod | None) -> None:
+        owner, before = owner_of(pod) if pod else "", self._owner_of.get(key, "")
+        if owner != before:
+            if before:
+                del self._owner_of[key]
+                self.owned[before].discard(key)
+                if not self.owned[before]:
+                    del self.owned[before]
+            if owner:
+                self._owner_of[key] = owner
+                self.owned.setdefault(owner, set()).add(key)
+        if pod is not None and is_pinned(pod):
+            self.pinned.add(key)
+        else:
+            self.pinned.discard(key)
+
+    def _index_nomination(self, key: str, node: str) -> None:
+        before = self._nominations.pop(key, "")
+        if before:
+            self.nominated[before].discard(key)
+            if not self.nominated[before]:
+                del self.nominated[before]
+        if node:
+            self._nominations[key] = node
+            self.nominated.setdefault(node, set()).add(key)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.snapshot.remove_node(change.key)
+        else:
+            try:
+                self.snapshot.set_node(change.new)
+            except ClusterError as error:
+                log.warning("a node is left out of account: %s", error)
+                self.snapshot.remove_node(change.key)
+        self._tell("node", change)
+
+    def _budgets_of(self, pod: Pod) -> list[str]:
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        return [key for key in self._budgets_in.get(namespace, ()) if self._matchers[key](labels)]
+
+    def _take_budget(self, key: str) -> None:
+        budget = self.budgets.get(key)
+        if budget is not None:
+            self.snapshot.set_budget(self.disruptions.overlay(key, budget))
+
+    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        if change.new is None:
+            self.snapshot.remove_budget(change.key)
+            self._matchers.pop(change.key, None)
+            self._budgets_in[change.key.partition("/")[0]].discard(change.key)
+        else:
+            self._matchers[change.key] = _selector(change.new)
+            self._budgets_in.setdefault(change.new.metadata.namespace, set()).add(change.key)
+            self._take_budget(change.key)
+        self._tell("budget", change)
+
+    def _tell(self, kind: str, change: Change[Any]) -> None:
+        for listener in self.listeners:
+            listener(kind, change)
+
+
+def _selector(budget: PodDisruptionBudget) -> Matcher:
+    """What a budget covers; an unreadable selector covers nothing."""
+    try:
+        return label_matcher(budget.spec.selector)
+    except SelectorError:
+        return nothing

@@ -1,0 +1,329 @@
+"""The life of plans: begin, adopt what an earlier leader left, notice that one has become pointless, end it cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from webhook.kube.errors import ApiError
+from webhook.kube.instants import InstantError, epoch, rfc3339
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import PreemptionPolicy
+from webhook.reconciler.book import PolicyBook
+from webhook.reconciler.candidates import standing
+from webhook.reconciler.deciding import World, still_allowed
+from webhook.reconciler.executor import Executor
+from webhook.reconciler.outcomes import Evicts, Waits
+from webhook.reconciler.plans import Ending, Plan, Plans, Step, ending_of
+from webhook.reconciler.queue import Entry, Queue, failure_back_off
+from webhook.reconciler.record import (
+    PLAN,
+    DecidedVictim,
+    DecisionRecord,
+    PlanRecord,
+    PlanVictim,
+    UnreadableError,
+    encode,
+    plan_of,
+)
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.restraint import Budgeted, attempts_back_off, owner_of
+from webhook.reconciler.writing import DeposedError, Writer
+
+__all__ = ["Tender"]
+
+log = logging.getLogger(__name__)
+
+_CLEAR_PAUSE = 5.0
+_RIGHT_AWAY = frozenset((Ending.FAILED, Ending.OUTDATED, Ending.NODE_GONE, Ending.SPACE_TAKEN, Ending.LOST))
+
+
+class Tender:
+    """Owns the plans under way and the tasks that carry them out."""
+
+    def __init__(
+        self,
+        world: World,
+        plans: Plans,
+        queue: Queue,
+        *,
+        executor: Executor,
+        writer: Writer,
+        reporter: Reporter,
+        book: Callable[[], PolicyBook],
+        wake: Callable[[], None],
+    ) -> None:
+        self._world = world
+        self._state = world.state
+        self._plans = plans
+        self._queue = queue
+        self._executor = executor
+        self._writer = writer
+        self._reporter = reporter
+        self._clock = world.clock
+        self._book = book
+        self._wake = wake
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dirty: dict[str, None] = {}
+        self._clearing: set[str] = set()
+
+    def begin(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float) -> None:
+        """Make a plan of an outcome and start carrying it out; `seconds` is what the decision took."""
+        victims = outcome.victims if isinstance(outcome, Evicts) else ()
+        plan = self._plan(entry, pod, policy, outcome.node, victims)
+        decision = self._decision(plan, outcome, seconds)
+        self._plans.add(plan)
+        self._queue.hold(plan.key)
+        self._expect(plan, victims)
+        self._reporter.decided(plan, decision)
+        plan.task = self._start(self._carry_out(plan, pod, policy, encode(decision)))
+
+    def rehearse(
+        self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float
+    ) -> None:
+        """Report the plan that would be made of an outcome, and do nothing."""
+        victims = outcome.victims if isinstance(outcome, Evicts) else ()
+        plan = self._plan(entry, pod, policy, outcome.node, victims)
+        self._reporter.decided(plan, self._decision(plan, outcome, seconds), dry_run=True)
+
+    def adopt(self, pod: Pod) -> None:
+        """Take over the plan an earlier leader wrote on a pod: go on with it, or take it back."""
+        key = key_of(pod)
+        try:
+            record = plan_of(pod)
+        except UnreadableError as error:
+            log.warning("%s: %s; taking it off", key, error)
+            self._start(self._clear(pod, (pod.metadata.annotations or {})[PLAN]))
+            return
+        if record is None or record.id in self._clearing:
+            return
+        if self._plans.has_ended(record.id):
+            self._start(self._clear(pod, record.id))
+            return
+        policy = self._book().policy_of(pod)
+        if pod.status.nominated_node_name != record.node or standing(pod, policy) or policy is None:
+            self._start(self._clear(pod, record.id))
+            return
+        plan = self._adopted(pod, record, policy)
+        self._plans.add(plan)
+        self._queue.hold(key)
+        remaining = [victim for victim in record.victims if self._remains(victim)]
+        if not remaining:
+            plan.step = Step.WAITING
+            return
+        objection = still_allowed(self._world, pod, self._book().rules_of(policy), record)
+        if objection:
+            self.finish(plan, Ending.OUTDATED, note=objection)
+            return
+        log.info("plan %s for %s: going on with it, %d victims remain", record.id, key, len(remaining))
+        self._expect(plan, [self._state.pods.items()[victim.key] for victim in remaining])
+        plan.task = self._start(self._go_on(plan, policy))
+
+    def pod_changed(self, key: str, pod: Pod | None) -> None:
+        """The watch showed something new of a pod."""
+        plan = self._plans.get(key)
+        if plan is None:
+            if pod is not None and PLAN in (pod.metadata.annotations or {}):
+                self.adopt(pod)
+            return
+        if pod is not None and pod.metadata.uid == plan.uid and pod.status.nominated_node_name == plan.node:
+            plan.seen = True
+        ending = ending_of(plan, pod, self._clock.monotonic())
+        if ending is not None:
+            self.finish(plan, ending)
+
+    def touch(self, node: str) -> None:
+        """Something came to a node or happened to it: the plans there are to be looked at."""
+        for plan in self._plans.on_node(node):
+            self._dirty[plan.key] = None
+        self._wake()
+
+    def tend(self) -> None:
+        """Look at the plans that something happened to, and at those whose time is over."""
+        now = self._clock.monotonic()
+        for overdue in self._plans.overdue(now):
+            self.finish(overdue, Ending.TIMED_OUT)
+        dirty, self._dirty = self._dirty, {}
+        for plan in map(self._plans.get, dirty):
+            if plan is not None and plan.step is Step.WAITING:
+                self._check_room(plan)
+
+    def finish(self, plan: Plan, ending: Ending, *, note: str = "") -> None:
+        """End a plan: nothing of it is expected any more, its nomination goes, its preemptor is considered again."""
+        if not self._plans.end(plan, ending):
+            return
+        now = self._clock.monotonic()
+        if note:
+            log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
+        self._reporter.ended(plan, ending, now - plan.started)
+        self._state.give_up(plan.record.id, [victim for victim in plan.record.victims if victim.uid in plan.gone])
+        self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in plan.gone)
+        if ending not in (Ending.DELETED, Ending.DEPOSED):
+            self._start(self._clear_after(plan))
+        self._requeue(plan, ending, now)
+        self._wake()
+
+    def displaced(self, pod: Pod) -> None:
+        """A pod of higher priority took this one's nomination."""
+        plan = self._plans.get(key_of(pod))
+        if plan is not None:
+            self.finish(plan, Ending.DISPLACED)
+
+    async def stop(self) -> None:
+        """End every task and plan without writing: this process leads no more."""
+        for plan in self._plans:
+            self.finish(plan, Ending.DEPOSED)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _plan(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, node: str, victims: tuple[Pod, ...]) -> Plan:
+        now = self._clock.monotonic()
+        record = PlanRecord(
+            id=uuid.uuid4().hex[:16],
+            node=node,
+            victims=tuple(PlanVictim(p.metadata.namespace, p.metadata.name, p.metadata.uid) for p in victims),
+            deadline=rfc3339(self._clock.wall() + policy.plan_timeout),
+            policy=policy.name,
+            attempt=entry.attempts + 1,
+        )
+        return Plan(record, entry.key, pod.metadata.uid, entry.priority, now, now + policy.plan_timeout)
+
+    def _adopted(self, pod: Pod, record: PlanRecord, policy: PreemptionPolicy) -> Plan:
+        """The plan of an earlier leader, with the time that is left of its own, at most this policy's."""
+        now = self._clock.monotonic()
+        try:
+            left = epoch(record.deadline) - self._clock.wall()
+        except InstantError:
+            left = 0.0
+        deadline = now + min(max(left, 0.0), policy.plan_timeout)
+        plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, deadline)
+        plan.seen = True
+        plan.version = pod.metadata.resource_version
+        return plan
+
+    def _decision(self, plan: Plan, outcome: Evicts | Waits, seconds: float) -> DecisionRecord:
+        evicts = outcome if isinstance(outcome, Evicts) else None
+        return DecisionRecord(
+            plan=plan.record.id,
+            at=rfc3339(self._clock.wall()),
+            node=plan.node,
+            policy=plan.record.policy,
+            attempt=plan.record.attempt,
+            victims=tuple(
+                DecidedVictim(
+                    pod=key_of(pod),
+                    priority=pod.spec.priority or 0,
+                    owner=owner_of(pod),
+                    last_resort=key_of(pod) in evicts.last_resort,
+                )
+                for pod in evicts.victims
+            )
+            if evicts
+            else (),
+            already_leaving=outcome.leaving,
+            alternatives=evicts.alternatives if evicts else (),
+            candidates=evicts.candidates if evicts else 0,
+            decision_ms=round(seconds * 1000, 3),
+        )
+
+    def _expect(self, plan: Plan, victims: tuple[Pod, ...] | list[Pod]) -> None:
+        """Let every later decision count the victims as leaving and the preemptor as nominated."""
+        plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
+        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, self._clock.wall())
+        evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
+        tickets = self._world.restraint.note(evictions, self._clock.monotonic())
+        plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
+
+    def _remains(self, victim: PlanVictim) -> bool:
+        pod = self._state.pod(victim.key)
+        return pod is not None and pod.metadata.uid == victim.uid and not pod.metadata.deletion_timestamp
+
+    def _as_written(self, plan: Plan) -> Pod:
+        """The preemptor as the watch last showed it; where that is older than our own write it is read again."""
+        pod = self._state.pod(plan.key)
+        if pod is not None and pod.metadata.uid == plan.uid:
+            return pod
+        namespace, _, name = plan.key.rpartition("/")
+        bare = Pod()
+        bare.metadata.namespace, bare.metadata.name, bare.metadata.uid = namespace, name, plan.uid
+        return bare
+
+    def _check_room(self, plan: Plan) -> None:
+        pod = self._state.pod(plan.key)
+        ending = ending_of(plan, pod, self._clock.monotonic())
+        if ending is None and self._state.nodes.get(plan.node) is None:
+            ending = Ending.NODE_GONE
+        if ending is None and pod is not None and plan.node not in self._world.room_without_leaving(pod):
+            ending = Ending.SPACE_TAKEN
+        if ending is not None:
+            self.finish(plan, ending)
+
+    def _requeue(self, plan: Plan, ending: Ending, now: float) -> None:
+        entry = self._queue.get(plan.key)
+        if entry is None:
+            return
+        if ending in (Ending.BOUND, Ending.DELETED, Ending.DEPOSED):
+            self._queue.remove(plan.key)
+            return
+        first = entry.plan_failures == 0
+        entry.plan_failures += 1
+        if plan.gone:
+            entry.attempts += 1
+        pause = attempts_back_off(entry.attempts) if plan.gone else failure_back_off(entry.plan_failures)
+        after = 0.0 if first and ending in _RIGHT_AWAY else pause
+        self._queue.retry(plan.key, now, after=after, reason=f"its last plan ended: {ending}")
+
+    async def _carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> None:
+        self._evicted(plan, await self._executor.carry_out(plan, pod, policy, decision))
+
+    async def _go_on(self, plan: Plan, policy: PreemptionPolicy) -> None:
+        self._evicted(plan, await self._executor.evict(plan, policy))
+
+    def _evicted(self, plan: Plan, ending: Ending | None) -> None:
+        if ending is not None:
+            self.finish(plan, ending)
+            return
+        pod = self._state.pod(plan.key)
+        if pod is not None:
+            self._reporter.evicted(plan, pod)
+        self._dirty[plan.key] = None
+        self._wake()
+
+    async def _clear_after(self, plan: Plan) -> None:
+        """Clear when nothing of the plan is on its way any more: what is written last must be the clearing."""
+        if plan.task is not None:
+            await asyncio.wait((plan.task,))
+        await self._clear(self._as_written(plan), plan.record.id)
+
+    async def _clear(self, pod: Pod, plan_id: str) -> None:
+        """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
+        self._clearing.add(plan_id)
+        try:
+            while True:
+                try:
+                    await self._writer.clear(pod, plan_id)
+                except ApiError as error:
+                    log.warning("nomination of %s cannot be cleared yet: %s", key_of(pod), error)
+                    await asyncio.sleep(_CLEAR_PAUSE)
+                else:
+                    return
+        except DeposedError:
+            return
+        finally:
+            self._clearing.discard(plan_id)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a plan's task failed", exc_info=error)
