@@ -166,6 +166,8 @@ def _roles() -> Iterator[Object]:
     yield from _bound(
         "system:kube-scheduler", _SCHEDULER, {"kind": "User", "apiGroup": RBAC, "name": "system:kube-scheduler"}
     )
+    manager = {"kind": "User", "apiGroup": RBAC, "name": "system:kube-controller-manager"}
+    yield from _bound("system:kube-controller-manager", [_rule("*", "*", READ)], manager)
     yield from _bound("system:node", _NODE, _group("system:nodes"))
     for name, rules in CONTROLLERS.items():
         account = {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}

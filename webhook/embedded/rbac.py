@@ -83,11 +83,11 @@ class Authorizer:
         name: str = "",
         path: str = "",
     ) -> tuple[bool, str]:
-        """Whether the user may do this, and the sentence that refuses it otherwise. `path` is for non-resource URLs."""
+        """Whether the user may do this; `path` counts where there is no resource. No reason is given."""
         right = Right(verb, group, resource, subresource, namespace, name, "" if resource else path)
         allowed = self.allowed(user, right)
         self.used.record(user.username, right, allowed)
-        return allowed, "" if allowed else refusal(user, right)
+        return allowed, ""
 
     def allowed(self, user: UserInfo, right: Right) -> bool:
         """Whether the user has the right."""
@@ -114,17 +114,6 @@ class Authorizer:
         grants = self._grants.get()
         for subject in (("User", user.username), *(("Group", group) for group in user.groups)):
             yield from grants.get(subject, ())
-
-
-def refusal(user: UserInfo, right: Right) -> str:
-    """kube-apiserver's sentence for a refused request."""
-    if right.path:
-        return f'User "{user.username}" cannot {right.verb} path "{right.path}"'
-    where = f'in the namespace "{right.namespace}"' if right.namespace else "at the cluster scope"
-    return (
-        f'User "{user.username}" cannot {right.verb} resource "{right.full_resource}" '
-        f'in API group "{right.group}" {where}'
-    )
 
 
 def rule_from(rule: Mapping[str, Any]) -> Rule:

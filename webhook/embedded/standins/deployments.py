@@ -9,11 +9,11 @@ import math
 import time
 from typing import Any
 
-from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.podcontrol import owner_reference, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.cache import Change
-from webhook.kube.client import ApiError
+from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.paths import DEPLOYMENT, REPLICA_SET
 
@@ -29,7 +29,7 @@ class DeploymentController:
 
     name = "deployment"
 
-    def __init__(self, informers: Informers, client: Api) -> None:
+    def __init__(self, informers: Informers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._deployments = informers.watch_keys(DEPLOYMENT, Workload, self._queue.add)

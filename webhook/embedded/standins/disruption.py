@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.embedded.eviction import budget_condition
-from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.cache import Cache, Change
-from webhook.kube.client import ApiError
+from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
 from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET
@@ -35,7 +35,7 @@ class DisruptionController:
 
     name = "disruption"
 
-    def __init__(self, informers: Informers, client: Api) -> None:
+    def __init__(self, informers: Informers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)

@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from webhook.kube.cache import Cache
+from webhook.kube.client import Client
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.paths import Resource
 
-__all__ = ["Api", "Informers", "Metadata", "Workload"]
-
-
-class Api(Protocol):
-    """What a stand-in needs of a client: `webhook.kube.client.Client` or the server's own local one."""
-
-    async def get(self, path: str, as_: Any = dict, **query: Any) -> Any:
-        """Read one object."""
-
-    async def list(self, path: str, as_: Any, **query: Any) -> tuple[list[Any], str]:
-        """Read a collection."""
-
-    async def create(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
-        """POST."""
-
-    async def replace(self, path: str, body: Any, as_: Any = dict, **query: Any) -> Any:
-        """PUT."""
-
-    async def patch(self, path: str, body: Any, *, kind: Any = "merge", as_: Any = dict, **query: Any) -> Any:
-        """PATCH."""
-
-    async def delete(self, path: str, body: Any = None, as_: Any = dict, **query: Any) -> Any:
-        """DELETE."""
-
-    def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
-        """Follow changes."""
+__all__ = ["Informers", "Metadata", "Workload"]
 
 
 class Workload(msgspec.Struct, rename="camel", kw_only=True):
@@ -60,7 +36,7 @@ T = TypeVar("T")
 class Informers:
     """Makes the caches that are asked for and runs them; ask before `run()`."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._caches: dict[tuple[str, type], Cache[Any]] = {}
 

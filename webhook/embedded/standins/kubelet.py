@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import Api, Informers
+from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.cache import Change
-from webhook.kube.client import ApiError
+from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod
 from webhook.kube.paths import POD
@@ -38,7 +38,7 @@ class Kubelet:
     def __init__(
         self,
         informers: Informers,
-        client_of: Callable[[str], Api],
+        client_of: Callable[[str], Client],
         *,
         termination_seconds: float = TERMINATION_SECONDS,
         serves: Callable[[str], bool] = lambda _: True,

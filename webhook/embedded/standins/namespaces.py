@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from webhook.embedded.standins.informers import Api, Informers, Metadata
+from webhook.embedded.standins.informers import Informers, Metadata
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.client import ApiError
+from webhook.kube.client import ApiError, Client
 from webhook.kube.paths import NAMESPACE, Resource
 
 __all__ = ["NamespaceController"]
@@ -19,7 +19,7 @@ class NamespaceController:
 
     name = "namespace"
 
-    def __init__(self, informers: Informers, client: Api, resources: list[Resource]) -> None:
+    def __init__(self, informers: Informers, client: Client, resources: list[Resource]) -> None:
         self._client = client
         self._resources = [resource for resource in resources if resource.namespaced]
         self._queue = WorkQueue(self.name, self._sync)

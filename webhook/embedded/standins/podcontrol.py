@@ -6,9 +6,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.informers import Informers, Workload
 from webhook.kube.cache import Change
-from webhook.kube.client import ApiError
+from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.paths import POD, Resource
 
@@ -25,7 +25,7 @@ class PodControl:
     cache has caught up, so that nothing is created or deleted twice.
     """
 
-    def __init__(self, informers: Informers, client: Api, owner: Resource, add: Callable[[str], None]) -> None:
+    def __init__(self, informers: Informers, client: Client, owner: Resource, add: Callable[[str], None]) -> None:
         self._client = client
         self._owner = owner
         self._add = add
@@ -130,7 +130,7 @@ def is_ready(pod: Pod) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
-async def put_status(client: Api, resource: Resource, workload: Workload, status: dict[str, Any]) -> None:
+async def put_status(client: Client, resource: Resource, workload: Workload, status: dict[str, Any]) -> None:
     """Write a workload's status where it changed; a workload that is gone or changed meanwhile is left alone."""
     if status == workload.status:
         return

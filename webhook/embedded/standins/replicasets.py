@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.client import Client
 from webhook.kube.objects import Pod
 from webhook.kube.paths import REPLICA_SET
 
@@ -18,7 +19,7 @@ class ReplicaSetController:
 
     name = "replicaset"
 
-    def __init__(self, informers: Informers, client: Api) -> None:
+    def __init__(self, informers: Informers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync, workers=4)
         self._sets = informers.watch_keys(REPLICA_SET, Workload, self._queue.add)

@@ -6,9 +6,10 @@ import hashlib
 import json
 from typing import Any
 
-from webhook.embedded.standins.informers import Api, Informers, Workload
+from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.kube.client import Client
 from webhook.kube.objects import Pod
 from webhook.kube.paths import STATEFUL_SET
 
@@ -24,7 +25,7 @@ class StatefulSetController:
 
     name = "statefulset"
 
-    def __init__(self, informers: Informers, client: Api) -> None:
+    def __init__(self, informers: Informers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._sets = informers.watch_keys(STATEFUL_SET, Workload, self._queue.add)

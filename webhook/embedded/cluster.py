@@ -1,0 +1,199 @@
+"""A whole control plane in this process: API server over TLS, admission, RBAC, stand-ins, and nodes to schedule on."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from webhook.embedded.access_files import server_context, write_kubeconfig
+from webhook.embedded.access_reviews import review_handlers
+from webhook.embedded.admission import AdmissionChain
+from webhook.embedded.admission_calls import HookCaller
+from webhook.embedded.admission_webhooks import Webhooks
+from webhook.embedded.api import ApiServer
+from webhook.embedded.authentication import Authentication
+from webhook.embedded.bootstrap import bootstrap_objects
+from webhook.embedded.calls import UserInfo
+from webhook.embedded.eviction import Evictor
+from webhook.embedded.faults import Faults
+from webhook.embedded.http import HttpServer
+from webhook.embedded.rbac import Authorizer
+from webhook.embedded.reading import Reader
+from webhook.embedded.resources import by_kind
+from webhook.embedded.standins.crew import Crew
+from webhook.embedded.store import Store
+from webhook.kube.client import ApiError, Client
+from webhook.kube.paths import NODE
+
+__all__ = ["EmbeddedCluster", "node"]
+
+ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
+ALREADY_EXISTS = 409
+PODS_PER_NODE = 110
+
+
+@dataclass
+class EmbeddedCluster:
+    """A control plane, started and stopped as an async context manager.
+
+    `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
+    `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
+    `data` where given, with the kubeconfig; else it goes with the process.
+    """
+
+    nodes: int = 3
+    cpu: str = "8"
+    memory: str = "32Gi"
+    port: int = 0
+    data: Path | None = None
+    disabled_plugins: Collection[str] = ()
+    without: Collection[str] = ()
+    tokens: Mapping[str, UserInfo] = field(default_factory=dict)
+    services: dict[str, str] = field(default_factory=dict)
+    termination_seconds: float = 0.2
+
+    def __post_init__(self) -> None:
+        self.store = Store()
+        self._read = Reader(self.store)
+        self.authentication = Authentication(self.tokens, self._uid_of)
+        self.authorizer = Authorizer(self._read)
+        self._caller = HookCaller(self.services, self._service_exists)
+        chain = AdmissionChain(self._read, Webhooks(self._read, self._caller), self.disabled_plugins)
+        self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
+        self.api.subresources["pods", "eviction"] = Evictor(self._read)
+        self.api.subresources["serviceaccounts", "token"] = self.authentication.token_request()
+        for plural, handler in review_handlers(self.authorizer, self.authentication).items():
+            self.api.subresources[plural, ""] = handler
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._crew: Crew | None = None
+
+    @property
+    def faults(self) -> Faults:
+        """What the server is made to do wrong."""
+        return self.api.faults
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._server.url
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
+        self._directory = self._make_directory()
+        tls, self.ca = server_context(self._directory)
+        self._server = HttpServer(self.api, tls, port=self.port)
+        await self._server.start()
+        self.token = secrets.token_urlsafe(24)
+        self.authentication.tokens[self.token] = ADMIN
+        self.kubeconfig = self.write_kubeconfig("admin", self.token)
+        await self._bootstrap()
+        self._crew = Crew(self.api, self._read, self.without, self.termination_seconds)
+        await self._crew.start()
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        if self._crew is not None:
+            await self._crew.stop()
+        await self._server.stop()
+        await self._caller.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def restart(self) -> None:
+        """Stop listening, cut every connection and watch, and come back on the same port with the same state."""
+        await self._server.stop()
+        await self._server.start()
+
+    def client(self, token: str | None = None) -> Client:
+        """A client over TLS for a bearer token, by default the administrator's. Close it."""
+        return Client.for_server(self.url, token=token or self.token, ca_file=str(self.ca))
+
+    def add_user(self, name: str, *groups: str) -> str:
+        """Make a user known; returns its bearer token."""
+        token = secrets.token_urlsafe(24)
+        self.authentication.tokens[token] = UserInfo(name, (*groups, "system:authenticated"), name)
+        return token
+
+    def service_account_token(self, namespace: str, name: str, lifetime: int = 3600) -> str:
+        """A bearer token of an existing service account; `lifetime` in seconds. Raises KeyError for an unknown one."""
+        uid = self._uid_of(namespace, name)
+        if uid is None:
+            raise KeyError(f"no service account {namespace}/{name}")
+        return self.authentication.signer.issue(namespace, name, uid, lifetime)[0]
+
+    def write_kubeconfig(self, user: str, token: str) -> Path:
+        """A kubeconfig file for a user's token."""
+        return write_kubeconfig(self._directory / f"{user}.kubeconfig", self.url, self.ca, token, user)
+
+    def failures(self) -> list[BaseException]:
+        """What ended a stand-in that should have run on; a test's clue."""
+        return self._crew.failures() if self._crew else []
+
+    def _make_directory(self) -> Path:
+        if self.data is not None:
+            self.data.mkdir(parents=True, exist_ok=True)
+            return self.data
+        self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
+        return Path(self._temporary.name)
+
+    async def _bootstrap(self) -> None:
+        client = self.api.local(agent="kube-apiserver")
+        for obj in bootstrap_objects():
+            resource = by_kind(obj["apiVersion"], obj["kind"])
+            assert resource is not None
+            namespace = obj["metadata"].get("namespace")
+            path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
+            await _create(client, path, obj)
+        kubelet = self.api.local(agent="kubelet")
+        for number in range(1, self.nodes + 1):
+            await _create(kubelet, NODE.path(), node(f"node-{number}", self.cpu, self.memory))
+
+    def _uid_of(self, namespace: str, name: str) -> str | None:
+        account = self._read.one("serviceaccounts", namespace, name)
+        return str(account["metadata"]["uid"]) if account else None
+
+    def _service_exists(self, namespace: str, name: str) -> bool:
+        return self._read.one("services", namespace, name) is not None
+
+
+def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:
+    """A node as its kubelet registers it."""
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+    }
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [ready],
+            "addresses": [{"type": "Hostname", "address": name}],
+            "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "linux", "architecture": "amd64"},
+        },
+    }
+
+
+async def _create(client: Client, path: str, obj: dict[str, object]) -> None:
+    try:
+        await client.create(path, obj)
+    except ApiError as error:
+        if error.status != ALREADY_EXISTS:
+            raise

@@ -1,0 +1,121 @@
+"""The scheduler's picture of the cluster: caches feeding a Snapshot, with pods assumed to be where they will be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.standins.informers import Informers
+from webhook.kube.cache import Change
+from webhook.kube.objects import (
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    StorageClass,
+)
+from webhook.kube.paths import (
+    NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    STORAGE_CLASS,
+)
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["ClusterState"]
+
+log = logging.getLogger(__name__)
+
+
+class ClusterState:
+    """Keeps `snapshot` current.
+
+    `on_pod` and `on_node` are called after a change was taken over, `on_other` with the kind of anything else
+    that changed.
+    """
+
+    def __init__(
+        self,
+        informers: Informers,
+        on_pod: Callable[[Change[Pod]], None],
+        on_node: Callable[[Change[Node]], None],
+        on_other: Callable[[str], None],
+    ) -> None:
+        self.snapshot = Snapshot()
+        self.pods = informers.cache(POD, Pod)
+        self._assumed: dict[str, Pod] = {}
+        self._on_pod = on_pod
+        self._on_node = on_node
+        self.pods.handlers.append(self._pod_changed)
+        informers.cache(NODE, Node).handlers.append(self._node_changed)
+        take = self.snapshot
+        rows: list[tuple[Any, Any, Callable[[Any], None], Callable[[str], None]]] = [
+            (NAMESPACE, Namespace, take.set_namespace, take.remove_namespace),
+            (PERSISTENT_VOLUME, PersistentVolume, take.set_persistent_volume, take.remove_persistent_volume),
+            (
+                PERSISTENT_VOLUME_CLAIM,
+                PersistentVolumeClaim,
+                take.set_persistent_volume_claim,
+                take.remove_persistent_volume_claim,
+            ),
+            (STORAGE_CLASS, StorageClass, take.set_storage_class, take.remove_storage_class),
+            (POD_DISRUPTION_BUDGET, PodDisruptionBudget, take.set_budget, take.remove_budget),
+        ]
+        for resource, type_, set_, remove in rows:
+            informers.cache(resource, type_).handlers.append(_feed(resource.kind, set_, remove, on_other))
+
+    def assume(self, key: str, pod: Pod, node: str) -> None:
+        """Count a pod as running on a node before the API server says so."""
+        bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+        self._assumed[key] = bound
+        self.snapshot.set_pod(bound)
+
+    def forget(self, key: str) -> None:
+        """Take back an assumption: the binding failed."""
+        self._assumed.pop(key, None)
+        self._set_or_remove(key, self.pods.get(key))
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod, assumed = change.new, self._assumed.get(change.key)
+        if assumed is not None and pod is not None and pod.metadata.uid == assumed.metadata.uid:
+            if not pod.spec.node_name:
+                return
+            del self._assumed[change.key]
+        elif assumed is not None:
+            del self._assumed[change.key]
+        self._set_or_remove(change.key, pod)
+        self._on_pod(change)
+
+    def _set_or_remove(self, key: str, pod: Pod | None) -> None:
+        if pod is None:
+            self.snapshot.remove_pod(key)
+        else:
+            self.snapshot.set_pod(pod)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is None:
+            self.snapshot.remove_node(change.key)
+        else:
+            self.snapshot.set_node(change.new)
+        self._on_node(change)
+
+
+def _feed(
+    kind: str, set_: Callable[[Any], None], remove: Callable[[str], None], tell: Callable[[str], None]
+) -> Callable[[Change[Any]], None]:
+    def handler(change: Change[Any]) -> None:
+        if change.new is None:
+            remove(change.key)
+        else:
+            set_(change.new)
+        tell(kind)
+
+    return handler

@@ -1,0 +1,102 @@
+"""kube-scheduler's own preemption (DefaultPreemption), on the project's decision with Kubernetes' plain rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.events import EventRecorder, reference
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.paths import POD
+from webhook.preemption.decision import decide
+from webhook.preemption.plan import Candidate, Victim
+from webhook.preemption.pods import priority_of
+from webhook.preemption.rules import kubernetes_rules
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["Preemption"]
+
+log = logging.getLogger(__name__)
+
+NAME = "default-scheduler"
+NOT_FOUND = 404
+CONFLICT = 409
+
+
+class Preemption:
+    """Decides at once and carries out in the background; while a plan runs its preemptor gets no other."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._rules = kubernetes_rules()
+        self._events = EventRecorder(client, NAME, f"{NAME}-embedded")
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        for task in self._running.values():
+            task.cancel()
+        await self._events.close(deadline=0.1)
+
+    def attempt(self, snapshot: Snapshot, pod: Pod) -> tuple[str, str]:
+        """The node to nominate, if any, and what the pod's status says about preemption."""
+        uid = pod.metadata.uid
+        if uid in self._running:
+            return "", ""
+        decision = decide(snapshot, pod, self._rules, time.time())
+        if not decision.eligible:
+            return "", f"preemption: {decision.reason}."
+        selected = decision.selected
+        if selected is None:
+            hopeless, total = len(decision.unresolvable), len(snapshot.nodes.known())
+            counts = (
+                (hopeless, "Preemption is not helpful for scheduling"),
+                (total - hopeless, "No preemption victims found for incoming pod"),
+            )
+            rows = sorted(f"{count} {reason}" for count, reason in counts if count)
+            return "", f"preemption: 0/{total} nodes are available: {', '.join(rows)}."
+        outranked = [one for one in snapshot.nominated_to(selected.node) if priority_of(one) < priority_of(pod)]
+        task = asyncio.create_task(self._carry_out(pod, selected, outranked))
+        self._running[uid] = task
+        task.add_done_callback(lambda _: self._running.pop(uid, None))
+        return selected.node, ""
+
+    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[Pod]) -> None:
+        """Clear lower nominations, remove the victims side by side, the last one last (SEMANTICS E)."""
+        for pod in outranked:
+            await self._patch_status(pod.metadata.namespace, pod.metadata.name, {"nominatedNodeName": None})
+        *first, last = plan.victims
+        results = await asyncio.gather(*(self._remove(victim, preemptor) for victim in first))
+        if all(results):
+            await self._remove(last, preemptor)
+
+    async def _remove(self, victim: Victim, preemptor: Pod) -> bool:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{NAME}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": rfc3339(time.time()),
+        }
+        await self._patch_status(victim.namespace, victim.name, {"conditions": [condition]})
+        try:
+            body = {"preconditions": {"uid": victim.uid}}
+            await self._client.delete(POD.path(victim.namespace, victim.name), body)
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                log.warning("victim %s: %s", victim.key, error)
+                return False
+        metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)
+        note = f"Preempted by pod {preemptor.metadata.uid} on node {victim.node}"
+        regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)
+        self._events.event(regarding, related, "Normal", "Preempted", "Preempting", note)
+        return True
+
+    async def _patch_status(self, namespace: str, name: str, status: dict[str, object]) -> None:
+        try:
+            await self._client.patch(POD.path(namespace, name, "status"), {"status": status}, kind="strategic")
+        except ApiError as error:
+            log.debug("status of %s/%s: %s", namespace, name, error)

@@ -1,0 +1,206 @@
+"""A stand-in for kube-scheduler: its queue, the project's own filters, nominations kept, and its messages.
+
+One pod after the other: pop, filter all nodes, take the nominated or the emptiest one, assume it there, bind in the
+background. A pod that fits nowhere waits for an event that could help it (FACTS 7 to 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from webhook.embedded.standins import waking
+from webhook.embedded.standins.clusterstate import ClusterState
+from webhook.embedded.standins.fitting import best_node, no_fit_message
+from webhook.embedded.standins.informers import Informers
+from webhook.embedded.standins.preempting import Preemption
+from webhook.embedded.standins.schedulingqueue import Entry, SchedulingQueue
+from webhook.kube.cache import Change
+from webhook.kube.client import ApiError, Client
+from webhook.kube.events import EventRecorder, reference
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Node, Pod
+from webhook.kube.paths import POD
+from webhook.preemption.filters import Failures, evaluate, pose
+from webhook.preemption.incoming import Incoming, compile_pod
+
+__all__ = ["Scheduler"]
+
+log = logging.getLogger(__name__)
+
+NAME = "default-scheduler"
+NEVER = "preemption: not eligible due to preemptionPolicy=Never."
+BINDERS = 16
+FLUSH_SECONDS = 30.0
+FORGOTTEN_SECONDS = 300.0
+NOT_FOUND = 404
+
+
+class Scheduler:
+    """Schedules the pods of `default-scheduler`. `preemption` is kube-scheduler's own; None leaves it out."""
+
+    name = "scheduler"
+
+    def __init__(self, informers: Informers, client: Client, preemption: Preemption | None) -> None:
+        self._client = client
+        self._preemption = preemption
+        self._queue = SchedulingQueue()
+        self._state = ClusterState(informers, self._pod_changed, self._node_changed, self._other_changed)
+        self._events = EventRecorder(client, NAME, f"{NAME}-embedded")
+        self._binders = asyncio.Semaphore(BINDERS)
+        self._binding: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Schedule for ever."""
+        flush = asyncio.create_task(self._flush())
+        try:
+            while True:
+                entry = await self._queue.pop()
+                await self._schedule(entry)
+                await asyncio.sleep(0)
+        finally:
+            for task in (flush, *self._binding):
+                task.cancel()
+            await self._events.close(deadline=0.1)
+            if self._preemption is not None:
+                await self._preemption.close()
+
+    async def _flush(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            self._queue.flush(FORGOTTEN_SECONDS)
+
+    async def _schedule(self, entry: Entry) -> None:
+        """One attempt for one pod."""
+        snapshot, pod = self._state.snapshot, entry.pod
+        failures = evaluate(pose(snapshot, entry.incoming))
+        node = best_node(snapshot, entry.incoming, failures)
+        if node is None:
+            self._queue.failed(entry)
+            await self._report(entry, failures)
+            return
+        self._queue.remove(entry.key)
+        self._state.assume(entry.key, pod, node)
+        await self._binders.acquire()
+        task = asyncio.create_task(self._bind(entry, pod, node))
+        self._binding.add(task)
+        task.add_done_callback(self._bound)
+
+    def _bound(self, task: asyncio.Task[None]) -> None:
+        self._binding.discard(task)
+        self._binders.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("binding failed", exc_info=error)
+
+    async def _bind(self, entry: Entry, pod: Pod, node: str) -> None:
+        metadata = pod.metadata
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "target": {"kind": "Node", "name": node},
+        }
+        try:
+            await self._client.create(POD.path(metadata.namespace, metadata.name, "binding"), body)
+        except ApiError as error:
+            self._state.forget(entry.key)
+            self._return(entry, error)
+            return
+        note = f"Successfully assigned {entry.key} to {node}"
+        self._events.event(reference(POD, metadata), None, "Normal", "Scheduled", "Binding", note)
+
+    def _return(self, entry: Entry, error: ApiError) -> None:
+        """Queue a pod again whose binding failed, unless it is gone or has a node."""
+        pod = self._state.pods.get(entry.key)
+        if error.status == NOT_FOUND or pod is None or not _is_pending(pod):
+            return
+        log.info("binding %s: %s", entry.key, error)
+        if self._queue.get(entry.key) is None:
+            self._queue.add(entry.key, pod, entry.incoming)
+
+    async def _report(self, entry: Entry, failures: Failures) -> None:
+        """Preempt where that is this scheduler's to do, and write the reasons into the pod's status."""
+        pod, nominated, outcome = entry.pod, "", ""
+        if pod.spec.preemption_policy == "Never":
+            outcome = NEVER
+        elif self._preemption is not None and len(self._state.snapshot.nodes.known()):
+            nominated, outcome = self._preemption.attempt(self._state.snapshot, pod)
+        message = no_fit_message(self._state.snapshot, failures, outcome)
+        await self._write_status(pod, message, nominated)
+        self._events.event(reference(POD, pod.metadata), None, "Warning", "FailedScheduling", "Scheduling", message)
+
+    async def _write_status(self, pod: Pod, message: str, nominated: str) -> None:
+        known = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+        status: dict[str, Any] = {}
+        if known is None or (known.status, known.message) != ("False", message):
+            same = known is not None and known.status == "False"
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "observedGeneration": pod.metadata.generation or 0,
+                "lastProbeTime": None,
+                "lastTransitionTime": known.last_transition_time if same and known else rfc3339(time.time()),
+                "reason": "Unschedulable",
+                "message": message,
+            }
+            status["conditions"] = [condition]
+        if nominated and nominated != pod.status.nominated_node_name:
+            status["nominatedNodeName"] = nominated
+        if not status:
+            return
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
+        try:
+            path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
+            await self._client.patch(path, body, kind="strategic")
+        except ApiError as error:
+            log.debug("status of %s: %s", pod.metadata.name, error)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        helps = waking.after_pod_change(self._state.snapshot, change)
+        if helps is not None:
+            self._queue.wake(helps)
+        pod, key = change.new, change.key
+        known = self._queue.get(key)
+        if known is not None and (pod is None or pod.metadata.uid != known.pod.metadata.uid):
+            self._queue.remove(key)
+            known = None
+        if pod is None or pod.spec.scheduler_name != NAME:
+            return
+        if not _is_pending(pod):
+            self._queue.remove(key)
+        elif known is None:
+            self._enqueue(key, pod)
+        else:
+            self._queue.update(key, pod, self._compiled(known, pod), wake=waking.is_reshaped(known.pod, pod))
+
+    def _enqueue(self, key: str, pod: Pod) -> None:
+        try:
+            self._queue.add(key, pod, compile_pod(pod))
+        except ValueError as error:
+            log.warning("%s cannot be scheduled: %s", key, error)
+
+    def _compiled(self, known: Entry, pod: Pod) -> Incoming:
+        if waking.is_reshaped(known.pod, pod):
+            return compile_pod(pod)
+        return known.incoming._replace(pod=pod)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        helps = waking.after_node_change(self._state.snapshot, change)
+        if helps is not None:
+            self._queue.wake(helps)
+
+    def _other_changed(self, kind: str) -> None:
+        if kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass"):
+            self._queue.wake(waking.after_volume_change)
+
+
+def _is_pending(pod: Pod) -> bool:
+    """Whether a pod waits for a node; one with scheduling gates does not wait yet."""
+    return (
+        not pod.spec.node_name
+        and not pod.metadata.deletion_timestamp
+        and not pod.spec.scheduling_gates
+        and pod.status.phase in ("", "Pending")
+    )

@@ -1,0 +1,159 @@
+"""kube-scheduler's queue: pods to try by priority, pods backing off, and pods that nothing has helped yet."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from webhook.kube.objects import Pod
+from webhook.preemption.incoming import Incoming
+
+__all__ = ["Entry", "SchedulingQueue"]
+
+FIRST_BACKOFF = 1.0
+LONGEST_BACKOFF = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """A pending pod; `order` is when it came, `failed_at` the end of its last attempt (monotonic seconds)."""
+
+    key: str
+    pod: Pod
+    incoming: Incoming
+    order: int
+    attempts: int = 0
+    failed_at: float = 0.0
+    error: bool = False
+    """Whether the last attempt ended in an error rather than in no node that fits."""
+
+    @property
+    def backoff_until(self) -> float:
+        """When its backoff ends: 1 s after the first failure, 2 s after the second, at most 10 s."""
+        if not self.attempts:
+            return 0.0
+        return self.failed_at + min(LONGEST_BACKOFF, FIRST_BACKOFF * float(2 ** min(self.attempts - 1, 8)))
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Sort key: priority, then age."""
+        return -self.incoming.priority, self.order
+
+
+class SchedulingQueue:
+    """Each pod is in one of three places: active, backing off, or unschedulable until `wake`.
+
+    As kube-scheduler since 1.33, a pod that backs off is tried early when no active one waits, unless its last
+    attempt was an error.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._active: list[tuple[tuple[int, int], Entry]] = []
+        self._active_keys: set[str] = set()
+        self._backing_off: dict[str, Entry] = {}
+        self._unschedulable: dict[str, Entry] = {}
+        self._order = itertools.count()
+        self._more = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> Entry | None:
+        """The entry of a pending pod."""
+        return self._entries.get(key)
+
+    def add(self, key: str, pod: Pod, incoming: Incoming) -> None:
+        """Queue a new pod."""
+        entry = self._entries[key] = Entry(key, pod, incoming, next(self._order))
+        self._activate(entry)
+
+    def update(self, key: str, pod: Pod, incoming: Incoming, *, wake: bool) -> None:
+        """Take over a pod's new state; `wake` where the change could make it fit."""
+        entry = self._entries[key]
+        entry.pod, entry.incoming = pod, incoming
+        if wake and key in self._unschedulable:
+            self._move(entry)
+
+    def remove(self, key: str) -> None:
+        """Forget a pod: it is bound, deleted or over."""
+        self._entries.pop(key, None)
+        self._active_keys.discard(key)
+        self._backing_off.pop(key, None)
+        self._unschedulable.pop(key, None)
+
+    def wake(self, helps: Callable[[Entry], bool]) -> None:
+        """Move the unschedulable pods back that an event could help."""
+        for entry in [entry for entry in self._unschedulable.values() if helps(entry)]:
+            self._move(entry)
+
+    def failed(self, entry: Entry, *, error: bool = False) -> None:
+        """Put a pod back after an attempt: it waits for an event, or after an error for its backoff."""
+        entry.attempts += 1
+        entry.failed_at, entry.error = time.monotonic(), error
+        if self._entries.get(entry.key) is not entry:
+            return
+        if error:
+            self._move(entry)
+        else:
+            self._unschedulable[entry.key] = entry
+
+    async def pop(self) -> Entry:
+        """The next pod to try; waits for one."""
+        while True:
+            entry = self._next()
+            if entry is not None:
+                return entry
+            self._more.clear()
+            try:
+                async with asyncio.timeout_at(self._next_end_of_backoff()):
+                    await self._more.wait()
+            except TimeoutError:
+                continue
+
+    def flush(self, older_than: float) -> None:
+        """Move back what has been unschedulable for more than so many seconds, in case an event was missed."""
+        limit = time.monotonic() - older_than
+        self.wake(lambda entry: entry.failed_at < limit)
+
+    def _next(self) -> Entry | None:
+        now = time.monotonic()
+        for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
+            self._activate(entry)
+        while self._active:
+            _, entry = heapq.heappop(self._active)
+            if entry.key in self._active_keys and self._entries.get(entry.key) is entry:
+                self._active_keys.discard(entry.key)
+                return entry
+        early = [entry for entry in self._backing_off.values() if not entry.error]
+        if not early:
+            return None
+        first = min(early, key=lambda entry: (entry.backoff_until, entry.rank))
+        del self._backing_off[first.key]
+        return first
+
+    def _next_end_of_backoff(self) -> float | None:
+        ends = [entry.backoff_until for entry in self._backing_off.values()]
+        if not ends:
+            return None
+        return asyncio.get_running_loop().time() + max(0.0, min(ends) - time.monotonic())
+
+    def _move(self, entry: Entry) -> None:
+        self._unschedulable.pop(entry.key, None)
+        if entry.backoff_until > time.monotonic():
+            self._backing_off[entry.key] = entry
+            self._more.set()
+        else:
+            self._activate(entry)
+
+    def _activate(self, entry: Entry) -> None:
+        self._backing_off.pop(entry.key, None)
+        self._unschedulable.pop(entry.key, None)
+        if entry.key not in self._active_keys:
+            self._active_keys.add(entry.key)
+            heapq.heappush(self._active, (entry.rank, entry))
+        self._more.set()
