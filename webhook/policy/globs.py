@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-__all__ = ["WILDCARD", "literal_prefix", "name_matcher"]
+__all__ = ["WILDCARD", "intersect", "literal_prefix", "name_matcher"]
 
 WILDCARD = "*"
 """The one wildcard: any run of characters, the empty one included."""
@@ -23,6 +23,37 @@ def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
 def literal_prefix(pattern: str) -> str:
     """What every name that matches the glob begins with."""
     return pattern.partition(WILDCARD)[0]
+
+
+def intersect(one: str, other: str) -> bool:
+    """Whether any name matches both globs, in time proportional to the product of their lengths."""
+    reachable = {0}
+    for place in range(len(one) + 1):
+        reachable = _skip(reachable, other)
+        if place == len(one):
+            return len(other) in reachable
+        if one[place] == WILDCARD:
+            reachable = set(range(min(reachable), len(other) + 1)) if reachable else set()
+        else:
+            reachable = _step(reachable, one[place], other)
+    return False
+
+
+def _skip(places: set[int], pattern: str) -> set[int]:
+    """The places in a glob that can be reached without a further character."""
+    found = set(places)
+    for place in places:
+        at = place
+        while at < len(pattern) and pattern[at] == WILDCARD:
+            at += 1
+            found.add(at)
+    return found
+
+
+def _step(places: set[int], character: str, pattern: str) -> set[int]:
+    """The places in a glob after one more character."""
+    stay = {place for place in places if place < len(pattern) and pattern[place] == WILDCARD}
+    return stay | {place + 1 for place in places if place < len(pattern) and pattern[place] == character}
 
 
 def _glob(pattern: str) -> Callable[[str], bool]:

@@ -68,8 +68,8 @@ class Source(msgspec.Struct, frozen=True):
     column: int = 0
 
     def __str__(self) -> str:
-        """`file:line:column`, as compilers write it."""
-        return f"{self.file}:{self.line}:{self.column}"
+        """`file:line:column`, as compilers write it; the file alone where it is meant as a whole."""
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 class Subject(msgspec.Struct, frozen=True):

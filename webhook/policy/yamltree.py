@@ -1,0 +1,203 @@
+"""YAML text to trees of nodes that know where they stand.
+
+Built from the parser's events without recursion and without making objects of unknown types, so that size, depth,
+aliases and tags are bounded before anything is read into them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+__all__ = [
+    "DEEPEST",
+    "LARGEST_FILE",
+    "MOST_ALIASES",
+    "MOST_NODES",
+    "Map",
+    "Node",
+    "Scalar",
+    "Seq",
+    "YamlError",
+    "documents",
+]
+
+LARGEST_FILE = 256 * 1024
+"""Bytes of one policy file."""
+MOST_NODES = 20_000
+"""Nodes of one policy file, aliases counted once."""
+DEEPEST = 32
+MOST_ALIASES = 200
+
+_STRING_TAG = "tag:yaml.org,2002:str"
+_KNOWN_TAGS = frozenset({None, "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
+
+@dataclass(slots=True)
+class Node:
+    """A place in a file: line and column count from 1, `width` is the length of the text on its first line."""
+
+    line: int
+    column: int
+    width: int
+
+
+@dataclass(slots=True)
+class Scalar(Node):
+    """A text. `plain` is written without quotes, and only then may it mean something else than text."""
+
+    text: str = ""
+    plain: bool = False
+    style: str = ""
+
+
+@dataclass(slots=True)
+class Seq(Node):
+    """A list."""
+
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Map(Node):
+    """A mapping, with keys as written: none is dropped for being there twice."""
+
+    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+
+
+class YamlError(Exception):
+    """Text that is not the YAML of a policy file: `(line, column)` from 1, and why."""
+
+    def __init__(self, line: int, column: int, message: str) -> None:
+        super().__init__(message)
+        self.line, self.column, self.message = line, column, message
+
+
+def documents(text: str) -> Iterator[Node]:
+    """The documents of a text, those before a mistake included. Raises YamlError at the first one."""
+    builder = _Builder()
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            root = builder.take(event)
+            if root is not None:
+                yield root
+    except MarkedYAMLError as error:
+        raise _from_mark(error) from error
+    except YAMLError as error:
+        raise _from_reader(error, text) from error
+
+
+class _Builder:
+    """Turns events into nodes, one document after the other."""
+
+    def __init__(self) -> None:
+        self._stack: list[Seq | Map] = []
+        self._keys: list[Node | None] = []
+        self._open_anchors: list[str | None] = []
+        self._anchors: dict[str, Node] = {}
+        self._nodes = self._aliases = 0
+
+    def take(self, event: Any) -> Node | None:
+        """Add one event; returns the root of a document that is complete."""
+        match type(event).__name__:
+            case "DocumentStartEvent":
+                self._anchors = {}
+                if event.version or event.tags:
+                    raise YamlError(event.start_mark.line, 1, "directives are not read: policy files are YAML 1.2")
+            case "ScalarEvent":
+                return self._add(self._scalar(event), event)
+            case "AliasEvent":
+                return self._add(self._alias(event), None)
+            case "SequenceStartEvent":
+                self._open(Seq(*self._place(event)), event)
+            case "MappingStartEvent":
+                self._open(Map(*self._place(event)), event)
+            case "SequenceEndEvent" | "MappingEndEvent":
+                return self._close()
+        return None
+
+    def _scalar(self, event: Any) -> Scalar:
+        plain = event.style in (None, "") and _tag(event) != _STRING_TAG
+        return Scalar(*self._place(event), event.value, plain, event.style or "")
+
+    def _alias(self, event: Any) -> Node:
+        line, column, _ = self._place(event)
+        self._aliases += 1
+        if self._aliases > MOST_ALIASES:
+            raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
+        if event.anchor not in self._anchors:
+            raise YamlError(line, column, f"alias *{event.anchor} refers to no anchor &{event.anchor} above it")
+        return self._anchors[event.anchor]
+
+    def _place(self, event: Any) -> tuple[int, int, int]:
+        start, end = event.start_mark, event.end_mark
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise YamlError(start.line + 1, start.column + 1, f"more than {MOST_NODES} values in one file; split it")
+        if _tag(event) not in _KNOWN_TAGS:
+            raise YamlError(start.line + 1, start.column + 1, f"tags such as {_tag(event)} are not read; leave it out")
+        return start.line + 1, start.column + 1, end.column - start.column if end.line == start.line else 1
+
+    def _open(self, node: Seq | Map, event: Any) -> None:
+        if len(self._stack) >= DEEPEST:
+            raise YamlError(node.line, node.column, f"nested more than {DEEPEST} levels deep")
+        self._stack.append(node)
+        self._keys.append(None)
+        self._open_anchors.append(event.anchor)
+
+    def _close(self) -> Node | None:
+        """Finish a list or mapping; only now may an alias mean it, so that nothing holds itself."""
+        node, anchor = self._stack.pop(), self._open_anchors.pop()
+        self._keys.pop()
+        if anchor:
+            self._anchors[anchor] = node
+        return self._attach(node)
+
+    def _add(self, node: Node, event: Any) -> Node | None:
+        if event is not None and event.anchor:
+            self._anchors[event.anchor] = node
+        return self._attach(node)
+
+    def _attach(self, node: Node) -> Node | None:
+        if not self._stack:
+            return node
+        parent = self._stack[-1]
+        if isinstance(parent, Seq):
+            parent.items.append(node)
+            return None
+        key, self._keys[-1] = self._keys[-1], None
+        if key is None:
+            self._keys[-1] = node
+        else:
+            parent.pairs.append((key, node))
+        return None
+
+
+def _tag(event: Any) -> str | None:
+    tag = getattr(event, "tag", None)
+    return None if tag is None else str(tag)
+
+
+def _from_mark(error: MarkedYAMLError) -> YamlError:
+    mark = error.problem_mark or error.context_mark
+    problem = " ".join(str(error.problem or error.context or "not YAML").split())
+    if "\\t" in problem:
+        problem = "a tab where YAML wants spaces"
+    elif error.context and error.context != problem:
+        problem = f"{problem} ({error.context})"
+    if mark is None:
+        return YamlError(1, 1, problem)
+    return YamlError(mark.line + 1, mark.column + 1, problem)
+
+
+def _from_reader(error: YAMLError, text: str) -> YamlError:
+    position = getattr(error, "position", 0) or 0
+    before = text[:position]
+    column = position - (before.rfind("\n") + 1) + 1
+    found = re.search(r"#x[0-9a-fA-F]+", str(error))
+    return YamlError(before.count("\n") + 1, column, f"control character {found[0] if found else ''} in the text")
