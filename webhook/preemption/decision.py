@@ -16,7 +16,7 @@ from webhook.preemption.extending import Extender, extend
 from webhook.preemption.filters import Failures, Problem, evaluate, pose
 from webhook.preemption.incoming import compile_pod
 from webhook.preemption.plan import Candidate, Decision, Source
-from webhook.preemption.ranking import best, keys_of
+from webhook.preemption.ranking import Keys, best, in_order, keys_of
 from webhook.preemption.reprieve import Plans, find_victims
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
@@ -26,14 +26,21 @@ __all__ = ["decide", "fits"]
 
 
 def decide(
-    snapshot: Snapshot, preemptor: Pod, rules: Rules, now: float, extenders: Sequence[Extender] = ()
+    snapshot: Snapshot,
+    preemptor: Pod,
+    rules: Rules,
+    now: float,
+    extenders: Sequence[Extender] = (),
+    *,
+    spared: NDArray[np.bool_] | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node.
 
+    `spared` are pods that may not go whatever the rules say, by pod row.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     incoming = compile_pod(preemptor)
-    verdicts = judge(snapshot, incoming, rules, now)
+    verdicts = judge(snapshot, incoming, rules, now, spared)
     problem = pose(snapshot, incoming)
     failures = evaluate(problem)
     reason = why_not_eligible(snapshot, incoming, rules, failures)
@@ -42,9 +49,10 @@ def decide(
     plans = find_victims(problem, verdicts, _curable_nodes(problem, failures))
     if extenders:
         candidates = extend(extenders, preemptor, _candidates(plans))
-        ranked = best(keys_of(candidates))
-        return _answer(problem, failures, verdicts, candidates=candidates, ranked=ranked)
-    return _answer(problem, failures, verdicts, plans=plans, ranked=best(plans.keys()))
+        keys = keys_of(candidates)
+        return _answer(problem, failures, verdicts, candidates=candidates, ranked=best(keys), keys=keys)
+    keys = plans.keys()
+    return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys)
 
 
 def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: Collection[str] = ()) -> list[str]:
@@ -82,6 +90,7 @@ def _answer(
     plans: Plans | None = None,
     candidates: list[Candidate] | None = None,
     ranked: Sequence[int] = (),
+    keys: Keys | None = None,
 ) -> Decision:
     """Wrap up: the plan now, everything else when it is asked for."""
     snapshot = problem.snapshot
@@ -109,9 +118,12 @@ def _answer(
         node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
         candidates=all_candidates,
         equally_good=lambda: sorted(one(number).node for number in ranked),
+        shortlist=lambda count: [one(number) for number in in_order(keys, count)] if keys else [],
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
     )
-    return Decision(source, eligible=not reason, reason=reason, selected=one(ranked[0]) if ranked else None)
+    selected = one(ranked[0]) if ranked else None
+    count = len(keys.names) if keys else 0
+    return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count)
 
 
 def _excluded_on(snapshot: Snapshot, verdicts: Verdicts, node: str) -> list[Excluded]:

@@ -46,6 +46,7 @@ class Source(NamedTuple):
     unresolvable: Callable[[], list[str]]
     node_reasons: Callable[[], dict[str, str]]
     candidates: Callable[[], list[Candidate]]
+    shortlist: Callable[[int], list[Candidate]]
     equally_good: Callable[[], list[str]]
     excluded: Callable[[str], list[Excluded]]
 
@@ -53,14 +54,18 @@ class Source(NamedTuple):
 class Decision:
     """The outcome for one preemptor.
 
-    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan. The lists over all nodes are
-    made when they are first read, and raise StaleDecisionError if the snapshot has changed by then.
+    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`. The
+    lists over all nodes are made when they are first read, and raise StaleDecisionError if the snapshot has changed by
+    then.
     """
 
-    def __init__(self, source: Source, *, eligible: bool, reason: str, selected: Candidate | None) -> None:
+    def __init__(
+        self, source: Source, *, eligible: bool, reason: str, selected: Candidate | None, candidate_count: int = 0
+    ) -> None:
         self.eligible = eligible
         self.reason = reason
         self.selected = selected
+        self.candidate_count = candidate_count
         self._source = source
         self._version = source.version()
         self._fits: list[str] | None = None
@@ -88,6 +93,10 @@ class Decision:
         if self._candidates is None:
             self._candidates = self._fresh().candidates()
         return self._candidates
+
+    def shortlist(self, count: int) -> list[Candidate]:
+        """The first `count` candidates in the order of preference; far cheaper than all of them."""
+        return self._fresh().shortlist(count)
 
     @property
     def equally_good(self) -> list[str]:

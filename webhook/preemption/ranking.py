@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.plan import Candidate
 
-__all__ = ["Keys", "best", "keys_of"]
+__all__ = ["Keys", "best", "in_order", "keys_of"]
 
 Ints = NDArray[np.int64]
 
@@ -51,6 +51,12 @@ def best(keys: Keys) -> list[int]:
         values = column[left]
         left = left[values == values.min()] if len(left) else left
     return sorted(left.tolist(), key=lambda number: keys.names[number])
+
+
+def in_order(keys: Keys, count: int) -> list[int]:
+    """The first `count` candidates by the same keys, best first; those that are equally good in no fixed order."""
+    order = np.lexsort((-keys.earliest_start, keys.victims, keys.priority_sum, keys.highest_priority, keys.violations))
+    return [int(number) for number in order[:count]]
 
 
 def keys_of(candidates: list[Candidate]) -> Keys:

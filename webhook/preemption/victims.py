@@ -14,7 +14,7 @@ from webhook.preemption.snapshot import Snapshot
 
 __all__ = ["Excluded", "Verdicts", "judge"]
 
-MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET = range(7)
+MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED = range(8)
 
 
 class Excluded(NamedTuple):
@@ -62,6 +62,10 @@ class Verdicts(NamedTuple):
             case 6:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row) if budget.allowed <= 0)
                 return Judgement("budget", f"its disruption budget allows no more disruptions: {names}")
+            case 7:
+                return Judgement(
+                    "restraint", "it is spared: its replacement could run nowhere else, or a rate is used up"
+                )
         return None
 
     def _protection_text(self, row: int, profile: Profile) -> str:
@@ -72,8 +76,13 @@ class Verdicts(NamedTuple):
         return f"it is protected for {start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
 
 
-def judge(snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float) -> Verdicts:
-    """Judge all pods. Raises ValueError where the snapshot does not keep an annotation that the rules read."""
+def judge(
+    snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float, spared: NDArray[np.bool_] | None = None
+) -> Verdicts:
+    """Judge all pods; `spared` are further pods that may not go, by pod row.
+
+    Raises ValueError where the snapshot does not keep an annotation that the rules read.
+    """
     unknown = rules.annotations - snapshot.pods.annotations
     if rules.policy is not None and unknown:
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
@@ -87,6 +96,8 @@ def judge(snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float) -> V
         _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
         _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
         _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
+    if spared is not None:
+        _apply(code, spared, SPARED)
     if rules.strict_budgets:
         open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0)).astype(np.int32)
         code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET

@@ -31,6 +31,10 @@ class PolicyBook:
         """The decision's rules of that policy."""
         return self._rules[policy.name]
 
+    def annotations(self) -> frozenset[str]:
+        """The pod annotations that some rule reads."""
+        return frozenset().union(*(rules.annotations for rules in self._rules.values()))
+
     def policies(self) -> list[PreemptionPolicy]:
         """All policies."""
         return list(self._policies.values())

@@ -135,13 +135,14 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
     refusal = world.restraint.refusal(policy.limits, evictions, world.clock.monotonic())
     if refusal:
         return Hopeless(refusal, restrained=True, due=world.clock.monotonic() + _HASTE)
-    candidates = decision.candidates
     return Evicts(
         node=chosen.node,
         victims=victims,
         leaving=len(leaving),
-        candidates=len(candidates),
-        alternatives=tuple(_alternative(other) for other in candidates[: _SHOWN + 1] if other.node != chosen.node),
+        candidates=decision.candidate_count,
+        alternatives=tuple(
+            _alternative(other) for other in decision.shortlist(_SHOWN + 1) if other.node != chosen.node
+        )[:_SHOWN],
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
     )
 

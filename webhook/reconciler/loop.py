@@ -17,6 +17,7 @@ from webhook.kube.client import Client
 from webhook.kube.objects import Node, Pod
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.amounts import ClusterError
+from webhook.preemption.extending import ExtenderError
 from webhook.reconciler import waking
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.candidates import instant, standing, unschedulable_since
@@ -164,7 +165,11 @@ class Reconciler:
             entry = self.queue.pop(self.clock.monotonic())
             if entry is None:
                 return
-            self._consider(entry)
+            try:
+                self._consider(entry)
+            except Exception as error:
+                log.exception("%s could not be considered", entry.key)
+                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
             if time.perf_counter() > end:
                 self._stir.set()
                 return
@@ -191,8 +196,8 @@ class Reconciler:
         begun = time.perf_counter()
         try:
             outcome = consider(self.world, pod, policy, self.book.rules_of(policy), entry.attempts)
-        except ClusterError as error:
-            outcome = Hopeless(f"the pod cannot be read: {error}")
+        except (ClusterError, ExtenderError) as error:
+            outcome = Hopeless(str(error))
         seconds = time.perf_counter() - begun
         self.reporter.considered(entry.key, outcome, seconds)
         now = self.clock.monotonic()

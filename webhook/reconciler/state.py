@@ -69,6 +69,7 @@ class State:
         """Owner (`restraint.owner_of`) to the keys of its pods on nodes."""
         self.pinned: set[str] = set()
         """Keys of the pods on nodes that name the one node they can run on."""
+        self._minor: dict[str, Cache[Any]] = {}
         self.pods = Cache(client, POD.path(), Pod)
         self.nodes = Cache(client, NODE.path(), Node)
         self.budgets = Cache(client, POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
@@ -91,6 +92,20 @@ class State:
         self.pods.handlers.append(self._pod_changed)
         self.nodes.handlers.append(self._node_changed)
         self.budgets.handlers.append(self._budget_changed)
+
+    def keep(self, annotations: Collection[str]) -> None:
+        """See to it that the snapshot keeps these pod annotations; it is made anew where it does not."""
+        if set(annotations) <= self.snapshot.pods.annotations:
+            return
+        self.snapshot = Snapshot(annotations)
+        for name, cache in self._minor.items():
+            for item in cache.items().values():
+                getattr(self.snapshot, f"set_{name}")(item)
+        for node in self.nodes.items().values():
+            self._take_node(node)
+        for key in self.budgets.items():
+            self._take_budget(key)
+        self.refresh(list(self.pods.items()))
 
     async def run(self) -> None:
         """Keep everything current for ever; pods come last, when what they are judged by is there."""
@@ -158,13 +173,13 @@ class State:
     def _fed(self, kind: str, client: Client, path: str, type_: type[Any], name: str) -> Cache[Any]:
         """A cache whose objects go to the snapshot as they are."""
         cache: Cache[Any] = Cache(client, path, type_)
-        put, remove = getattr(self.snapshot, f"set_{name}"), getattr(self.snapshot, f"remove_{name}")
+        self._minor[name] = cache
 
         def changed(change: Change[Any]) -> None:
             if change.new is None:
-                remove(change.key)
+                getattr(self.snapshot, f"remove_{name}")(change.key)
             else:
-                put(change.new)
+                getattr(self.snapshot, f"set_{name}")(change.new)
             self._tell(kind, change)
 
         cache.handlers.append(changed)
@@ -235,12 +250,15 @@ class State:
         if change.new is None:
             self.snapshot.remove_node(change.key)
         else:
-            try:
-                self.snapshot.set_node(change.new)
-            except ClusterError as error:
-                log.warning("a node is left out of account: %s", error)
-                self.snapshot.remove_node(change.key)
+            self._take_node(change.new)
         self._tell("node", change)
+
+    def _take_node(self, node: Node) -> None:
+        try:
+            self.snapshot.set_node(node)
+        except ClusterError as error:
+            log.warning("a node is left out of account: %s", error)
+            self.snapshot.remove_node(node.metadata.name)
 
     def _budgets_of(self, pod: Pod) -> list[str]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from webhook.kube.errors import ApiError
@@ -279,12 +279,17 @@ class Tender:
         self._queue.retry(plan.key, now, after=after, reason=f"its last plan ended: {ending}")
 
     async def _carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> None:
-        self._evicted(plan, await self._executor.carry_out(plan, pod, policy, decision))
+        await self._conclude(plan, self._executor.carry_out(plan, pod, policy, decision))
 
     async def _go_on(self, plan: Plan, policy: PreemptionPolicy) -> None:
-        self._evicted(plan, await self._executor.evict(plan, policy))
+        await self._conclude(plan, self._executor.evict(plan, policy))
 
-    def _evicted(self, plan: Plan, ending: Ending | None) -> None:
+    async def _conclude(self, plan: Plan, execution: Awaitable[Ending | None]) -> None:
+        try:
+            ending = await execution
+        except Exception:
+            log.exception("plan %s for %s failed", plan.record.id, plan.key)
+            ending = Ending.FAILED
         if ending is not None:
             self.finish(plan, ending)
             return

@@ -1,0 +1,157 @@
+"""One reconciler in one process: caches, leader election, the loop, and what its private port shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from webhook.kube.client import Client
+from webhook.kube.events import EventRecorder
+from webhook.kube.lease import LeaderElector
+from webhook.policy.model import Policies
+from webhook.reconciler.book import PolicyBook
+from webhook.reconciler.clock import Clock, SteadyClock
+from webhook.reconciler.executor import no_checkpoint
+from webhook.reconciler.loop import Reconciler
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.reporting import Reporter, Tell
+from webhook.reconciler.state import State
+
+__all__ = ["Options", "Service"]
+
+_CONTROLLER = "giveway.dev/reconciler"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a reconciler runs; durations in seconds."""
+
+    leader_elect: bool = True
+    lease_namespace: str = "giveway-system"
+    lease_name: str = "giveway-reconciler"
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    dry_run: bool = False
+
+
+class Service:
+    """Runs a reconciler against the cluster of `client`; `tell` takes structured log lines."""
+
+    def __init__(
+        self,
+        client: Client,
+        policies: Policies,
+        options: Options,
+        *,
+        tell: Tell,
+        registry: CollectorRegistry | None = None,
+        clock: Clock | None = None,
+        checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
+    ) -> None:
+        book = PolicyBook(policies)
+        self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+        self.options = options
+        self.metrics = Metrics(registry or CollectorRegistry())
+        self.state = State(client, book.annotations())
+        self._recorder = None if options.dry_run else EventRecorder(client, _CONTROLLER, self.identity)
+        self._elector = self._candidacy(client)
+        self.reconciler = Reconciler(
+            client,
+            self.state,
+            book,
+            Reporter(self.metrics, tell, self._recorder),
+            clock or SteadyClock(),
+            fence=self.may_write,
+            dry_run=options.dry_run,
+            checkpoint=checkpoint,
+        )
+
+    def may_write(self) -> bool:
+        """Whether this process may write right now: it holds the lease, or needs none."""
+        if self.options.dry_run:
+            return False
+        return self._elector is None or self._elector.is_leader()
+
+    def use(self, policies: Policies) -> None:
+        """Take other policies into use. Raises ClusterError where one of them cannot be compiled."""
+        book = PolicyBook(policies)
+        self.state.keep(book.annotations())
+        self.reconciler.use(book)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.state.run())
+                tasks.create_task(self._contend())
+        finally:
+            if self._recorder is not None:
+                await self._recorder.close()
+
+    def problem(self) -> str:
+        """Why this process is not ready; empty where it is. One that waits for the lease is ready."""
+        return "" if self.state.synced else "the caches have not been filled yet"
+
+    def queue(self) -> list[dict[str, Any]]:
+        """The queue as `/debug/queue` shows it: what is tried next comes first."""
+        now = self.reconciler.clock.monotonic()
+        entries = sorted(self.reconciler.queue.entries(), key=lambda entry: (-entry.priority, entry.created))
+        return [
+            {
+                "pod": entry.key,
+                "priority": entry.priority,
+                "place": entry.place.value,
+                "reason": entry.reason,
+                "attempts": entry.attempts,
+                "failures": entry.failures,
+                "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
+            }
+            for entry in entries
+        ]
+
+    def plans(self) -> list[dict[str, Any]]:
+        """The plans under way as `/debug/plans` shows them, oldest first."""
+        now = self.reconciler.clock.monotonic()
+        return [
+            {
+                "preemptor": plan.key,
+                "step": plan.step.value,
+                "ageSeconds": round(now - plan.started, 3),
+                "secondsLeft": round(plan.deadline - now, 3),
+                "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
+                **msgspec.to_builtins(plan.record),
+            }
+            for plan in sorted(self.reconciler.plans, key=lambda plan: plan.started)
+        ]
+
+    def _candidacy(self, client: Client) -> LeaderElector | None:
+        options = self.options
+        if options.dry_run or not options.leader_elect:
+            return None
+        return LeaderElector(
+            client,
+            options.lease_namespace,
+            options.lease_name,
+            self.identity,
+            lease_duration=options.lease_duration,
+            renew_deadline=options.renew_deadline,
+            retry_period=options.retry_period,
+        )
+
+    async def _contend(self) -> None:
+        await self.state.wait_for_sync()
+        if self._elector is None:
+            await self.reconciler.lead()
+        else:
+            await self._elector.run(self.reconciler.lead, _nothing)
+
+
+def _nothing() -> None:
+    """`lead()` has cleaned up by itself."""
