@@ -71,7 +71,7 @@ class Record:
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """A reference to the record's own definition."""
-        name = self.title.replace(" ", "")
+        name = "".join(word[:1].upper() + word[1:] for word in self.title.split())
         if name not in definitions:
             definitions[name] = {}
             definitions[name].update(self._definition(definitions))
