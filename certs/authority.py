@@ -1,0 +1,163 @@
+"""Certificates: an authority of one's own, and serving certificates signed by it (ECDSA on P-256)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+__all__ = [
+    "BACKDATED",
+    "Pair",
+    "fingerprint",
+    "make_authority",
+    "make_serving",
+    "names_of",
+    "pem",
+    "service_names",
+    "signed_by",
+]
+
+BACKDATED = timedelta(minutes=5)
+"""How far validity begins before now, for clients whose clocks are behind."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def key_pem(self) -> bytes:
+        """The key in PEM (PKCS 8, not encrypted)."""
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+
+def service_names(service: str, namespace: str) -> list[str]:
+    """The names under which a Service is reached; API servers use `<service>.<namespace>.svc`."""
+    return [
+        service,
+        f"{service}.{namespace}",
+        f"{service}.{namespace}.svc",
+        f"{service}.{namespace}.svc.cluster.local",
+    ]
+
+
+def make_authority(now: datetime, lifetime: timedelta) -> Pair:
+    """A new authority. Each has a subject of its own, so that chains are never ambiguous."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    serial = x509.random_serial_number()
+    subject = _subject(f"giveway CA {serial:x}"[:32])
+    certificate = (
+        _builder(subject, subject, key.public_key(), now - BACKDATED, now + lifetime)
+        .serial_number(serial)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(certificate, key)
+
+
+def make_serving(authority: Pair, names: Iterable[str], now: datetime, lifetime: timedelta) -> Pair:
+    """A serving certificate for DNS names and IP addresses; it never outlives its authority.
+
+    Raises ValueError for a name that can stand in no certificate.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    until = min(now + lifetime, authority.certificate.not_valid_after_utc)
+    issuer = authority.certificate
+    certificate = (
+        _builder(_subject("giveway"), issuer.subject, key.public_key(), now - BACKDATED, until)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+                issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+            ),
+            critical=False,
+        )
+        .sign(authority.key, hashes.SHA256())
+    )
+    return Pair(certificate, key)
+
+
+def names_of(certificate: x509.Certificate) -> frozenset[str]:
+    """The DNS names and IP addresses a certificate is for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(str(name.value) for name in names)
+
+
+def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether an authority signed a certificate."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def pem(*certificates: x509.Certificate) -> bytes:
+    """Certificates one after the other in PEM."""
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """The SHA-256 fingerprint, in hexadecimal."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, begins: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "giveway"), x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

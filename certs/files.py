@@ -1,0 +1,109 @@
+"""Certificates as files that change together.
+
+As in a Secret mounted by the kubelet, the files are links into a directory that one link, `..data`, points to: who
+reads them sees all of the old ones or all of the new ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from certs.bundle import FILES, PRIVATE, Bundle, BundleError, parse
+from certs.rotation import Settings, begin, renew_authority, renew_serving
+
+__all__ = ["maintain_files", "read_bundle", "read_files", "write_files"]
+
+_DATA = "..data"
+
+
+def maintain_files(
+    directory: Path, settings: Settings, now: datetime, *, rotate: bool = False, rotate_authority: bool = False
+) -> Bundle:
+    """Make the certificates of a directory, or renew what is due; the certificates as they are then.
+
+    Raises BundleError where the directory holds certificates from elsewhere. Several processes may do this at once.
+    """
+    with _locked(directory):
+        found = read_bundle(directory)
+        if found is None:
+            bundle = begin(settings, now)
+        else:
+            bundle = renew_authority(found, settings, now, force=rotate_authority)
+            bundle = renew_serving(bundle, settings, now, force=rotate)
+        if bundle is not found:
+            write_files(directory, bundle.files())
+    return bundle
+
+
+def read_bundle(directory: Path) -> Bundle | None:
+    """The certificates in a directory; None where there are none. Raises BundleError for those from elsewhere."""
+    try:
+        return parse(read_files(directory))
+    except BundleError as error:
+        raise BundleError(f"{directory}: {error}") from error
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """All certificate files in a directory; empty where there is none."""
+    return {name: (directory / name).read_bytes() for name in FILES if (directory / name).is_file()}
+
+
+def write_files(directory: Path, files: Mapping[str, bytes]) -> bool:
+    """Replace the files of a directory in one step, keys readable by their owner only; whether anything changed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if read_files(directory) == dict(files):
+        return False
+    version = directory / f"..{secrets.token_hex(8)}"
+    version.mkdir(mode=0o755)
+    for name, content in files.items():
+        _write(version / name, content, 0o600 if name in PRIVATE else 0o644)
+    _sync(version)
+    before = (directory / _DATA).resolve() if (directory / _DATA).is_symlink() else None
+    _point(directory / _DATA, version.name)
+    for name in files:
+        if not (directory / name).is_symlink():
+            _point(directory / name, f"{_DATA}/{name}")
+    _sync(directory)
+    if before is not None and before.parent == directory.resolve():
+        shutil.rmtree(before, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(handle)
+
+
+def _point(link: Path, target: str) -> None:
+    temporary = link.with_name(f"..{secrets.token_hex(8)}")
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,87 @@
+"""When certificates are renewed, and in which order, so that at every moment what is served is trusted.
+
+A new authority is first only *trusted*: it joins `ca.crt` and the `caBundle` of the webhook configurations while the
+serving certificate stays. After a time of settling, in which API servers take up the new `caBundle`, the next serving
+certificate is signed by it. The old authority stays trusted until the last serving certificate it signed has expired.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from certs.authority import BACKDATED, make_authority, make_serving, names_of, signed_by
+from certs.bundle import Bundle
+
+__all__ = ["SETTLE", "Settings", "begin", "renew_authority", "renew_serving"]
+
+SETTLE = timedelta(minutes=10)
+"""How long a new authority is trusted before it signs what is served."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """For which names certificates are issued, and for how long.
+
+    Raises ValueError where there is no name, or where authorities would not outlive what they sign.
+    """
+
+    names: tuple[str, ...]
+    lifetime: timedelta = timedelta(days=90)
+    authority_lifetime: timedelta = timedelta(days=3650)
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise ValueError("a serving certificate needs at least one name")
+        if self.lifetime < timedelta(hours=1):
+            raise ValueError("a serving certificate must be valid for an hour at least")
+        if self.authority_lifetime < 3 * self.lifetime:
+            raise ValueError("an authority must be valid at least three times as long as a serving certificate")
+
+
+def begin(settings: Settings, now: datetime) -> Bundle:
+    """A first authority and serving certificate."""
+    authority = make_authority(now, settings.authority_lifetime)
+    return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
+
+
+def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
+    """The bundle with a new authority where it is time for one, and without what has expired.
+
+    It is time while the authority can still outlive two serving certificates. `force` makes a new one unless the
+    last is still settling. Returns the same object where nothing changes.
+    """
+    bundle = bundle.pruned(now)
+    due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
+    if not due and not (force and _settled(bundle, now)):
+        return bundle
+    newest = make_authority(now, settings.authority_lifetime)
+    return replace(bundle, authority=newest, older=bundle.authorities).pruned(now)
+
+
+def renew_serving(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
+    """The bundle with a new serving certificate where it is time for one.
+
+    It is time when two thirds of its validity have passed, when a name is missing, or when a newer authority has
+    settled. The certificate it replaces is remembered until it expires. Call this only when the bundle's authorities
+    are known to the API servers. Returns the same object where nothing changes.
+    """
+    current = bundle.serving.certificate
+    begins, ends = current.not_valid_before_utc, current.not_valid_after_utc
+    unusable = ends <= now or bundle.issuer() is None
+    if not unusable and not _settled(bundle, now):
+        return bundle
+    aged = now >= begins + (ends - begins) * 2 / 3
+    short = not set(settings.names) <= names_of(current)
+    outdated = not signed_by(current, bundle.authority.certificate)
+    if not (unusable or aged or short or outdated or force):
+        return bundle
+    serving = make_serving(bundle.authority, settings.names, now, settings.lifetime)
+    return replace(bundle, serving=serving, retired=(*bundle.retired, current)).pruned(now)
+
+
+def _settled(bundle: Bundle, now: datetime) -> bool:
+    """Whether the newest authority has been trusted long enough, or signs already."""
+    if signed_by(bundle.serving.certificate, bundle.authority.certificate):
+        return True
+    return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + SETTLE

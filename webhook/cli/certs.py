@@ -1,0 +1,219 @@
+"""`giveway certs`: issue, show and rotate the webhook's certificates, as files or in a Secret."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from certs.authority import fingerprint, names_of, service_names
+from certs.bundle import SERVED, Bundle, BundleError
+from certs.cluster import SecretName, maintain, read_secret
+from certs.files import maintain_files, read_bundle, write_files
+from certs.rotation import SETTLE, Settings
+from webhook.kube.client import ApiError, Client, ConfigError
+
+__all__ = ["command", "keep_current"]
+
+log = logging.getLogger(__name__)
+
+_PERIOD = 60.0
+"""Seconds between two looks at what is due."""
+
+
+class NameInNamespace(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/NAME`."""
+
+    name = "namespace/name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split it."""
+        namespace, slash, name = str(value).partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            self.fail(f"{value!r} is not of the form NAMESPACE/NAME", param, ctx)
+        return namespace, name
+
+
+_OPTIONS = [
+    click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="directory of PEM files"),
+    click.option("--secret", type=NameInNamespace(), help="Secret to keep them in"),
+    click.option("--webhook-config", "configurations", multiple=True, help="webhook configurations to trust them"),
+    click.option("--kubeconfig", envvar="KUBECONFIG", help="cluster of the Secret"),
+]
+_ISSUE_OPTIONS = [
+    click.option("--service", type=NameInNamespace(), help="Service through which the webhook is reached"),
+    click.option("--name", "names", multiple=True, help="further DNS name or IP address"),
+    click.option("--days", type=float, default=90, show_default=True, help="validity of serving certificates"),
+    click.option("--ca-days", type=float, default=3650, show_default=True, help="validity of authorities"),
+]
+
+
+def _with(options: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+@click.group()
+def command() -> None:
+    """Issue, show and rotate the webhook's certificates.
+
+    With --dir they are PEM files, with --secret they are kept in a Secret; with both, the Secret decides and the
+    directory gets what a server needs of it.
+    """
+
+
+@command.command()
+@_with([*_OPTIONS, *_ISSUE_OPTIONS])
+@click.option("--keep", is_flag=True, help="stay, and renew whatever falls due")
+def issue(*, keep: bool, **options: Any) -> None:
+    """Make the certificates, or renew those that are due."""
+    _run(options, keep=keep)
+
+
+@command.command()
+@_with([*_OPTIONS, *_ISSUE_OPTIONS])
+@click.option("--ca", "rotate_authority", is_flag=True, help="a new authority, too")
+def rotate(*, rotate_authority: bool, **options: Any) -> None:
+    """Renew the serving certificate now, or begin with a new authority.
+
+    A new authority is trusted first; the serving certificate it signs follows after ten minutes, by `issue --keep`
+    or another `rotate`.
+    """
+    _run(options, rotate=not rotate_authority, rotate_authority=rotate_authority)
+
+
+@command.command()
+@_with(_OPTIONS[:2])
+@_with(_OPTIONS[3:])
+def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
+    """Show what is served, what is trusted, and until when."""
+    _need_one(directory, secret)
+    try:
+        bundle = asyncio.run(_read(secret, kubeconfig)) if secret else read_bundle(_given(directory))
+    except (BundleError, ApiError, ConfigError) as error:
+        raise click.ClickException(str(error)) from error
+    if bundle is None:
+        raise click.ClickException("there are no certificates yet; `giveway certs issue` makes them")
+    _describe(bundle, datetime.now(UTC))
+
+
+async def keep_current(
+    client: Client,
+    secret: SecretName,
+    configurations: tuple[str, ...],
+    settings: Settings,
+    directory: Path | None = None,
+) -> None:
+    """Look once a minute for what is due in Secret, `caBundle` and directory; for ever. Errors are logged."""
+    while True:
+        try:
+            bundle = await maintain(client, secret, configurations, settings, _now)
+            _to_directory(directory, bundle)
+        except (ApiError, BundleError, OSError) as error:
+            log.error("certificates: %s; next try in about %d s", error, _PERIOD)  # noqa: TRY400 - it says all there is
+        await asyncio.sleep(_PERIOD * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
+
+
+def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False) -> None:
+    _need_one(options["directory"], options["secret"])
+    settings = _settings(options)
+    try:
+        if options["secret"]:
+            work = _in_cluster(options, settings, keep=keep, rotate=rotate, rotate_authority=rotate_authority)
+            asyncio.run(work)
+        else:
+            _in_directory(options, settings, keep=keep, rotate=rotate, rotate_authority=rotate_authority)
+    except (BundleError, ApiError, ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        return
+
+
+async def _in_cluster(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
+    secret = SecretName(*options["secret"])
+    async with await Client.connect(options["kubeconfig"]) as client:
+        bundle = await maintain(client, secret, options["configurations"], settings, _now, **rotate)
+        _to_directory(options["directory"], bundle)
+        _describe(bundle, _now())
+        if keep:
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+            keeping = asyncio.ensure_future(
+                keep_current(client, secret, options["configurations"], settings, options["directory"])
+            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
+            with suppress(asyncio.CancelledError):
+                await keeping
+
+
+def _in_directory(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
+    if options["configurations"]:
+        raise click.UsageError("--webhook-config goes with --secret: the certificates must be where the webhook is")
+    if keep:
+        raise click.UsageError("--keep goes with --secret; for files, call `giveway certs issue` now and then")
+    _describe(maintain_files(_given(options["directory"]), settings, _now(), **rotate), _now())
+
+
+async def _read(secret: tuple[str, str], kubeconfig: str | None) -> Bundle | None:
+    async with await Client.connect(kubeconfig) as client:
+        return await read_secret(client, SecretName(*secret))
+
+
+def _settings(options: dict[str, Any]) -> Settings:
+    service = options["service"]
+    names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
+    if not names:
+        raise click.UsageError("for which names? Give --service NAMESPACE/NAME, --name NAME or both")
+    try:
+        return Settings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:
+    if not directory and not secret:
+        raise click.UsageError("where? Give --dir DIR, --secret NAMESPACE/NAME or both")
+
+
+def _given(directory: Path | None) -> Path:
+    assert directory is not None
+    return directory
+
+
+def _to_directory(directory: Path | None, bundle: Bundle) -> None:
+    if directory is not None:
+        files = bundle.files()
+        write_files(directory, {name: files[name] for name in SERVED})
+
+
+def _describe(bundle: Bundle, now: datetime) -> None:
+    serving = bundle.serving.certificate
+    print(f"serving   {_validity(serving, now)}")
+    print(f"          for {', '.join(sorted(names_of(serving)))}")
+    for authority in bundle.authorities:
+        signs = "signs what is served" if authority == bundle.issuer() else "trusted"
+        print(f"authority {_validity(authority, now)}, {signs}")
+    if bundle.issuer() != bundle.authority.certificate:
+        print(f"the newest authority signs from {SETTLE.seconds // 60} minutes after its beginning on")
+
+
+def _validity(certificate: Any, now: datetime) -> str:
+    until = certificate.not_valid_after_utc
+    left = (until - now) / timedelta(days=1)
+    rest = f"{left:.1f} days left" if left > 0 else "EXPIRED"
+    return f"{fingerprint(certificate)[:16]}  until {until:%Y-%m-%d %H:%M} UTC ({rest})"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
