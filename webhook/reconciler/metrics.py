@@ -44,6 +44,3 @@ class Metrics:
         )
         self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
         self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)
-        self.cache_age = Gauge(
-            "giveway_reconciler_cache_age_seconds", "Seconds since the pod watch was last heard from", registry=registry
-        )

@@ -99,6 +99,10 @@ class Service:
         """Why this process is not ready; empty where it is. One that waits for the lease is ready."""
         return "" if self.state.synced else "the caches have not been filled yet"
 
+    def ages(self) -> dict[str, float]:
+        """Seconds since the API server was last heard from, by resource."""
+        return self.state.ages()
+
     def queue(self) -> list[dict[str, Any]]:
         """The queue as `/debug/queue` shows it: what is tried next comes first."""
         now = self.reconciler.clock.monotonic()

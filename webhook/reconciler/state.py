@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -34,6 +33,7 @@ from webhook.kube.paths import (
     POD_DISRUPTION_BUDGET,
     PRIORITY_CLASS,
     STORAGE_CLASS,
+    Resource,
 )
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.amounts import ClusterError
@@ -73,18 +73,18 @@ class State:
         self.pods = Cache(client, POD.path(), Pod)
         self.nodes = Cache(client, NODE.path(), Node)
         self.budgets = Cache(client, POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
-        self._caches: list[Cache[Any]] = [
-            self.nodes,
-            self.budgets,
-            self._fed("class", client, PRIORITY_CLASS.path(), PriorityClass, "priority_class"),
-            self._fed("namespace", client, NAMESPACE.path(), Namespace, "namespace"),
-            self._fed("volume", client, PERSISTENT_VOLUME.path(), PersistentVolume, "persistent_volume"),
-            self._fed(
-                "volume", client, PERSISTENT_VOLUME_CLAIM.path(), PersistentVolumeClaim, "persistent_volume_claim"
+        self._caches: dict[str, Cache[Any]] = {
+            "nodes": self.nodes,
+            "poddisruptionbudgets": self.budgets,
+            "priorityclasses": self._fed("class", client, PRIORITY_CLASS, PriorityClass, "priority_class"),
+            "namespaces": self._fed("namespace", client, NAMESPACE, Namespace, "namespace"),
+            "persistentvolumes": self._fed("volume", client, PERSISTENT_VOLUME, PersistentVolume, "persistent_volume"),
+            "persistentvolumeclaims": self._fed(
+                "volume", client, PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim, "persistent_volume_claim"
             ),
-            self._fed("volume", client, STORAGE_CLASS.path(), StorageClass, "storage_class"),
-            self.pods,
-        ]
+            "storageclasses": self._fed("volume", client, STORAGE_CLASS, StorageClass, "storage_class"),
+            "pods": self.pods,
+        }
         self._nominations: dict[str, str] = {}
         self._owner_of: dict[str, str] = {}
         self._matchers: dict[str, Matcher] = {}
@@ -110,23 +110,24 @@ class State:
     async def run(self) -> None:
         """Keep everything current for ever; pods come last, when what they are judged by is there."""
         async with asyncio.TaskGroup() as tasks:
-            for cache in self._caches[:-1]:
+            others = [cache for cache in self._caches.values() if cache is not self.pods]
+            for cache in others:
                 tasks.create_task(cache.run())
-            await asyncio.gather(*(cache.synced.wait() for cache in self._caches[:-1]))
+            await asyncio.gather(*(cache.synced.wait() for cache in others))
             tasks.create_task(self.pods.run())
 
     @property
     def synced(self) -> bool:
         """Whether every cache has been filled once."""
-        return all(cache.synced.is_set() for cache in self._caches)
+        return all(cache.synced.is_set() for cache in self._caches.values())
 
     async def wait_for_sync(self) -> None:
         """Wait until every cache has been filled once."""
-        await asyncio.gather(*(cache.synced.wait() for cache in self._caches))
+        await asyncio.gather(*(cache.synced.wait() for cache in self._caches.values()))
 
-    def age(self) -> float:
-        """Seconds since the quietest watch was heard from; infinite before the first time."""
-        return max((cache.age() for cache in self._caches), default=math.inf)
+    def ages(self) -> dict[str, float]:
+        """Seconds since each watch was heard from, by resource; infinite before the first time."""
+        return {resource: cache.age() for resource, cache in self._caches.items()}
 
     def pod(self, key: str) -> Pod | None:
         """The pod as the watch last showed it."""
@@ -170,9 +171,9 @@ class State:
         pods = [self.pods.get(key) for key in self.nominated.get(node, ()) if key != but]
         return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
 
-    def _fed(self, kind: str, client: Client, path: str, type_: type[Any], name: str) -> Cache[Any]:
+    def _fed(self, kind: str, client: Client, resource: Resource, type_: type[Any], name: str) -> Cache[Any]:
         """A cache whose objects go to the snapshot as they are."""
-        cache: Cache[Any] = Cache(client, path, type_)
+        cache: Cache[Any] = Cache(client, resource.path(), type_)
         self._minor[name] = cache
 
         def changed(change: Change[Any]) -> None:

@@ -1,0 +1,223 @@
+"""`giveway reconcile`: preempt for the pods the webhook marked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from logging import INFO, getLogger
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from aiohttp import web
+
+from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.policy.loading import PolicyError
+from webhook.preemption.amounts import ClusterError
+from webhook.reconciler import debug
+from webhook.reconciler.executor import FAULT_POINTS, no_checkpoint
+from webhook.reconciler.reporting import Tell
+from webhook.reconciler.service import Options, Service
+from webhook.serving.listener import bind
+from webhook.serving.logs import Handler, Lines
+from webhook.serving.metrics import Metrics
+from webhook.serving.options import LogFormat
+from webhook.serving.policies import PolicyFiles
+from webhook.serving.probes import Check, probes
+from webhook.serving.watching import Watched
+
+__all__ = ["checkpoint_at", "command", "reconciler_options", "reconciler_options_from", "telling"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_POLL_SECONDS = 0.5
+_SECONDS = {"type": click.FloatRange(min=0.1)}
+_ROWS: list[tuple[str, str, dict[str, Any]]] = [
+    ("--leader-elect/--no-leader-elect", "Act only while holding the lease.", {"default": True}),
+    ("--lease-namespace", "The namespace of the lease.", {"default": "giveway-system"}),
+    ("--lease-name", "The name of the lease.", {"default": "giveway-reconciler"}),
+    ("--leader-elect-lease-duration", "Seconds until others may take a silent lease.", {"default": 15.0, **_SECONDS}),
+    ("--leader-elect-renew-deadline", "Seconds without renewal after which to stop.", {"default": 10.0, **_SECONDS}),
+    ("--leader-elect-retry-period", "Seconds between renewals.", {"default": 2.0, **_SECONDS}),
+    ("--dry-run", "Decide and report, touch nothing.", {"is_flag": True}),
+]
+
+
+def reconciler_options(function: F) -> F:
+    """Add the options of a command that reconciles; each can be given as GIVEWAY_… in the environment."""
+    hidden = click.option("--fault-point", envvar="GIVEWAY_FAULT_POINT", type=click.Choice(FAULT_POINTS), hidden=True)
+    function = hidden(function)
+    for name, help_, more in reversed(_ROWS):
+        variable = "GIVEWAY_" + name.partition("/")[0].removeprefix("--").replace("-", "_").upper()
+        function = click.option(name, envvar=variable, show_envvar=True, show_default=True, help=help_, **more)(
+            function
+        )
+    return function
+
+
+def reconciler_options_from(values: Mapping[str, Any]) -> Options:
+    """The reconciler's options among a command's values."""
+    return Options(
+        leader_elect=values["leader_elect"],
+        lease_namespace=values["lease_namespace"],
+        lease_name=values["lease_name"],
+        lease_duration=values["leader_elect_lease_duration"],
+        renew_deadline=values["leader_elect_renew_deadline"],
+        retry_period=values["leader_elect_retry_period"],
+        dry_run=values["dry_run"],
+    )
+
+
+def checkpoint_at(fault_point: str | None) -> Callable[[str], Awaitable[None]]:
+    """A checkpoint that ends the process at one step as `kill -9` would: how crash recovery is tested."""
+    if fault_point is None:
+        return no_checkpoint
+
+    async def reach(step: str) -> None:
+        if step == fault_point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach
+
+
+def telling(lines: Lines) -> Tell:
+    """Structured log lines to where the others go."""
+    return lambda fields: lines.write({"time": time.time(), "level": "info", **fields})
+
+
+@click.command()
+@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@click.option(
+    "--policies",
+    envvar="GIVEWAY_POLICIES",
+    show_envvar=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The directory of the policy files.",
+)
+@click.option("--bind-address", envvar="GIVEWAY_BIND_ADDRESS", show_envvar=True, default="0.0.0.0", show_default=True)  # noqa: S104 - probes come from the node
+@click.option(
+    "--health-port",
+    envvar="GIVEWAY_HEALTH_PORT",
+    show_envvar=True,
+    show_default=True,
+    default=8082,
+    help="The plain port of /healthz, /readyz, /metrics, /debug/queue and /debug/plans; 0 takes a free one.",
+)
+@click.option(
+    "--log-format",
+    envvar="GIVEWAY_LOG_FORMAT",
+    show_envvar=True,
+    default="json",
+    show_default=True,
+    type=click.Choice(["json", "text"]),
+    help="How a log line looks.",
+)
+@reconciler_options
+def command(
+    *,
+    kubeconfig: str | None,
+    policies: Path,
+    bind_address: str,
+    health_port: int,
+    log_format: LogFormat,
+    fault_point: str | None,
+    **values: Any,
+) -> None:
+    """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT."""
+    try:
+        options = reconciler_options_from(values)
+        work = _reconcile(kubeconfig, policies, (bind_address, health_port), log_format, options, fault_point)
+        asyncio.run(work)
+    except (ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
+    kubeconfig: str | None,
+    policies: Path,
+    address: tuple[str, int],
+    log_format: LogFormat,
+    options: Options,
+    fault_point: str | None,
+) -> None:
+    metrics = Metrics()
+    async with _logging(log_format, metrics) as lines:
+        files = PolicyFiles(policies, metrics)
+        async with await Client.connect(kubeconfig) as client:
+            service = Service(
+                client,
+                files.engine.policies,
+                options,
+                tell=telling(lines),
+                registry=metrics.registry,
+                checkpoint=checkpoint_at(fault_point),
+            )
+            async with _private_port(address, service, files, metrics):
+                await _until_stopped(service, files, policies)
+
+
+async def _until_stopped(service: Service, files: PolicyFiles, directory: Path) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    work = [asyncio.create_task(service.run()), asyncio.create_task(_follow(service, files, directory))]
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait([*work, waiting], return_when=asyncio.FIRST_COMPLETED)
+    failed = [task for task in work if task.done()]
+    for task in [*work, waiting]:
+        task.cancel()
+    await asyncio.gather(*work, waiting, return_exceptions=True)
+    for task in failed:
+        task.result()
+
+
+async def _follow(service: Service, files: PolicyFiles, directory: Path) -> None:
+    """Take the policy files into use whenever they have changed."""
+    changed: list[bool] = []
+    watched = Watched([directory], lambda: changed.append(True))
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        watched.poll()
+        if changed:
+            changed.clear()
+            await files.reload()
+            service.use(files.engine.policies)
+
+
+@asynccontextmanager
+async def _private_port(
+    address: tuple[str, int], service: Service, files: PolicyFiles, metrics: Metrics
+) -> AsyncIterator[None]:
+    def checks() -> list[Check]:
+        problem = service.problem()
+        note = files.describe() + (f"; the files are broken: {files.problem}" if files.problem else "")
+        return [Check("caches", not problem, problem), Check("policies", True, note)]
+
+    app = probes(checks, metrics, service.ages)
+    app.add_routes(debug.routes(service))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, bind(*address)).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _logging(log_format: LogFormat, metrics: Metrics) -> AsyncIterator[Lines]:
+    lines = Lines(sys.stdout.buffer, log_format, metrics.lines_dropped.inc)
+    handler, logger = Handler(lines), getLogger("webhook")
+    logger.addHandler(handler)
+    logger.setLevel(INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        lines.close()
