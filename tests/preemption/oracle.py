@@ -1,0 +1,437 @@
+"""The preemption decision the slow way: plain dictionaries, one node and one pod at a time, everything counted afresh.
+
+Nothing of `webhook.preemption` is used, so that the two can be held against each other. Follows kube-scheduler 1.36
+step by step, with the places where it remembers instead of counting: taken host ports are a set, spread counts
+change by one per pod, and inter-pod affinity is skipped where it had nothing to say before any pod was nominated.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from tests.preemption import oracle_volumes
+
+__all__ = ["decide"]
+
+Json = dict[str, Any]
+MayGo = Callable[[Json], bool]
+SUFFIXES = {"m": Decimal("0.001"), "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+class Failure(Exception):
+    def __init__(self, text: str, *, curable: bool) -> None:
+        super().__init__(text)
+        self.text, self.curable = text, curable
+
+
+def decide(cluster: Json, may_go: MayGo | None = None) -> Json:
+    """The decision under plain Kubernetes rules; `may_go` narrows the victims further."""
+    return _Cluster(cluster, may_go or (lambda _pod: True)).decide()
+
+
+def number(text: Any) -> Decimal:
+    text = str(text)
+    for suffix, factor in SUFFIXES.items():
+        if text.endswith(suffix):
+            return Decimal(text[: -len(suffix)]) * factor
+    return Decimal(text)
+
+
+def requests(pod: Json) -> Counter[str]:
+    """Sum of the containers and sidecars, or an init container with the sidecars before it if that is more."""
+    spec = pod["spec"]
+
+    def of(container: Json) -> Counter[str]:
+        listed = container.get("resources", {}).get("requests", {})
+        return Counter({name: number(amount) for name, amount in listed.items()})
+
+    total: Counter[str] = Counter()
+    for container in spec["containers"]:
+        total.update(of(container))
+    sidecars: Counter[str] = Counter()
+    peaks = []
+    for container in spec.get("initContainers", ()):
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(of(container))
+            peaks.append(sidecars.copy())
+        else:
+            peaks.append(of(container) + sidecars)
+    total.update(sidecars)
+    for peak in peaks:
+        total |= peak
+    for name, amount in spec.get("resources", {}).get("requests", {}).items():
+        total[name] = number(amount)
+    for name, amount in spec.get("overhead", {}).items():
+        total[name] += number(amount)
+    return total
+
+
+def priority(pod: Json) -> int:
+    return pod["spec"].get("priority", 0)
+
+
+def key(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def importance(pod: Json) -> tuple[Any, ...]:
+    meta = pod["metadata"]
+    return (-priority(pod), pod["status"].get("startTime", "9999"), meta["name"], meta["namespace"])
+
+
+def requirement_holds(row: Json, labels: Json) -> bool:
+    value, values = labels.get(row["key"]), row.get("values", [])
+    return {
+        "In": lambda: value in values,
+        "NotIn": lambda: value not in values,
+        "Exists": lambda: value is not None,
+        "DoesNotExist": lambda: value is None,
+        "Gt": lambda: value is not None and int(value) > int(values[0]),
+        "Lt": lambda: value is not None and int(value) < int(values[0]),
+    }[row["operator"]]()
+
+
+def selects(selector: Json | None, labels: Json) -> bool:
+    if selector is None:
+        return False
+    pairs = selector.get("matchLabels", {}).items()
+    return all(labels.get(k) == v for k, v in pairs) and all(
+        requirement_holds(row, labels) for row in selector.get("matchExpressions", ())
+    )
+
+
+def node_term_holds(term: Json, node: Json) -> bool:
+    rows, fields = term.get("matchExpressions", ()), term.get("matchFields", ())
+    if not rows and not fields:
+        return False
+    meta = node["metadata"]
+    by_field = all(requirement_holds(row, {"metadata.name": meta["name"]}) for row in fields)
+    return by_field and all(requirement_holds(row, meta["labels"]) for row in rows)
+
+
+def tolerated(pod: Json, taint: Json) -> bool:
+    for toleration in pod["spec"].get("tolerations", ()):
+        same_key = not toleration.get("key") or toleration["key"] == taint["key"]
+        same_effect = not toleration.get("effect") or toleration["effect"] == taint["effect"]
+        same_value = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+        if same_key and same_effect and same_value:
+            return True
+    return False
+
+
+def ports(pod: Json) -> set[tuple[str, int, str]]:
+    always = [c for c in pod["spec"].get("initContainers", ()) if c.get("restartPolicy") == "Always"]
+    return {
+        (port.get("protocol", "TCP"), port["hostPort"], port.get("hostIP") or "0.0.0.0")
+        for container in [*pod["spec"]["containers"], *always]
+        for port in container.get("ports", ())
+        if port.get("hostPort")
+    }
+
+
+def merged(selector: Json, own: Json, same: list[str], other: list[str]) -> Json:
+    rows = list(selector.get("matchExpressions", ()))
+    rows += [{"key": k, "operator": "In", "values": [own[k]]} for k in same if k in own]
+    rows += [{"key": k, "operator": "NotIn", "values": [own[k]]} for k in other if k in own]
+    return {**selector, "matchExpressions": rows}
+
+
+class State:
+    """A copy of one node's pods, and what kube-scheduler remembers beside them."""
+
+    def __init__(self, node: Json, pods: list[Json]) -> None:
+        self.node, self.pods = node, list(pods)
+        self.ports = {port for pod in pods for port in ports(pod)}
+        self.moved: list[tuple[Json, int]] = []
+
+    def remove(self, pod: Json) -> None:
+        self.pods = [other for other in self.pods if other is not pod]
+        self.ports -= ports(pod)
+        self.moved.append((pod, -1))
+
+    def add(self, pod: Json) -> None:
+        self.pods.append(pod)
+        self.ports |= ports(pod)
+        self.moved.append((pod, 1))
+
+
+class _Cluster:
+    def __init__(self, cluster: Json, may_go: MayGo) -> None:
+        self.cluster, self.pod, self.may_go = cluster, cluster["preemptor"], may_go
+        self.nodes = {node["metadata"]["name"]: node for node in cluster["nodes"]}
+        self.labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in cluster.get("namespaces", ())}
+        pods = [pod for pod in cluster["pods"] if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        self.on = {name: [pod for pod in pods if pod["spec"].get("nodeName") == name] for name in self.nodes}
+        self.waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        self.affinity = self.terms(self.pod, "podAffinity")
+        self.anti = self.terms(self.pod, "podAntiAffinity")
+        everyone = [(pod, self.nodes[name]) for name, there in self.on.items() for pod in there]
+        self.asks_affinity = bool(self.affinity or self.anti or self.forbidden_pairs(everyone))
+
+    def decide(self) -> Json:
+        failures = {name: self.failure(State(node, self.on[name])) for name, node in self.nodes.items()}
+        fits = sorted(name for name, failure in failures.items() if failure is None)
+        failed = {name: failure for name, failure in failures.items() if failure is not None}
+        reason = self.why_not_eligible(failures)
+        candidates = []
+        if not reason and not fits:
+            tried = [self.candidate(name) for name, failure in sorted(failed.items()) if failure.curable]
+            candidates = [found for found in tried if found is not None]
+        return {
+            "name": self.cluster["name"],
+            "eligible": not reason,
+            "reason": reason,
+            "fits": fits,
+            "unresolvable": sorted(name for name, failure in failed.items() if not failure.curable),
+            "candidates": [
+                {"node": node, "victims": [key(pod) for pod in victims], "pdbViolations": violations}
+                for node, victims, violations in candidates
+            ],
+            "selected": self.best(candidates),
+            "nodeReasons": {name: failure.text for name, failure in failed.items()},
+        }
+
+    def why_not_eligible(self, failures: dict[str, Failure | None]) -> str:
+        if self.pod["spec"].get("preemptionPolicy") == "Never":
+            return "not eligible due to preemptionPolicy=Never."
+        nominated = self.pod["status"].get("nominatedNodeName")
+        failure = failures.get(nominated)
+        if nominated not in self.nodes or (failure and not failure.curable):
+            return ""
+        for pod in self.on[nominated]:
+            going = "deletionTimestamp" in pod["metadata"] and EVICTED in pod["status"].get("conditions", ())
+            if going and priority(pod) < priority(self.pod):
+                return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    def failure(self, state: State) -> Failure | None:
+        """The filters, first with the pods nominated to the node and then without them."""
+        crowded = copy.copy(state)
+        crowded.pods, crowded.ports, crowded.moved = list(state.pods), set(state.ports), list(state.moved)
+        for pod in self.waiting:
+            here = pod["status"].get("nominatedNodeName") == state.node["metadata"]["name"]
+            if here and priority(pod) >= priority(self.pod) and key(pod) != key(self.pod):
+                crowded.add(pod)
+        try:
+            self.filters(crowded)
+            self.filters(state)
+        except Failure as failure:
+            return failure
+        return None
+
+    def filters(self, state: State) -> None:
+        self.narrowed(state.node)
+        refusal = oracle_volumes.refusal(self.cluster)
+        if refusal:
+            raise Failure(refusal, curable=False)
+        self.node_itself(state.node)
+        self.host_ports(state)
+        self.resources(state)
+        self.exclusive_claims(state)
+        for reason in oracle_volumes.node_failures(self.cluster, state.node):
+            raise Failure(reason, curable=False)
+        self.spread(state)
+        if self.asks_affinity:
+            self.pod_affinity(state)
+
+    def narrowed(self, node: Json) -> None:
+        terms = self.node_terms()
+        if not terms:
+            return
+        named = []
+        for term in terms:
+            rows = [r for r in term.get("matchFields", ()) if r["key"] == "metadata.name" and r["operator"] == "In"]
+            if not rows:
+                return
+            named.append(all(node["metadata"]["name"] in row["values"] for row in rows))
+        if not any(named):
+            raise Failure("node(s) didn't satisfy plugin(s) [NodeAffinity]", curable=False)
+
+    def node_terms(self) -> list[Json] | None:
+        affinity = self.pod["spec"].get("affinity", {}).get("nodeAffinity")
+        return affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] if affinity else None
+
+    def selects_node(self, node: Json) -> bool:
+        labels, terms = node["metadata"]["labels"], self.node_terms()
+        plain = all(labels.get(k) == v for k, v in self.pod["spec"].get("nodeSelector", {}).items())
+        return plain and (terms is None or any(node_term_holds(term, node) for term in terms))
+
+    def untolerated(self, node: Json) -> bool:
+        taints = [t for t in node["spec"].get("taints", ()) if t["effect"] in ("NoSchedule", "NoExecute")]
+        return not all(tolerated(self.pod, taint) for taint in taints)
+
+    def node_itself(self, node: Json) -> None:
+        cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+        if node["spec"].get("unschedulable") and not tolerated(self.pod, cordon):
+            raise Failure("node(s) were unschedulable", curable=False)
+        if self.untolerated(node):
+            raise Failure("node(s) had untolerated taint(s)", curable=False)
+        if not self.selects_node(node):
+            raise Failure("node(s) didn't match Pod's node affinity/selector", curable=False)
+
+    def host_ports(self, state: State) -> None:
+        for protocol, port, address in ports(self.pod):
+            for other, taken, held in state.ports:
+                if (protocol, port) == (other, taken) and ("0.0.0.0" in (address, held) or address == held):
+                    raise Failure("node(s) didn't have free ports for the requested pod ports", curable=True)
+
+    def resources(self, state: State) -> None:
+        has = {name: number(amount) for name, amount in state.node["status"]["allocatable"].items()}
+        asked = requests(self.pod)
+        short, curable = [], True
+        if len(state.pods) + 1 > has["pods"]:
+            short.append("Too many pods")
+        first = ["cpu", "memory", "ephemeral-storage"]
+        for name in first + sorted(set(asked) - set(first)):
+            used = sum((requests(pod)[name] for pod in state.pods), Decimal(0))
+            if asked[name] > 0 and asked[name] > has.get(name, 0) - used:
+                short.append(f"Insufficient {name}")
+                curable = curable and asked[name] <= has.get(name, 0)
+        if short:
+            raise Failure(", ".join(short), curable=curable)
+
+    def exclusive_claims(self, state: State) -> None:
+        mine = oracle_volumes.exclusive_claims(self.cluster)
+        taken = mine & {claim for pods in self.on.values() for pod in pods for claim in oracle_volumes.claims(pod)}
+        moved = sum(step * len(mine & oracle_volumes.claims(pod)) for pod, step in state.moved)
+        if taken and len(taken) + moved > 0:
+            raise Failure(oracle_volumes.IN_USE, curable=True)
+
+    def spread(self, state: State) -> None:
+        labels = state.node["metadata"]["labels"]
+        constraints = self.pod["spec"].get("topologySpreadConstraints", ())
+        for constraint in constraints:
+            topology, own = constraint["topologyKey"], self.pod["metadata"]["labels"]
+            if topology not in labels:
+                words = "node(s) didn't match pod topology spread constraints (missing required label)"
+                raise Failure(words, curable=False)
+            selector = constraint["labelSelector"]
+            if constraint.get("matchLabelKeys"):
+                selector = merged(selector, own, constraint["matchLabelKeys"], [])
+            counts: dict[str, int] = {}
+            for name, node in self.nodes.items():
+                if not self.included(node, constraint, constraints):
+                    continue
+                here = [pod for pod in self.on[name] if self.counts(pod, selector) and "deletionTimestamp" not in pod["metadata"]]
+                domain = node["metadata"]["labels"][topology]
+                counts[domain] = counts.get(domain, 0) + (len(here) if any(selector.values()) else 0)
+            if self.included(state.node, constraint, constraints):
+                counts[labels[topology]] += sum(step for pod, step in state.moved if self.counts(pod, selector))
+            fewest = min(counts.values(), default=0) if len(counts) >= constraint.get("minDomains", 1) else 0
+            if counts.get(labels[topology], 0) + selects(selector, own) - fewest > constraint["maxSkew"]:
+                raise Failure("node(s) didn't match pod topology spread constraints", curable=True)
+
+    def counts(self, pod: Json, selector: Json) -> bool:
+        same = pod["metadata"]["namespace"] == self.pod["metadata"]["namespace"]
+        return same and selects(selector, pod["metadata"]["labels"])
+
+    def included(self, node: Json, constraint: Json, constraints: list[Json]) -> bool:
+        if not all(other["topologyKey"] in node["metadata"]["labels"] for other in constraints):
+            return False
+        if constraint.get("nodeAffinityPolicy", "Honor") == "Honor" and not self.selects_node(node):
+            return False
+        return constraint.get("nodeTaintsPolicy") != "Honor" or not self.untolerated(node)
+
+    def terms(self, pod: Json, kind: str) -> list[Json]:
+        affinity = pod["spec"].get("affinity", {}).get(kind)
+        return affinity["requiredDuringSchedulingIgnoredDuringExecution"] if affinity else []
+
+    def term_selects(self, term: Json, owner: Json, pod: Json) -> bool:
+        namespace = pod["metadata"]["namespace"]
+        scope = set(term.get("namespaces", ()))
+        if not scope and "namespaceSelector" not in term:
+            scope = {owner["metadata"]["namespace"]}
+        if namespace not in scope and not selects(term.get("namespaceSelector"), self.labels.get(namespace, {})):
+            return False
+        own = owner["metadata"]["labels"]
+        selector = merged(term["labelSelector"], own, term.get("matchLabelKeys", []), term.get("mismatchLabelKeys", []))
+        return selects(selector, pod["metadata"]["labels"])
+
+    def forbidden_pairs(self, everyone: list[tuple[Json, Json]]) -> set[tuple[str, str]]:
+        """Topology pairs in which an existing pod's anti-affinity does not want the preemptor."""
+        return {
+            (term["topologyKey"], node["metadata"]["labels"][term["topologyKey"]])
+            for pod, node in everyone
+            for term in self.terms(pod, "podAntiAffinity")
+            if term["topologyKey"] in node["metadata"]["labels"] and self.term_selects(term, pod, self.pod)
+        }
+
+    def pod_affinity(self, state: State) -> None:
+        labels = state.node["metadata"]["labels"]
+        others = [(p, self.nodes[n]) for n, there in self.on.items() for p in there if self.nodes[n] is not state.node]
+        everyone = others + [(pod, state.node) for pod in state.pods]
+        pairs = set()
+        for pod, node in everyone:
+            if self.affinity and all(self.term_selects(term, self.pod, pod) for term in self.affinity):
+                keys = {term["topologyKey"] for term in self.affinity} & set(node["metadata"]["labels"])
+                pairs |= {(k, node["metadata"]["labels"][k]) for k in keys}
+        there = all(term["topologyKey"] in labels for term in self.affinity)
+        met = there and all((term["topologyKey"], labels[term["topologyKey"]]) in pairs for term in self.affinity)
+        first = not pairs and all(self.term_selects(term, self.pod, self.pod) for term in self.affinity)
+        if not met and not (there and first):
+            raise Failure("node(s) didn't match pod affinity rules", curable=False)
+        for term in self.anti:
+            domain = labels.get(term["topologyKey"])
+            for pod, node in everyone:
+                near = domain is not None and node["metadata"]["labels"].get(term["topologyKey"]) == domain
+                if near and self.term_selects(term, self.pod, pod):
+                    raise Failure("node(s) didn't match pod anti-affinity rules", curable=True)
+        if self.forbidden_pairs(everyone) & set(labels.items()):
+            raise Failure("node(s) didn't satisfy existing pods anti-affinity rules", curable=True)
+
+    def candidate(self, name: str) -> tuple[str, list[Json], int] | None:
+        state = State(self.nodes[name], self.on[name])
+        potential = [pod for pod in state.pods if priority(pod) < priority(self.pod) and self.may_go(pod)]
+        for pod in potential:
+            state.remove(pod)
+        if not potential or self.failure(state) is not None:
+            return None
+        potential.sort(key=importance)
+        violating = self.violating(potential)
+        victims = []
+        for pod in violating + [pod for pod in potential if pod not in violating]:
+            state.add(pod)
+            if self.failure(state) is not None:
+                state.remove(pod)
+                victims.append(pod)
+        broken = sum(pod in violating for pod in victims)
+        victims.sort(key=lambda pod: importance(pod)[:2])
+        return (name, victims, broken) if victims else None
+
+    def violating(self, potential: list[Json]) -> list[Json]:
+        budgets = self.cluster.get("podDisruptionBudgets", ())
+        left = [budget["status"]["disruptionsAllowed"] for budget in budgets]
+        beyond = []
+        for pod in potential:
+            meta, violated = pod["metadata"], False
+            for place, budget in enumerate(budgets):
+                selector = budget["spec"].get("selector") or {}
+                if budget["metadata"]["namespace"] != meta["namespace"] or not any(selector.values()):
+                    continue
+                if not meta["labels"] or not selects(selector, meta["labels"]):
+                    continue
+                if meta["name"] in budget["status"].get("disruptedPods", {}):
+                    continue
+                left[place] -= 1
+                violated = violated or left[place] < 0
+            if violated:
+                beyond.append(pod)
+        return beyond
+
+    def best(self, candidates: list[tuple[str, list[Json], int]]) -> list[str]:
+        """All nodes that are equally good, sorted."""
+
+        def score(candidate: tuple[str, list[Json], int]) -> tuple[Any, ...]:
+            _, victims, violations = candidate
+            priorities = [priority(pod) for pod in victims]
+            top = [pod["status"].get("startTime", "9999") for pod in victims if priority(pod) == max(priorities)]
+            later_first = tuple(-ord(letter) for letter in min(top))
+            return (violations, max(priorities), sum(p + 2**31 for p in priorities), len(victims), later_first)
+
+        lowest = min(map(score, candidates), default=None)
+        return sorted(candidate[0] for candidate in candidates if score(candidate) == lowest)
