@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.embedded import negotiation, statuses
+from webhook.embedded import fields, negotiation, schemas, statuses
 from webhook.embedded.calls import Call, Change, Object
 from webhook.embedded.resources import Resource
 from webhook.embedded.routing import truthy
 
-__all__ = ["decode_any", "decode_object", "delete_options", "options"]
+__all__ = ["check_object", "decode_any", "decode_object", "delete_options", "options"]
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
@@ -31,7 +31,6 @@ def decode_object(resource: Resource, call: Call, change: Change) -> Object:
 
 def check_object(resource: Resource, obj: Object, change: Change) -> Object:
     """The object if it is of the resource's kind. Raises StatusError (400)."""
-    del change
     kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
     if kind != resource.kind or version != resource.api_version:
         expected, given = _shown(resource.api_version, resource.kind), _shown(str(version), str(kind))
@@ -42,7 +41,26 @@ def check_object(resource: Resource, obj: Object, change: Change) -> Object:
         )
     if not isinstance(obj.setdefault("metadata", {}), dict):
         raise statuses.bad_request("metadata must be an object")
+    unknown = fields.settle(schemas.of_resource(resource), obj)
+    if unknown:
+        _report(resource, unknown, change)
     return obj
+
+
+def _report(resource: Resource, unknown: list[str], change: Change) -> None:
+    """Unknown fields are refused (Strict), warned of (Warn, the default) or passed over (Ignore)."""
+    texts = [f'unknown field "{path}"' for path in unknown]
+    match change.options.get("fieldValidation") or "Warn":
+        case "Strict":
+            refusal = f"strict decoding error: {', '.join(texts)}"
+            if change.options.get("kind") == "PatchOptions":
+                cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
+                raise statuses.invalid_patch(cause)
+            version = resource.api_version.rpartition("/")[2]
+            shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
+            raise statuses.bad_request(f"{shown}: {refusal}")
+        case "Warn":
+            change.warnings += texts
 
 
 def _shown(version: str, kind: str) -> str:

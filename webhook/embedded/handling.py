@@ -44,7 +44,9 @@ class Handlers:
         change = self._change(route, resource, call)
         if (hook := self._api.subresources.get((resource.plural, route.subresource))) is not None:
             reply = await self._hooked(hook, route, call, change)
-        elif route.subresource and route.subresource not in _BUILT_IN.intersection(resource.sub):
+        elif not resource.stored or (
+            route.subresource and route.subresource not in _BUILT_IN.intersection(resource.sub)
+        ):
             raise statuses.path_not_found()
         elif route.subresource == "scale":
             reply = await self._scale(route, call, change)

@@ -9,10 +9,11 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.embedded import statuses
+from webhook.embedded import protobuf, statuses
 
 __all__ = ["Media", "accepted", "decode"]
 
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
 _SENDABLE = "application/json"
 _WANTED = ("application/json", "application/*", "*/*")
 _JSON_TYPES = ("", "application/json", "application/octet-stream")
@@ -42,10 +43,12 @@ def decode(body: bytes, content_type: str) -> Any:
     kind = content_type.partition(";")[0].strip()
     if not body:
         return None
+    if kind == _PROTOBUF:
+        return protobuf.decode(body)
     if kind in _YAML_TYPES:
         return _yaml(body)
     if kind not in _JSON_TYPES and not kind.endswith("+json"):
-        raise statuses.unsupported_media_type("application/json, application/yaml")
+        raise statuses.unsupported_media_type(f"application/json, application/yaml, {_PROTOBUF}")
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:

@@ -1,20 +1,163 @@
-"""Who manages which field: `metadata.managedFields`."""
+"""Who manages which field: `metadata.managedFields`, as writes and server-side apply keep it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from webhook.embedded import defaulting, fieldsets, schemas
 from webhook.embedded.calls import Change, Object
+from webhook.embedded.fieldsets import Path, Paths
 from webhook.embedded.resources import Resource
+from webhook.kube.instants import rfc3339
 
-__all__ = ["Track", "updated"]
+__all__ = ["Entry", "Track", "read", "strip", "updated", "write"]
 
 Track = Callable[[Resource, Object | None, Object, Change], None]
 """Enter into the new object (third) who changed what since the old one (None at CREATE)."""
 
+_SYSTEM = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"} | {
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+_VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", "spec", "status")
+"""Fields that are never absent in Kubernetes' own types, and so are not what a manager adds."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of managedFields."""
+
+    manager: str
+    operation: str
+    version: str
+    subresource: str
+    paths: Paths
+    time: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it another row."""
+        return self.manager, self.operation, self.version, self.subresource
+
+
+def read(obj: Object) -> list[Entry]:
+    """The rows of an object; rows that are malformed are left out."""
+    return [
+        Entry(
+            row["manager"],
+            row.get("operation", "Update"),
+            row.get("apiVersion", ""),
+            row.get("subresource", ""),
+            fieldsets.decode(row.get("fieldsV1") or {}),
+            row.get("time", ""),
+        )
+        for row in obj["metadata"].get("managedFields") or ()
+        if isinstance(row, dict) and row.get("manager")
+    ]
+
+
+def write(obj: Object, entries: list[Entry]) -> None:
+    """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
+    rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.paths]
+    if rows:
+        obj["metadata"]["managedFields"] = rows
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def strip(resource: Resource, subresource: str, obj: Object) -> Object:
+    """The part of an object that a write to a sub-resource can manage."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _SYSTEM}
+    rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
+    if subresource == "status":
+        rest = {"status": rest.get("status") or {}}
+    elif "status" in resource.sub and resource.kind != "Node":
+        rest.pop("status", None)
+    return {"metadata": metadata, **rest}
+
 
 def updated(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
-    """Keep the managed fields as they are."""
-    del resource, change
-    if old is not None and "managedFields" in old["metadata"]:
-        new["metadata"]["managedFields"] = old["metadata"]["managedFields"]
+    """Enter an update or create: what it changed is now its manager's, and nobody else's."""
+    if old is None:
+        new["metadata"].pop("managedFields", None)
+        entries: list[Entry] = []
+    else:
+        entries = read(new) or read(old)
+        if not entries:
+            new["metadata"].pop("managedFields", None)
+            return
+    before = _blank(resource) if old is None else old
+    changed, removed = fieldsets.differences(
+        schemas.of_resource(resource),
+        strip(resource, change.subresource, before),
+        strip(resource, change.subresource, new),
+    )
+    write(new, _with_update(entries, resource, change, changed, removed))
+
+
+def _with_update(
+    entries: list[Entry], resource: Resource, change: Change, changed: set[Path], removed: set[Path]
+) -> list[Entry]:
+    subresource = change.subresource if change.subresource in ("status", "scale") else ""
+    key = (change.manager, "Update", resource.api_version, subresource)
+    mine = next((entry for entry in entries if entry.key == key), Entry(*key, frozenset(), ""))
+    others = [entry for entry in entries if entry is not mine]
+    if changed or removed:
+        others = [_without(entry, changed, removed) for entry in others]
+    kept = _without(mine, set(), removed).paths | changed
+    if kept != mine.paths or changed:
+        mine = Entry(*key, frozenset(kept), rfc3339(time.time()))
+    return [*others, mine]
+
+
+def _without(entry: Entry, changed: set[Path], removed: set[Path]) -> Entry:
+    paths = entry.paths - changed
+    if removed:
+        paths = frozenset(path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
+    return entry if paths == entry.paths else Entry(*entry.key, paths, entry.time)
+
+
+def _row(entry: Entry) -> Object:
+    row: Object = {
+        "manager": entry.manager,
+        "operation": entry.operation,
+        "apiVersion": entry.version,
+        "time": entry.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fieldsets.encode(entry.paths),
+    }
+    return {**row, "subresource": entry.subresource} if entry.subresource else row
+
+
+def _order(entry: Entry) -> tuple[bool, str, str]:
+    return entry.operation != "Apply", entry.time, entry.manager
+
+
+def _blank(resource: Resource) -> Object:
+    """An object of a resource before anyone wrote to it."""
+    found = _BLANKS.get(resource.qualified)
+    if found is None:
+        found = _blank_struct(schemas.of_resource(resource))
+        found["metadata"] = {}
+        if resource.kind == "Node":
+            defaulting.complete(resource, found)
+        _BLANKS[resource.qualified] = found
+    return found
+
+
+_BLANKS: dict[str, Object] = {}
+
+
+def _blank_struct(schema: schemas.Schema) -> Object:
+    blank: Object = {}
+    for name, field in schema.fields.items():
+        if field.kind == "struct" and name in _VALUES:
+            blank[name] = _blank_struct(field)
+        elif field.kind == "list" and name in schema.required:
+            blank[name] = None
+    return blank

@@ -5,57 +5,69 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded import decoding, negotiation, statuses
+from webhook.embedded import decoding, negotiation, schemas, statuses
+from webhook.embedded.applying import Application
 from webhook.embedded.calls import Call, Change, Object
 from webhook.embedded.patches import json_patch, merge_patch
+from webhook.embedded.routing import truthy
+from webhook.embedded.schemas import Schema
 from webhook.embedded.store import Record
+from webhook.embedded.strategic import strategic_merge
 from webhook.embedded.writing import Writer
 
-__all__ = ["kind_of_patch", "mutation", "patch"]
+__all__ = ["patch", "patched"]
 
-_TYPES = (
-    "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
-    "application/apply-patch+yaml"
-)
+_APPLY = "application/apply-patch+yaml"
+_TYPES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {_APPLY}"
 
 
 async def patch(writer: Writer, call: Call, change: Change) -> tuple[Record, bool]:
     """Carry out a PATCH: the record, and whether it is new. Raises StatusError."""
-    return await writer.update(change, mutation(call, change)), False
+    if _kind(call) == _APPLY:
+        return await _apply(writer, call, change)
+    mutation = patched(call, schemas.of_resource(change.resource))
+    record = await writer.update(
+        change, lambda current: decoding.check_object(change.resource, mutation(current), change)
+    )
+    return record, False
 
 
-def mutation(call: Call, change: Change) -> Callable[[Object], Object]:
-    """From the current object to the patched one, of the same kind. Raises StatusError."""
-    patching = kind_of_patch(call)
-    return lambda current: decoding.check_object(change.resource, patching(current), change)
-
-
-def kind_of_patch(call: Call) -> Callable[[Object], Object]:
+def patched(call: Call, schema: Schema) -> Callable[[Object], Object]:
     """From a document to the patched one. Raises StatusError: 415 for an unknown kind of patch."""
-    content_type = call.headers.get("content-type", "").partition(";")[0].strip()
-    patching = _KINDS.get(content_type)
-    if patching is None:
-        raise statuses.unsupported_media_type(_TYPES)
-    body = negotiation.decode(call.body, content_type)
-    return lambda current: patching(current, body)
+    body = negotiation.decode(call.body, _kind(call))
+    match _kind(call):
+        case "application/json-patch+json":
+            return lambda current: _object(json_patch(current, body))
+        case "application/merge-patch+json":
+            return lambda current: _object(merge_patch(current, _object(body)))
+        case "application/strategic-merge-patch+json":
+            return lambda current: strategic_merge(schema, current, _object(body))
+    raise statuses.unsupported_media_type(_TYPES)
 
 
-def _merged(current: Object, body: Any) -> Object:
-    if not isinstance(body, dict):
-        raise statuses.bad_request("a merge patch must be an object")
-    merged: Object = merge_patch(current, body)
-    return merged
+async def _apply(writer: Writer, call: Call, change: Change) -> tuple[Record, bool]:
+    if not call.query.get("fieldManager"):
+        cause = statuses.Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+        raise statuses.invalid_options("PatchOptions", cause)
+    configuration = decoding.decode_object(change.resource, call, change)
+    name = configuration["metadata"].setdefault("name", change.name)
+    if name != change.name:
+        raise statuses.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({change.name})"
+        )
+    application = Application(change, configuration, force=truthy(call.query.get("force")))
+    if writer.store.get(change.resource, change.namespace, change.name) is not None:
+        return await writer.update(change, application.merge, application.track), False
+    if change.subresource:
+        raise statuses.not_found(change.resource, change.name)
+    return await writer.create(change, configuration, application.track), True
 
 
-def _json_patched(current: Object, body: Any) -> Object:
-    patched = json_patch(current, body)
-    if not isinstance(patched, dict):
-        raise statuses.bad_request("the patched document is not an object")
-    return patched
+def _kind(call: Call) -> str:
+    return call.headers.get("content-type", "").partition(";")[0].strip()
 
 
-_KINDS: dict[str, Callable[[Object, Any], Object]] = {
-    "application/json-patch+json": _json_patched,
-    "application/merge-patch+json": _merged,
-    "application/strategic-merge-patch+json": _merged,
-}
+def _object(value: Any) -> Object:
+    if not isinstance(value, dict):
+        raise statuses.bad_request("the patch, or the document it leads to, is not an object")
+    return value

@@ -18,20 +18,14 @@ _MAY_CHANGE = (
 
 def new_pod(obj: Object) -> list[Cause]:
     """What is wrong with a new pod."""
-    spec = obj.get("spec") or {}
-    containers = spec.get("containers") or []
-    if not containers:
-        return [Cause("spec.containers", "FieldValueRequired", "Required value")]
     causes = []
     seen: set[str] = set()
-    for index, container in enumerate(containers):
+    for index, container in enumerate((obj.get("spec") or {}).get("containers") or ()):
         at = f"spec.containers[{index}]"
-        name = container.get("name")
-        if not name:
-            causes.append(Cause(f"{at}.name", "FieldValueRequired", "Required value"))
-        elif name in seen:
+        name = container.get("name") or ""
+        if name in seen:
             causes.append(Cause(f"{at}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"'))
-        seen.add(name or "")
+        seen.add(name)
         if not container.get("image"):
             causes.append(Cause(f"{at}.image", "FieldValueRequired", "Required value"))
     return causes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.embedded import decoding, patching, statuses
+from webhook.embedded import decoding, patching, schemas, statuses
 from webhook.embedded.calls import Call, Change, Object
 from webhook.embedded.writing import Writer
 
@@ -48,4 +48,4 @@ async def rescale(writer: Writer, call: Call, change: Change) -> Object:
 def _wanted(call: Call, current: Object) -> Object:
     if call.method == "PUT":
         return decoding.decode_any(call)
-    return patching.kind_of_patch(call)(current)
+    return patching.patched(call, schemas.of_model("V1Scale"))(current)

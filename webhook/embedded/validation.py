@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.embedded import podrules, statuses
+from webhook.embedded import fields, podrules, schemas, statuses
 from webhook.embedded.calls import Object
 from webhook.embedded.names import generate_name_cause, name_cause
 from webhook.embedded.priorityrules import changed_class, new_class
@@ -14,7 +14,7 @@ __all__ = ["check_changed", "check_new"]
 
 def check_new(resource: Resource, obj: Object) -> None:
     """Raise StatusError (422) with everything that is wrong with a new object."""
-    causes = _name(resource, obj)
+    causes = [*_name(resource, obj), *fields.missing(schemas.of_resource(resource), obj)]
     match resource.kind:
         case "Pod":
             causes += podrules.new_pod(obj)
@@ -25,7 +25,7 @@ def check_new(resource: Resource, obj: Object) -> None:
 
 def check_changed(resource: Resource, subresource: str, old: Object, new: Object) -> None:
     """Raise StatusError (422) with everything an update may not do."""
-    causes = _finalizers(old, new)
+    causes = [*_finalizers(old, new), *fields.missing(schemas.of_resource(resource), new)]
     match resource.kind, subresource:
         case "Pod", "":
             causes += podrules.changed_pod(old, new)
