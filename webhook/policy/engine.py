@@ -55,7 +55,10 @@ class Engine:
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
 
     def default_priority_class(self, request: Request) -> tuple[str, str] | None:
-        """The class for a new pod that names none, and the id of the rule that gives it; the first rule wins."""
+        """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
+
+        The first rule wins.
+        """
         facts = observe(request)
         if isinstance(facts, str) or not _new_pod(facts) or facts.names_class:
             return None
@@ -71,7 +74,7 @@ class Engine:
         What the pod itself says is left to the caller, as is whether the class has the annotation.
         """
         facts = observe(request)
-        if isinstance(facts, str) or not _new_pod(facts):
+        if isinstance(facts, str) or not _new_pod(facts) or facts.template:
             return []
         copied: dict[str, str] = {}
         for policy in self._indexes["copy"].candidates(facts):
@@ -132,7 +135,7 @@ class Engine:
 
 
 def _new_pod(facts: Facts) -> bool:
-    return facts.kind == PODS and facts.operation == "CREATE" and not facts.template
+    return facts.kind == PODS and facts.operation == "CREATE"
 
 
 def _index(policies: list[CompiledPolicy]) -> dict[str, Index[CompiledPolicy]]:
