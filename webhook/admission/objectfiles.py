@@ -23,7 +23,7 @@ class ObjectsError(Exception):
 
 
 def read_objects(files: Iterable[Path]) -> Objects:
-    """The PriorityClasses and Namespaces of these files; objects of other kinds are passed over. Raises ObjectsError."""
+    """The PriorityClasses and Namespaces of these files; other kinds are passed over. Raises ObjectsError."""
     return objects_from(document for file in files for document in _documents(file))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -17,72 +19,60 @@ from webhook.serving.options import LogFormat, Options
 from webhook.serving.server import Server
 from webhook.serving.tls import TlsError
 
-__all__ = ["command", "serving_options"]
+__all__ = ["STARTUP_ERRORS", "command", "options_from", "serving_options"]
 
+STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError)
+"""What can keep a server from starting, each with a text for whoever starts it."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
+_ROWS: list[tuple[str, str, dict[str, Any]]] = [
+    ("--bind-address", "The address to listen on.", {"default": "0.0.0.0"}),  # noqa: S104 - called from other machines
+    ("--secure-port", "The port of /mutate and /validate; 0 takes a free one.", {"default": 9443, "type": int}),
+    ("--health-port", "The plain port of /healthz, /readyz and /metrics.", {"default": 8081, "type": int}),
+    ("--tls-cert-file", "The serving certificate with its chain, PEM.", {"required": True, "type": _FILE}),
+    ("--tls-private-key-file", "The certificate's private key, PEM.", {"required": True, "type": _FILE}),
+    ("--client-ca-file", "Only clients with a certificate of this CA get in.", {"type": _FILE}),
+    ("--policies", "The directory of the policy files.", {"required": True, "type": _FILE}),
+    (
+        "--shutdown-delay-duration",
+        "Seconds to go on serving after SIGTERM, not ready any more, until nobody is sent here.",
+        {"default": 0.0, "type": click.FloatRange(min=0)},
+    ),
+    ("--kubeconfig", "How to reach the cluster; else KUBECONFIG, ~/.kube/config or the pod's own account.", {}),
+    ("--log-format", "How a log line looks.", {"default": "json", "type": click.Choice(["json", "text"])}),
+]
 
 
-def serving_options(function: click.decorators.FC) -> click.decorators.FC:
-    """The options of every command that serves; each can be given as GIVEWAY_… in the environment."""
-    for option in reversed(_OPTIONS):
+def serving_options(function: F) -> F:
+    """Add the options of a command that serves; each can be given as GIVEWAY_… in the environment."""
+    for name, help_, more in reversed(_ROWS):
+        variable = f"GIVEWAY_{name.removeprefix('--').replace('-', '_').upper()}"
+        option = click.option(name, envvar=variable, show_envvar=True, show_default=True, help=help_, **more)
         function = option(function)
     return function
 
 
-def _option(name: str, help_: str, **more: object) -> object:
-    variable = f"GIVEWAY_{name.removeprefix('--').replace('-', '_').upper()}"
-    return click.option(name, envvar=variable, show_envvar=True, show_default=True, help=help_, **more)  # type: ignore[arg-type]  # click types its attributes one by one
-
-
-_OPTIONS = [
-    _option("--bind-address", "The address to listen on.", default="0.0.0.0"),  # noqa: S104 - called from other machines
-    _option("--secure-port", "The port of /mutate and /validate; 0 takes a free one.", default=9443, type=int),
-    _option("--health-port", "The plain port of /healthz, /readyz and /metrics.", default=8081, type=int),
-    _option("--tls-cert-file", "The serving certificate with its chain, PEM.", required=True, type=_FILE),
-    _option("--tls-private-key-file", "The certificate's private key, PEM.", required=True, type=_FILE),
-    _option("--client-ca-file", "Only clients with a certificate of this CA get in.", type=_FILE),
-    _option("--policies", "The directory of the policy files.", required=True, type=_FILE),
-    _option("--kubeconfig", "How to reach the cluster; else KUBECONFIG, ~/.kube/config or the pod's own account."),
-    _option("--objects", "PriorityClasses and Namespaces from this file, instead of a cluster.", multiple=True, type=_FILE),
-    _option(
-        "--shutdown-delay-duration",
-        "Seconds to go on serving after SIGTERM, not ready any more, until nobody is sent here.",
-        default=0.0,
-        type=click.FloatRange(min=0),
-    ),
-    _option("--log-format", "How a log line looks.", default="json", type=click.Choice(["json", "text"])),
-]
+def options_from(values: Mapping[str, Any]) -> Options:
+    """The server's options among a command's values."""
+    return Options(**{field: values[field] for field in Options.__struct_fields__ if field in values})
 
 
 @click.command()
 @serving_options
-def command(
-    bind_address: str,
-    secure_port: int,
-    health_port: int,
-    tls_cert_file: Path,
-    tls_private_key_file: Path,
-    client_ca_file: Path | None,
-    policies: Path,
-    kubeconfig: str | None,
-    objects: tuple[Path, ...],
-    shutdown_delay_duration: float,
-    log_format: LogFormat,
-) -> None:
+@click.option(
+    "--objects",
+    envvar="GIVEWAY_OBJECTS",
+    show_envvar=True,
+    multiple=True,
+    type=_FILE,
+    help="PriorityClasses and Namespaces from this file, instead of a cluster; may be repeated.",
+)
+def command(*, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat, **serving: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
-    options = Options(
-        bind_address=bind_address,
-        secure_port=secure_port,
-        health_port=health_port,
-        tls_cert_file=tls_cert_file,
-        tls_private_key_file=tls_private_key_file,
-        client_ca_file=client_ca_file,
-        policies=policies,
-        shutdown_delay=shutdown_delay_duration,
-    )
     try:
-        asyncio.run(_serve(options, kubeconfig, objects, log_format))
-    except (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError) as error:
+        asyncio.run(_serve(options_from(serving), kubeconfig, objects, log_format))
+    except STARTUP_ERRORS as error:
         raise click.ClickException(str(error)) from error
 
 

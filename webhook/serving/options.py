@@ -22,6 +22,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     bind_address: str = "0.0.0.0"  # noqa: S104 - a pod's server is called from other machines
     secure_port: int = 9443
     health_port: int = 8081
-    shutdown_delay: float = 0.0
+    shutdown_delay_duration: float = 0.0
     shutdown_timeout: float = 25.0
     poll_interval: float = 0.5

@@ -88,8 +88,8 @@ class Server:
         """Serve until told to stop: then readiness goes first, and after the shutdown delay the listener."""
         await stop.wait()
         self._draining = self.front.draining = True
-        log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay)
-        await asyncio.sleep(self.options.shutdown_delay)
+        log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay_duration)
+        await asyncio.sleep(self.options.shutdown_delay_duration)
 
     def checks(self) -> list[Check]:
         """What readiness consists of."""
@@ -105,13 +105,19 @@ class Server:
 
     async def _start(self) -> None:
         options = self.options
+        watched = self._watched()
         if options.policies is not None:
             self._files = PolicyFiles(options.policies, self.metrics)
             self._context = Context(self._files.engine, self.source.lookup)
         self._use(tls.load(options))
         assert self._serving is not None
         server: web.Server = web.Server(
-            self.front, request_factory=_request, access_log=None, auto_decompress=False, keepalive_timeout=120.0
+            self.front,
+            request_factory=_request,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=120.0,
+            lingering_time=1.0,
         )
         self._health_socket = bind(options.bind_address, options.health_port)
         self._listener = Listener(server, bind(options.bind_address, options.secure_port))
@@ -119,7 +125,7 @@ class Server:
         await self._probes.setup()
         await web.SockSite(self._probes, self._health_socket).start()
         await self._listener.use(self._serving.context)
-        self._tasks = [asyncio.create_task(self.source.run()), asyncio.create_task(self._follow_files())]
+        self._tasks = [asyncio.create_task(self.source.run()), asyncio.create_task(self._follow_files(watched))]
         log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
 
     async def _stop(self) -> None:
@@ -137,14 +143,18 @@ class Server:
         logging.getLogger("webhook").removeHandler(self._handler)
         self.lines.close()
 
-    async def _follow_files(self) -> None:
+    def _watched(self) -> list[Watched]:
+        """The files to follow, as they are before the first load: a change during it is not missed."""
         options = self.options
         certificates = [options.tls_cert_file, options.tls_private_key_file, options.client_ca_file]
         watched = [Watched([path for path in certificates if path], lambda: self._changes.add("certificate"))]
         if options.policies is not None:
             watched.append(Watched([options.policies], lambda: self._changes.add("policies")))
+        return watched
+
+    async def _follow_files(self, watched: list[Watched]) -> None:
         while True:
-            await asyncio.sleep(options.poll_interval)
+            await asyncio.sleep(self.options.poll_interval)
             for files in watched:
                 files.poll()
             changes, self._changes = self._changes, set()

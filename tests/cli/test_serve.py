@@ -1,0 +1,161 @@
+"""`giveway serve` as a process: options, environment, start, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from tests.admission.builders import make_pod, make_review
+from tests.serving.certificates import Authority
+
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  match: {namespaceSelector: {matchLabels: {env: prod}}}
+  rules:
+  - {name: allowed, priorityClasses: {deny: [high]}}
+"""
+OBJECTS = """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 100}
+- {apiVersion: v1, kind: Namespace, metadata: {name: team-a, labels: {env: prod}}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: passed-over}}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Certificate, policies and objects; the paths by the options' names."""
+    authority = Authority("ca")
+    certificate, key = authority.issue(tmp_path, "server")
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "teams.yaml").write_text(POLICY)
+    (tmp_path / "objects.yaml").write_text(OBJECTS)
+    return {
+        "ca": authority.write_ca(tmp_path / "ca.crt"),
+        "tls-cert-file": certificate,
+        "tls-private-key-file": key,
+        "policies": tmp_path / "policies",
+        "objects": tmp_path / "objects.yaml",
+    }
+
+
+@contextmanager
+def serving(options: dict, environment: dict | None = None):
+    """The process and its first line, which says the ports."""
+    arguments = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "webhook.cli", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        yield process, process.stdout.readline().decode()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def ports(line: str) -> tuple[int, int]:
+    match = re.search(r"serving on port (\d+), probes on port (\d+)", line)
+    assert match, line
+    return int(match[1]), int(match[2])
+
+
+def post(port: int, ca, body) -> dict:
+    request = urllib.request.Request(
+        f"https://127.0.0.1:{port}/validate?timeout=5s",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=ca), timeout=5) as answer:
+        return json.load(answer)["response"]
+
+
+LOOPBACK = {"bind-address": "127.0.0.1", "secure-port": 0, "health-port": 0}
+
+
+def test_it_serves_reviews_by_policies_and_objects_and_stops_on_sigterm(files):
+    """Options in, refusals out; SIGTERM ends it in order, with nothing on standard error."""
+    options = {name: value for name, value in files.items() if name != "ca"}
+    with serving({**options, **LOOPBACK}) as (process, line):
+        assert json.loads(line)["level"] == "info"
+        secure, health = ports(line)
+        pod = make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority")
+        answer = post(secure, files["ca"], make_review(pod))
+        assert "teams/allowed" in answer["status"]["message"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{health}/readyz", timeout=5) as ready:
+            assert ready.read() == b"ok\n"
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert err == b""
+    messages = [json.loads(row)["message"] for row in out.splitlines()]
+    assert messages[0] == "review"
+    assert messages[-1] == "stopped"
+
+
+def test_every_option_can_come_from_the_environment(files):
+    """GIVEWAY_… stands for the option of that name."""
+    environment = {
+        f"GIVEWAY_{name.replace('-', '_').upper()}": str(value)
+        for name, value in {**files, **LOOPBACK, "log-format": "text"}.items()
+        if name != "ca"
+    }
+    with serving({}, environment) as (process, line):
+        assert " INFO serving on port " in line
+        assert ports(line)[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param("policies", "teams.yaml:7:6: error:", id="broken policies"),
+        pytest.param("certificate", "holds no PEM certificate", id="broken certificate"),
+        pytest.param("objects", "objects.yaml: not a Kubernetes object: `kind` is missing", id="broken objects"),
+    ],
+)
+def test_it_does_not_start_on_what_is_broken(files, spoil, words):
+    """What is wrong is said in the words of lint, and the exit code is 1."""
+    if spoil == "policies":
+        (files["policies"] / "teams.yaml").write_text(POLICY.replace("- {name: allowed", "- {nam: allowed"))
+    elif spoil == "certificate":
+        files["tls-cert-file"].write_text("x")
+    else:
+        files["objects"].write_text("[1, 2]")
+    options = {name: value for name, value in files.items() if name != "ca"}
+    with serving({**options, **LOOPBACK}) as (process, line):
+        _, err = process.communicate(timeout=10)
+    assert line == ""
+    assert process.returncode == 1
+    assert words in err.decode()
+
+
+def test_a_port_in_use_is_said(files):
+    """The second server on a port names the trouble."""
+    options = {name: value for name, value in files.items() if name != "ca"}
+    with serving({**options, **LOOPBACK}) as (_, line):
+        taken = ports(line)[0]
+        with serving({**options, **LOOPBACK, "secure-port": taken}) as (second, _):
+            _, err = second.communicate(timeout=10)
+    assert second.returncode == 1
+    assert b"Address already in use" in err or b"address already in use" in err

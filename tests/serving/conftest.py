@@ -1,0 +1,99 @@
+"""A real server on a free port of the loopback, and clients for it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import ssl
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.serving.certificates import Authority
+from webhook.admission.lookup import Objects
+from webhook.serving.cluster import Given
+from webhook.serving.options import Options
+from webhook.serving.server import Server
+
+
+class Running:
+    """A server that runs, with a client that trusts its CA."""
+
+    def __init__(self, server: Server, session: aiohttp.ClientSession, log: io.BytesIO) -> None:
+        self.server, self.session, self.log = server, session, log
+        self.url = f"https://127.0.0.1:{server.secure_port}"
+        self.health = f"http://127.0.0.1:{server.health_port}"
+
+    async def post(self, path: str, body: Any, **more: Any) -> tuple[int, dict[str, Any]]:
+        """The status and the AdmissionReview's response."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **more.pop("headers", {})}
+        async with self.session.post(self.url + path, data=data, headers=headers, **more) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            return answer.status, (await answer.json())["response"]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """The status and text of a probe."""
+        async with self.session.get(self.health + path) as answer:
+            return answer.status, await answer.text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was logged so far."""
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+    async def logged(self, **fields: Any) -> dict[str, Any]:
+        """The first line with these fields, as soon as it is written."""
+        for _ in range(200):
+            for line in self.lines():
+                if all(line.get(key) == value for key, value in fields.items()):
+                    return line
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"no line {fields} in {self.lines()}")
+
+
+@pytest.fixture(scope="session")
+def authority() -> Authority:
+    return Authority("test-ca")
+
+
+def trusting(authority: Authority, client: tuple[Path, Path] | None = None) -> ssl.SSLContext:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+    pem = authority.certificate.public_bytes(serialization.Encoding.PEM).decode()
+    context = ssl.create_default_context(cadata=pem)
+    if client is not None:
+        context.load_cert_chain(*client)
+    return context
+
+
+@pytest.fixture
+def start(tmp_path, authority):
+    """A server with this engine and these objects, as a context manager."""
+
+    @asynccontextmanager
+    async def starting(*, source=None, objects=None, engine=None, client=None, **options):
+        certificate, key = authority.issue(tmp_path, "server")
+        settings = Options(
+            **{
+                "tls_cert_file": certificate,
+                "tls_private_key_file": key,
+                "bind_address": "127.0.0.1",
+                "secure_port": 0,
+                "health_port": 0,
+                "poll_interval": 0.02,
+                **options,
+            }
+        )
+        log = io.BytesIO()
+        connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
+        async with (
+            Server(settings, source or Given(objects or Objects()), log, engine=engine) as server,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
+            yield Running(server, session, log)
+
+    return starting

@@ -1,0 +1,101 @@
+"""When the server says that it is ready, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.admission.builders import make_class, make_context, make_pod, make_review
+from webhook.admission.lookup import Objects, Overlay
+from webhook.serving.cluster import Given
+
+HIGH = make_class("high", 100)
+GOOD = make_review(make_pod(priorityClassName="high"))
+
+
+class Filling(Given):
+    """A source that has not heard of anything yet, until told."""
+
+    def __init__(self) -> None:
+        super().__init__(Objects([HIGH]))
+        self.absent = ["priorityclasses", "namespaces"]
+
+    def missing(self):
+        return self.absent
+
+    def ages(self):
+        return {"priorityclasses": 1.5}
+
+
+async def test_probes_answer_on_their_own_plain_port(start):
+    """Liveness needs nothing; readiness is short unless asked for more."""
+    async with start() as running:
+        assert await running.get("/healthz") == (200, "ok\n")
+        assert await running.get("/readyz") == (200, "ok\n")
+        status, report = await running.get("/readyz?verbose")
+    assert status == 200
+    lines = report.splitlines()
+    assert lines[0].startswith("[+]certificate ok: expires ")
+    assert lines[1:] == ["[+]policies ok: no policy files", "[+]caches ok", "[+]shutdown ok", "readyz check passed"]
+
+
+async def test_without_its_caches_the_server_gives_no_verdict(start):
+    """Not ready means 503 on both ports, never a wrong answer."""
+    source = Filling()
+    async with start(source=source) as running:
+        status, report = await running.get("/readyz")
+        assert status == 503
+        assert "[-]caches failed: nothing heard yet of priorityclasses, namespaces" in report
+        status, answer = await running.post("/mutate", GOOD)
+        assert status == 503
+        assert answer["status"]["message"] == "giveway is not ready: nothing heard yet of priorityclasses, namespaces"
+        source.absent = []
+        assert (await running.get("/readyz"))[0] == 200
+        assert (await running.post("/mutate", GOOD))[0] == 200
+
+
+async def test_cache_age_is_a_metric(start):
+    """How old the server's knowledge is can be alerted on."""
+    async with start(source=Filling()) as running:
+        _, text = await running.get("/metrics")
+    assert 'giveway_cache_age_seconds{resource="priorityclasses"} 1.5' in text
+
+
+async def test_a_stopping_server_finishes_what_it_has(start):
+    """On stop readiness goes first; a review in hand gets its answer; then the listener is closed."""
+    asked = asyncio.Event()
+
+    class Slow(Given):
+        async def ask(self, unsure):
+            asked.set()
+            await asyncio.sleep(0.3)
+            return Overlay(self.lookup, {"high": HIGH}, {})
+
+    source = Slow(make_context().lookup)
+    async with start(source=source, shutdown_delay_duration=0.1) as running:
+        stop = asyncio.Event()
+        serving = asyncio.create_task(running.server.serve_until(stop))
+        in_hand = asyncio.create_task(running.post("/mutate", GOOD))
+        await asked.wait()
+        stop.set()
+        await asyncio.sleep(0.02)
+        status, report = await running.get("/readyz")
+        assert status == 503
+        assert "[-]shutdown failed: the server is stopping" in report
+        await serving
+        await running.server._stop()
+        status, _ = await in_hand
+        assert status == 200
+        running.server._stop = _nothing
+
+
+async def _nothing() -> None:
+    """The server was stopped already."""
+
+
+async def test_a_stopping_server_asks_its_clients_to_go_elsewhere(start):
+    """While it drains, answers close their connection, so that the next review goes to another replica."""
+    async with start(objects=Objects([HIGH])) as running:
+        running.server.front.draining = True
+        async with running.session.post(running.url + "/mutate", json=GOOD) as answer:
+            assert answer.status == 200
+            assert answer.headers["Connection"] == "close"

@@ -1,0 +1,270 @@
+"""Reviews over real TLS: what goes around the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+
+from tests.admission.builders import (
+    UID,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    patch_of,
+)
+from tests.serving.conftest import trusting
+from webhook.admission.lookup import Objects, Overlay
+from webhook.admission.webhook import HANDLERS
+from webhook.kube.client import ApiError
+from webhook.policy.engine import Engine
+from webhook.policy.model import Policies, PriorityClasses
+from webhook.serving.cluster import Given
+from webhook.serving.logs import Lines
+
+HIGH = make_class("high", 100)
+GOOD = make_review(make_pod(priorityClassName="high"))
+
+
+def error(code, reason, message, uid=""):
+    return {"uid": uid, "allowed": False, "status": {"code": code, "reason": reason, "message": message}}
+
+
+async def test_a_review_is_answered_over_tls(start):
+    """A pod's review comes back with its patch."""
+    async with start(objects=Objects([HIGH])) as running:
+        status, answer = await running.post("/mutate?timeout=10s", GOOD)
+    assert status == 200
+    assert [op["path"] for op in patch_of(answer)] == ["/spec/priority", "/spec/preemptionPolicy"]
+
+
+async def test_another_content_type_is_a_415(start):
+    """A body of another type is not looked at."""
+    async with start() as running:
+        status, answer = await running.post("/mutate", GOOD, headers={"Content-Type": "text/plain"})
+    assert status == 415
+    text = "Content-Type is 'text/plain'; application/json was expected"
+    assert answer == error(415, "UnsupportedMediaType", text)
+
+
+async def test_a_content_type_may_have_parameters(start):
+    """`application/json; charset=utf-8` is JSON."""
+    async with start(objects=Objects([HIGH])) as running:
+        status, _ = await running.post("/mutate", GOOD, headers={"Content-Type": "application/json; charset=utf-8"})
+    assert status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
+async def test_a_body_above_8_mib_is_a_413(start, chunked):
+    """A body that is too large is refused, also where its length is not announced."""
+    big = b" " * (8 * 1024 * 1024 + 1)
+
+    async def chunks():
+        for at in range(0, len(big), 65536):
+            yield big[at : at + 65536]
+
+    async with start() as running:
+        headers = {"Content-Type": "application/json"}
+        async with running.session.post(
+            running.url + "/mutate", data=chunks() if chunked else big, headers=headers
+        ) as got:
+            status, answer = got.status, (await got.json())["response"]
+    assert status == 413
+    assert answer == error(413, "RequestEntityTooLarge", "the body is larger than 8388608 bytes")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/mutate", 405), ("POST", "/", 404), ("POST", "/mutate/x", 404), ("GET", "/metrics", 404)],
+)
+async def test_only_reviews_are_served_on_the_secure_port(start, method, path, status):
+    """Another method or path is refused as such."""
+    async with start() as running, running.session.request(method, running.url + path) as answer:
+        assert answer.status == status
+
+
+async def test_what_is_no_review_is_a_400(start):
+    """The HTTP status says so too, so that failurePolicy decides."""
+    async with start() as running:
+        status, answer = await running.post("/validate", b"")
+    assert status == 400
+    assert answer == error(400, "BadRequest", "the body is empty; an AdmissionReview was expected")
+
+
+async def test_a_handler_that_raises_is_a_500_and_logged(start, monkeypatch):
+    """A bug is answered well formed, and its traceback is in the log."""
+    monkeypatch.setitem(HANDLERS, ("mutate", "", "pods"), lambda *_: 1 / 0)
+    async with start() as running:
+        status, answer = await running.post("/mutate", GOOD)
+        line = await running.logged(level="error")
+    assert status == 500
+    assert answer["uid"] == UID
+    assert "ZeroDivisionError" in line["exception"]
+
+
+class Live(Given):
+    """A source whose live look-up is a function."""
+
+    def __init__(self, ask) -> None:
+        super().__init__(make_context().lookup)
+        self.asked, self._ask = [], ask
+
+    async def ask(self, unsure):
+        self.asked.append(list(unsure))
+        return await self._ask(self.lookup)
+
+
+async def test_a_class_missing_from_the_cache_is_looked_up_live_once(start):
+    """A class made a moment ago is found before its first pod is refused."""
+
+    async def found(below):
+        return Overlay(below, {"high": HIGH}, {})
+
+    source = Live(found)
+    async with start(source=source) as running:
+        status, answer = await running.post("/mutate", GOOD)
+    assert status == 200
+    assert len(patch_of(answer)) == 2
+    assert source.asked == [[("priorityclasses", "high")]]
+
+
+async def test_a_pod_is_refused_when_the_live_lookup_finds_nothing(start):
+    """Looked up and not there: refused, and asked only once."""
+
+    async def nothing(below):
+        return Overlay(below, {"high": None}, {})
+
+    source = Live(nothing)
+    async with start(source=source) as running:
+        status, answer = await running.post("/validate", GOOD)
+    assert status == 200
+    assert "no PriorityClass with name high was found" in answer["status"]["message"]
+    assert len(source.asked) == 1
+
+
+async def test_without_an_answer_from_the_api_server_there_is_no_verdict(start):
+    """Nobody is refused because the API server is silent: 503, and failurePolicy decides."""
+
+    async def silent(below):
+        raise ApiError(500, "InternalError", "etcd is away")
+
+    async with start(source=Live(silent)) as running:
+        status, answer = await running.post("/validate", GOOD)
+    assert status == 503
+    assert answer["uid"] == UID
+    assert "etcd is away" in answer["status"]["message"]
+
+
+async def test_a_review_ends_within_its_share_of_the_timeout(start):
+    """The answer comes before the API server stops waiting: 80 % of the query's timeout."""
+
+    async def slow(below):
+        await asyncio.sleep(30)
+
+    async with start(source=Live(slow)) as running:
+        began = asyncio.get_running_loop().time()
+        status, answer = await running.post("/validate?timeout=1s", GOOD)
+        took = asyncio.get_running_loop().time() - began
+    assert status == 504
+    assert answer == error(
+        504, "Timeout", "the review was not finished within 0.8 s, its share of the timeout", answer["uid"]
+    )
+    assert 0.7 < took < 1
+
+
+async def test_a_body_that_never_comes_ends_in_time(start, authority):
+    """A client that stops sending does not hold a place for ever."""
+    head = b"POST /mutate?timeout=300ms HTTP/1.1\r\nHost: a\r\n"
+    head += b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    async with start() as running:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writer.write(head)
+        status = await asyncio.wait_for(reader.readline(), 2)
+        writer.close()
+        await running.logged(message="review", code=504)
+    assert status == b"HTTP/1.1 504 Gateway Timeout\r\n"
+
+
+async def test_concurrent_reviews_are_all_answered(start):
+    """More reviews at once than are worked on at once: the others wait their turn."""
+    async with start(objects=Objects([HIGH])) as running:
+        answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
+    assert {status for status, _ in answers} == {200}
+
+
+async def test_one_json_line_a_review(start):
+    """The log says who asked for what and what became of it, and nothing of the object or a secret."""
+    policy = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
+    secret = make_pod(
+        meta={"annotations": {"token": "hunter2"}}, priorityClassName="high", priority=100,
+        preemptionPolicy="PreemptLowerPriority",
+    )  # fmt: skip
+    async with start(objects=Objects([HIGH]), engine=Engine(Policies(priority=(policy,)))) as running:
+        await running.post("/validate", make_review(secret))
+        line = await running.logged(message="review")
+        assert b"hunter2" not in running.log.getvalue()
+    assert line.pop("ms") > 0
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "level": "info",
+        "message": "review",
+        "phase": "validate",
+        "uid": UID,
+        "verdict": "denied",
+        "user": "alice",
+        "operation": "CREATE",
+        "resource": "pods",
+        "object": "team-a/a",
+        "rule": "teams/allowed",
+    }
+
+
+async def test_metrics_count_reviews_rules_and_time(start):
+    """Prometheus sees reviews by verdict, their time, and what each rule said."""
+    policy = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
+    async with start(objects=Objects([HIGH]), engine=Engine(Policies(priority=(policy,)))) as running:
+        await running.post("/mutate", GOOD)
+        await running.post("/validate", GOOD)
+        await running.post("/validate", b"")
+        await running.post("/mutate", make_review({"kind": "ConfigMap", "metadata": {"name": "a"}}))
+        status, text = await running.get("/metrics")
+    assert status == 200
+    for line in (
+        'giveway_admission_reviews_total{operation="CREATE",phase="mutate",resource="pods",verdict="patched"} 1.0',
+        'giveway_admission_reviews_total{operation="CREATE",phase="validate",resource="pods",verdict="denied"} 1.0',
+        'giveway_admission_reviews_total{operation="other",phase="validate",resource="other",verdict="error"} 1.0',
+        'giveway_admission_reviews_total{operation="CREATE",phase="mutate",resource="other",verdict="allowed"} 1.0',
+        'giveway_admission_duration_seconds_count{phase="validate"} 2.0',
+        'giveway_policy_evaluations_total{policy="teams",rule="allowed",verdict="deny"} 1.0',
+        'giveway_policy_evaluations_total{policy="builtin",rule="priority-resolved",verdict="deny"} 1.0',
+        'giveway_policy_reloads_total{result="failure"} 0.0',
+        "giveway_certificate_expiry_timestamp_seconds ",
+    ):
+        assert line in text
+
+
+def test_text_logs_are_for_people():
+    """`--log-format text` writes the same as one readable line."""
+    stream = io.BytesIO()
+    lines = Lines(stream, "text")
+    lines.write({"time": 0.0, "level": "info", "message": "review", "uid": "u", "verdict": "denied"})
+    lines.close()
+    assert stream.getvalue() == b"1970-01-01T00:00:00.000Z INFO review uid=u verdict=denied\n"
+
+
+def test_lines_nobody_reads_are_dropped_and_counted():
+    """A log that cannot be written costs lines, never the server."""
+
+    class Broken(io.BytesIO):
+        def write(self, data):
+            raise OSError("full")
+
+    dropped = []
+    lines = Lines(Broken(), "json", dropped.append)
+    lines.write({"time": 0.0, "level": "info", "message": "review"})
+    lines.close()
+    assert dropped == [1]

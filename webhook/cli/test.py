@@ -1,0 +1,75 @@
+"""`giveway test`: the declarative tests beside the policies, as a table, an exit code and JUnit XML."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from webhook.admission.policytest import Result, TestFileError, find, run
+
+__all__ = ["command"]
+
+FAILED, UNUSABLE = 1, 2
+"""Exit codes: a case failed; a test file cannot be run, or there is none."""
+
+
+@click.command()
+@click.argument("paths", metavar="DIR…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the results to this file as JUnit XML."
+)
+def command(paths: tuple[Path, ...], junit: Path | None) -> None:
+    """Run the PolicyTests in DIR… and below. Exits with 1 if a case fails, 2 if a file cannot be run."""
+    try:
+        results = [result for file, test in find(paths) for result in run(file, test)]
+    except TestFileError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(UNUSABLE)
+    if not results:
+        click.echo(f"Error: no PolicyTest in {', '.join(map(str, paths))}", err=True)
+        sys.exit(UNUSABLE)
+    _show(results)
+    if junit is not None:
+        junit.write_bytes(_junit(results))
+    sys.exit(FAILED if any(result.failures for result in results) else 0)
+
+
+def _show(results: list[Result]) -> None:
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    table = Table("test", "case", "verdict", "result", box=None, header_style="bold")
+    for result in results:
+        mark = Text("FAILED", "red") if result.failures else Text("ok", "green")
+        table.add_row(Text(result.test), Text(result.case), result.verdict, mark)
+    console.print(table)
+    for result in results:
+        if result.failures:
+            console.print(Text(f"\n{result.file}: {result.test}: {result.case}", "bold"))
+            for failure in result.failures:
+                console.print(Text(f"  {failure}"))
+    failed = sum(bool(result.failures) for result in results)
+    console.print(f"\n{len(results) - failed} passed, {failed} failed")
+
+
+def _junit(results: list[Result]) -> bytes:
+    """The format that CI systems read: one suite for each PolicyTest."""
+    root = ET.Element("testsuites")
+    suites: dict[tuple[Path, str], list[Result]] = defaultdict(list)
+    for result in results:
+        suites[result.file, result.test].append(result)
+    for (file, name), cases in suites.items():
+        suite = ET.SubElement(root, "testsuite", name=name, file=str(file), tests=str(len(cases)))
+        suite.set("failures", str(sum(bool(case.failures) for case in cases)))
+        for case in cases:
+            row = ET.SubElement(suite, "testcase", name=case.case, classname=name, time=f"{case.seconds:.6f}")
+            if case.failures:
+                ET.SubElement(row, "failure", message=case.failures[0]).text = "\n".join(case.failures)
+    ET.indent(root)
+    text: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return text
