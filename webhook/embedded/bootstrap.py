@@ -45,7 +45,7 @@ CONTROLLERS: dict[str, list[Object]] = {
     ],
     "deployment-controller": [
         _EVENTS,
-        _rule("apps", "deployments", [*READ, "update"]),
+        _rule("apps", "deployments", [*READ, "patch", "update"]),
         _rule("apps", "deployments/status deployments/finalizers", ["update", "patch"]),
         _rule("apps", "replicasets", [*READ, "create", "delete", "patch", "update"]),
         _rule("", "pods", READ),

@@ -14,6 +14,7 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY = 0.05
 LONGEST_DELAY = 10.0
+FORBIDDEN = 403
 
 
 class WorkQueue:
@@ -83,7 +84,8 @@ class WorkQueue:
         try:
             await self._handle(key)
         except ApiError as error:
-            log.debug("%s: %s: %s", self._name, key, error)
+            level = logging.WARNING if error.status == FORBIDDEN else logging.DEBUG
+            log.log(level, "%s: %s: %s", self._name, key, error)
             self._retry(key)
         except Exception:
             log.exception("%s: %s", self._name, key)

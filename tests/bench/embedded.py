@@ -1,0 +1,134 @@
+"""The embedded control plane at size: loading, memory, and a burst of pending pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import time
+from collections import Counter
+from typing import Any
+
+from webhook.embedded.cluster import EmbeddedCluster, node
+from webhook.kube.client import Client
+from webhook.kube.paths import NAMESPACE, NODE, POD, PRIORITY_CLASS
+
+__all__ = ["main"]
+
+NODES = 1000
+PODS = 10_000
+BURST = 200
+CONNECTIONS = 16
+
+
+def main() -> None:
+    """Print the figures."""
+    asyncio.run(_run())
+
+
+async def _run() -> None:
+    started = time.perf_counter()
+    async with EmbeddedCluster(nodes=0) as cluster:
+        print(f"start: {time.perf_counter() - started:.2f} s")
+        client = cluster.client()
+        try:
+            await _load(client)
+            await _settle(cluster)
+            await _burst(client)
+        finally:
+            await client.close()
+        _print_memory("at the end")
+
+
+async def _load(client: Client) -> None:
+    started = time.perf_counter()
+    await client.create(NAMESPACE.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "load"}})
+    await _each([lambda n=n: client.create(NODE.path(), node(f"n{n}")) for n in range(NODES)])
+    print(f"{NODES} nodes over TLS: {time.perf_counter() - started:.1f} s")
+    begun = time.perf_counter()
+    await _each([lambda n=n: client.create(POD.path("load"), _pod(f"p{n}", f"n{n % NODES}")) for n in range(PODS)])
+    print(f"{PODS} pods over TLS: {time.perf_counter() - begun:.1f} s ({PODS / (time.perf_counter() - begun):.0f}/s)")
+    print(f"loaded in {time.perf_counter() - started:.1f} s (wanted: under 30)")
+
+
+async def _settle(cluster: EmbeddedCluster) -> None:
+    """Wait until every pod is Running, as the kubelet stand-in says."""
+    begun = time.perf_counter()
+    phases: Counter[str] = Counter()
+    while phases["Running"] < PODS:
+        await asyncio.sleep(0.2)
+        phases = Counter(pod["status"]["phase"] for pod in await _pods(cluster))
+    print(f"all Running after another {time.perf_counter() - begun:.1f} s")
+    begun = time.perf_counter()
+    await _pods(cluster)
+    print(f"list of all pods over TLS: {time.perf_counter() - begun:.2f} s")
+    _print_memory("loaded (wanted: under 500 MB)")
+
+
+async def _pods(cluster: EmbeddedCluster) -> list[dict[str, Any]]:
+    client = cluster.client()
+    try:
+        return (await client.list(POD.path(), dict))[0]
+    finally:
+        await client.close()
+
+
+async def _burst(client: Client) -> None:
+    """Create pods that fit at once, then pods that fit nowhere, and time the scheduler stand-in."""
+    await client.create(
+        PRIORITY_CLASS.path(),
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "never"},
+            "value": 100,
+            "preemptionPolicy": "Never",
+        },
+    )
+    for name, cpu, path in (("fit", "100m", ("spec", "nodeName")), ("stuck", "64", ("status", "conditions"))):
+        begun = time.perf_counter()
+        pods = [_pod(f"{name}{n}", "", cpu) for n in range(BURST)]
+        for pod in pods:
+            pod["spec"]["priorityClassName"] = "never"
+        await _each([lambda pod=pod: client.create(POD.path("load"), pod) for pod in pods])
+        while True:
+            burst, _ = await client.list(POD.path("load"), dict, labelSelector=f"burst={name}")
+            if all(pod[path[0]].get(path[1]) for pod in burst):
+                break
+            await asyncio.sleep(0.02)
+        outcome = "bound" if name == "fit" else "found unschedulable"
+        print(f"{BURST} pending pods on {NODES} nodes {outcome} in {time.perf_counter() - begun:.2f} s")
+
+
+def _pod(name: str, node_name: str, cpu: str = "100m") -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}]
+    }
+    if node_name:
+        spec["nodeName"] = node_name
+    labels = {"app": "load", "burst": name.rstrip("0123456789")}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+async def _each(calls: list[Any]) -> None:
+    """Make all calls, CONNECTIONS at a time."""
+    waiting = iter(calls)
+
+    async def work() -> None:
+        for call in waiting:
+            await call()
+
+    await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+
+
+def _print_memory(when: str) -> None:
+    gc.collect()
+    with open("/proc/self/status", encoding="ascii") as status, contextlib.suppress(StopIteration):
+        line = next(row for row in status if row.startswith("VmRSS"))
+        print(f"resident {when}: {int(line.split()[1]) / 1024:.0f} MB, client included")
+    print(f"peak: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
