@@ -46,7 +46,7 @@ class Request(_Strict):
     old_object: dict[str, Any] | None = None
     operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
     user: str = "someone"
-    groups: list[str] = ["system:authenticated"]
+    groups: tuple[str, ...] = ("system:authenticated",)
     dry_run: bool = False
 
 

@@ -1,0 +1,158 @@
+"""What the webhook makes of reviews a real API server sent: the server started, asked over TLS, shown in a table."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from certs.authority import make_authority, make_serving, pem
+from webhook.admission.lookup import Objects
+from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.serving.cluster import Given
+from webhook.serving.options import Options
+from webhook.serving.server import Server
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Expected", "Outcome", "Recorded", "recorded", "recorded_objects", "show_reviews"]
+
+POLICIES = Path(__file__).parents[2] / "policies"
+"""The shipped policies, in a checkout."""
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What must become of a review under the shipped policies (SEMANTICS A-C)."""
+
+    verdict: str
+    rules: list[str]
+    patch: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """A review as kube-apiserver 1.36 sent it, with its Priority plugin `on` or `off`."""
+
+    plugin: str
+    name: str
+    path: str
+    expect: Expected
+    review: dict[str, Any]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the server answered, in the terms of the expectation; `message` is the refusal."""
+
+    got: Expected
+    message: str = ""
+
+
+def recorded() -> list[Recorded]:
+    """The recorded reviews, each with what must become of it."""
+    text = files("webhook.serving").joinpath("reviews.jsonl").read_bytes()
+    return [msgspec.json.decode(line, type=Recorded) for line in text.splitlines()]
+
+
+def recorded_objects() -> Objects:
+    """The PriorityClasses and the Namespace of the cluster that was recorded."""
+    annotations = {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
+    high = PriorityClass(metadata=ObjectMeta(name="high-priority"), value=1_000_000, preemption_policy="Never")
+    low = PriorityClass(metadata=ObjectMeta(name="low-priority", annotations=annotations), value=80)
+    labels = {"env": "dev", "kubernetes.io/metadata.name": "team-a"}
+    return Objects([high, low], [Namespace(metadata=ObjectMeta(name="team-a", labels=labels))])
+
+
+def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
+    """Start the TLS server, send it every recorded review, show what became of each. True if all is as it must be."""
+    from rich.table import Table  # noqa: PLC0415 - only where it prints
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(
+        "plugin", "phase", "request", "by", "verdict", "patch, rule or warning", box=None, header_style="bold"
+    )
+    colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
+    good = True
+    for row, outcome in asyncio.run(_send_all(policies)):
+        right = outcome.got == row.expect
+        good &= right
+        verdict = Text(outcome.got.verdict, colours.get(outcome.got.verdict, "magenta"))
+        told = _told(outcome) if right else f"{_told(outcome)} -- WRONG, expected {row.expect}"
+        phase, asked = row.path.partition("?")[0].strip("/"), _asked(row)
+        table.add_row(row.plugin, phase, Text(asked), Text(_user(row)), verdict, Text(told))
+    console.print(table)
+    return good
+
+
+async def _send_all(policies: Path) -> list[tuple[Recorded, Outcome]]:
+    with _certificate() as (options, trust):
+        settings = msgspec.structs.replace(options, policies=policies)
+        async with (
+            Server(settings, Given(recorded_objects()), io.BytesIO()) as server,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session,
+        ):
+            url = f"https://127.0.0.1:{server.secure_port}"
+            return [(row, await _send(session, url, row)) for row in recorded()]
+
+
+async def _send(session: aiohttp.ClientSession, url: str, row: Recorded) -> Outcome:
+    async with session.post(url + row.path, json=row.review) as answer:
+        response = (await answer.json())["response"]
+    patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+    verdict = "denied" if not response["allowed"] else "patched" if patch else "allowed"
+    denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
+    got = Expected(verdict, denied_by.split(",") if denied_by else [], patch, response.get("warnings", []))
+    return Outcome(got, response.get("status", {}).get("message", ""))
+
+
+@contextmanager
+def _certificate() -> Iterator[tuple[Options, ssl.SSLContext]]:
+    """Options with a certificate for the loopback and free ports, and a context that trusts it."""
+    now, lifetime = datetime.now(UTC), timedelta(hours=1)
+    authority = make_authority(now, lifetime)
+    serving = make_serving(authority, ["127.0.0.1"], now, lifetime)
+    with tempfile.TemporaryDirectory(prefix="giveway-") as directory:
+        certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+        certificate.write_bytes(pem(serving.certificate))
+        key.touch(mode=0o600)
+        key.write_bytes(serving.key_pem())
+        options = Options(
+            tls_cert_file=certificate,
+            tls_private_key_file=key,
+            bind_address="127.0.0.1",
+            secure_port=0,
+            health_port=0,
+        )
+        yield options, ssl.create_default_context(cadata=pem(authority.certificate).decode())
+
+
+def _told(outcome: Outcome) -> str:
+    got = outcome.got
+    if got.verdict == "denied":
+        return outcome.message
+    parts = [f"{op['path'].replace('~1', '/')} = {msgspec.json.encode(op['value']).decode()}" for op in got.patch]
+    return "; ".join(parts + [f"warning: {text}" for text in got.warnings])
+
+
+def _asked(row: Recorded) -> str:
+    request = row.review["request"]
+    name = request.get("name") or f"{((request.get('object') or {}).get('metadata') or {}).get('generateName', '')}*"
+    kind = request["kind"]["kind"] + (f"/{request['subResource']}" if request.get("subResource") else "")
+    return f"{request['operation']} {kind} {name}"
+
+
+def _user(row: Recorded) -> str:
+    username: str = row.review["request"]["userInfo"]["username"]
+    return username.rpartition(":")[2]
