@@ -46,7 +46,7 @@ _OPTIONS = [
     click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="directory of PEM files"),
     click.option("--secret", type=NameInNamespace(), help="Secret to keep them in"),
     click.option("--webhook-config", "configurations", multiple=True, help="webhook configurations to trust them"),
-    click.option("--kubeconfig", envvar="KUBECONFIG", help="cluster of the Secret"),
+    click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", help="cluster of the Secret"),
 ]
 _ISSUE_OPTIONS = [
     click.option("--service", type=NameInNamespace(), help="Service through which the webhook is reached"),

@@ -1,0 +1,196 @@
+"""The base at work: the embedded control plane, its RBAC, and the containers' own commands with their own tokens."""
+
+import asyncio
+import socket
+import sys
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.kube import paths
+from webhook.kube.client import ApiError
+from webhook.kube.paths import Resource
+
+RESOURCES = {
+    "Namespace": paths.NAMESPACE,
+    "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    "Role": Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+    "ClusterRole": Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False),
+    "ClusterRoleBinding": Resource(
+        "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+    ),
+    "ConfigMap": paths.CONFIG_MAP,
+    "Service": Resource("", "v1", "services", "Service"),
+    "Deployment": paths.DEPLOYMENT,
+    "PodDisruptionBudget": paths.POD_DISRUPTION_BUDGET,
+    "MutatingWebhookConfiguration": paths.MUTATING_WEBHOOK_CONFIGURATION,
+    "ValidatingWebhookConfiguration": paths.VALIDATING_WEBHOOK_CONFIGURATION,
+}
+SECRETS = paths.SECRET.path(NAMESPACE)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+async def cluster():
+    """A control plane without nodes, with the base applied."""
+    async with EmbeddedCluster(nodes=0) as started, started.client() as admin:
+        for obj in sorted(base_objects(), key=lambda obj: list(RESOURCES).index(obj["kind"])):
+            resource = RESOURCES[obj["kind"]]
+            await admin.create(resource.path(obj["metadata"].get("namespace")), obj)
+        started.admin = admin
+        yield started
+
+
+def kubeconfig_of(cluster, account):
+    return cluster.write_kubeconfig(account, cluster.service_account_token(NAMESPACE, account))
+
+
+@asynccontextmanager
+async def running(cluster, account, container, changes):
+    """A container's command as a process with its service account; arguments replaced where the test must."""
+    args = [changes.get(argument.split("=")[0], argument) for argument in container["args"]]
+    command = [sys.executable, "-m", "webhook.cli", *args, "--kubeconfig", str(kubeconfig_of(cluster, account))]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        output = await asyncio.wait_for(process.stdout.read(), 20)
+        assert await process.wait() == 0, output.decode()
+
+
+async def answers(url, status=200):
+    """Whether a URL answers with a status."""
+    try:
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status == status
+    except aiohttp.ClientError:
+        return False
+
+
+async def eventually(check, seconds=20):
+    async with asyncio.timeout(seconds):
+        while not await check():  # noqa: ASYNC110 - another process brings it about
+            await asyncio.sleep(0.1)
+
+
+def pod(name, **spec):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
+    }
+
+
+async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
+    """From nothing: certificates, trust, a ready server, and pods and classes that are judged through it."""
+    found, account = containers("giveway-webhook"), "giveway-webhook"
+    directory, ports = tmp_path / "certs", (free_port(), free_port())
+    certs = {"--dir": f"--dir={directory}"}
+    serve = {
+        "--secure-port": f"--secure-port={ports[0]}",
+        "--health-port": f"--health-port={ports[1]}",
+        "--tls-cert-file": f"--tls-cert-file={directory}/tls.crt",
+        "--tls-private-key-file": f"--tls-private-key-file={directory}/tls.key",
+        "--policies": f"--policies={POLICIES}",
+        "--shutdown-delay-duration": "--shutdown-delay-duration=0",
+    }
+    cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{ports[0]}"
+    await cluster.admin.create(paths.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+
+    with pytest.raises(ApiError, match="failed calling webhook") as refused:
+        await cluster.admin.create(paths.POD.path("team-a"), pod("early"))
+    assert refused.value.status == 500
+    await cluster.admin.create(paths.POD.path(NAMESPACE), pod("its-own"))
+
+    async with running(cluster, account, found["issue-certificates"], certs) as issuing:
+        assert await asyncio.wait_for(issuing.wait(), 30) == 0
+    async with (
+        running(cluster, account, found["webhook"], serve) as serving,
+        running(cluster, account, found["keep-certificates"], certs) as keeping,
+    ):
+        await eventually(lambda: answers(f"http://127.0.0.1:{ports[1]}/readyz"))
+        made = await cluster.admin.create(paths.POD.path("team-a"), pod("later"))
+        assert made["spec"]["priority"] == 0
+        with pytest.raises(ApiError, match="system-node-critical") as denied:
+            await cluster.admin.create(
+                paths.POD.path("team-a"), pod("greedy", priorityClassName="system-node-critical")
+            )
+        assert denied.value.status == 403
+        assert (serving.returncode, keeping.returncode) == (None, None)
+
+
+async def test_replicas_that_start_at_once_share_their_certificates(cluster, tmp_path):
+    """Two init containers at the same moment end with the same files and one Secret."""
+    issue = containers("giveway-webhook")["issue-certificates"]
+    directories = [tmp_path / name for name in "ab"]
+
+    async def start(directory):
+        async with running(cluster, "giveway-webhook", issue, {"--dir": f"--dir={directory}"}) as process:
+            await asyncio.wait_for(process.wait(), 30)
+
+    await asyncio.gather(*map(start, directories))
+    first, second = ((directory / "tls.crt").read_bytes() for directory in directories)
+    assert first == second
+
+
+async def test_the_reconciler_leads_with_its_rights(cluster):
+    """The reconciler fills its caches, becomes ready and takes its lease with the rights it is given."""
+    port = free_port()
+    changes = {"--health-port": f"--health-port={port}", "--policies": f"--policies={POLICIES}"}
+    lease = paths.LEASE.path(NAMESPACE, "giveway-reconciler")
+
+    async def led():
+        try:
+            return (await cluster.admin.get(lease))["spec"].get("holderIdentity")
+        except ApiError:
+            return False
+
+    async with running(cluster, "giveway-reconciler", containers("giveway-reconciler")["reconciler"], changes):
+        await eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
+        await eventually(led)
+
+
+@pytest.mark.parametrize(
+    ("account", "verb", "path"),
+    [
+        pytest.param("giveway-webhook", "get", f"{SECRETS}/other", id="webhook-other-secret"),
+        pytest.param("giveway-webhook", "list", SECRETS, id="webhook-list-secrets"),
+        pytest.param("giveway-webhook", "delete", f"{SECRETS}/giveway-tls", id="webhook-delete-secret"),
+        pytest.param("giveway-webhook", "create", paths.SECRET.path("default"), id="webhook-secret-elsewhere"),
+        pytest.param("giveway-webhook", "list", paths.POD.path(), id="webhook-pods"),
+        pytest.param(
+            "giveway-webhook",
+            "get",
+            paths.VALIDATING_WEBHOOK_CONFIGURATION.path(name="other"),
+            id="webhook-other-configuration",
+        ),
+        pytest.param("giveway-reconciler", "list", SECRETS, id="reconciler-secrets"),
+        pytest.param("giveway-reconciler", "delete", paths.POD.path("default", "p"), id="reconciler-delete-pod"),
+        pytest.param("giveway-reconciler", "replace", paths.POD.path("default", "p"), id="reconciler-update-pod"),
+        pytest.param("giveway-reconciler", "create", paths.POD.path("default", "p", "binding"), id="reconciler-bind"),
+        pytest.param("giveway-reconciler", "get", paths.LEASE.path(NAMESPACE, "other"), id="reconciler-other-lease"),
+        pytest.param("giveway-reconciler", "create", paths.PRIORITY_CLASS.path(), id="reconciler-create-class"),
+    ],
+)
+async def test_what_they_may_not(cluster, account, verb, path):
+    """What is not needed is forbidden."""
+    token = cluster.service_account_token(NAMESPACE, account)
+    async with cluster.client(token) as client:
+        body = [{"metadata": {"name": "x"}}] if verb in {"create", "replace"} else []
+        with pytest.raises(ApiError) as refused:
+            await getattr(client, verb)(path, *body)
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
