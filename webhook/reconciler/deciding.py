@@ -61,8 +61,7 @@ class World:
             seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
             if seen is not None and decided is not None and _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"
-        now = self.clock.wall()
-        if fits(self.state.snapshot, pod, now):
+        if plan.freed != self.state.freed and fits(self.state.snapshot, pod, self.clock.wall()):
             return "it fits without preemption by now"
         if plan.node not in self.room_without_leaving(pod):
             return f"evicting would not make room on {plan.node} any more"

@@ -61,9 +61,12 @@ class Plan:
     """Victim's uid to its ticket in the rates."""
     decided: dict[str, ObjectMeta] = field(default_factory=dict)
     """Victim's uid to what it looked like when it was chosen."""
+    freed: int = 0
+    """`State.freed` when it was decided."""
     task: asyncio.Task[None] | None = None
     ended: Ending | None = None
-    checked: float = 0.0
+    touched: bool = False
+    """Whether something happened to its node since it began."""
 
     @property
     def node(self) -> str:

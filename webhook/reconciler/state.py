@@ -65,6 +65,8 @@ class State:
         """Pods on a node that are terminating, or expected to be, by key."""
         self.nominated: dict[str, set[str]] = {}
         """Node to the keys of the pending pods nominated to it, or expected to be."""
+        self.freed = 0
+        """Counts the times that room came up which nobody had been promised."""
         self.owned: dict[str, set[str]] = {}
         """Owner (`restraint.owner_of`) to the keys of its pods on nodes."""
         self.pinned: set[str] = set()
@@ -195,6 +197,7 @@ class State:
                 self._take_budget(budget)
         else:
             self._take_pod(change.key, change.new)
+        self._note_freed(change)
         self._tell("pod", change)
 
     def _take_pod(self, key: str, actual: Pod) -> None:
@@ -220,6 +223,11 @@ class State:
         self.leaving.pop(key, None)
         self._index_nomination(key, "")
         self._index_owner(key, None)
+
+    def _note_freed(self, change: Change[Pod]) -> None:
+        old = change.old
+        if old is not None and old.spec.node_name and old.spec.node_name not in self.nominated:
+            self.freed += change.new is None or is_over(change.new)
 
     def _index_owner(self, key: str, pod: Pod | None) -> None:
         owner, before = owner_of(pod) if pod else "", self._owner_of.get(key, "")
@@ -248,6 +256,7 @@ class State:
             self.nominated.setdefault(node, set()).add(key)
 
     def _node_changed(self, change: Change[Node]) -> None:
+        self.freed += 1
         if change.new is None:
             self.snapshot.remove_node(change.key)
         else:

@@ -138,6 +138,7 @@ class Tender:
     def touch(self, node: str) -> None:
         """Something came to a node or happened to it: the plans there are to be looked at."""
         for plan in self._plans.on_node(node):
+            plan.touched = True
             self._dirty[plan.key] = None
         self._wake()
 
@@ -233,6 +234,7 @@ class Tender:
 
     def _expect(self, plan: Plan, victims: tuple[Pod, ...] | list[Pod]) -> None:
         """Let every later decision count the victims as leaving and the preemptor as nominated."""
+        plan.freed = self._state.freed
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, self._clock.wall())
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
@@ -296,8 +298,9 @@ class Tender:
         pod = self._state.pod(plan.key)
         if pod is not None:
             self._reporter.evicted(plan, pod)
-        self._dirty[plan.key] = None
-        self._wake()
+        if plan.touched:
+            self._dirty[plan.key] = None
+            self._wake()
 
     async def _clear_after(self, plan: Plan) -> None:
         """Clear when nothing of the plan is on its way any more: what is written last must be the clearing."""
