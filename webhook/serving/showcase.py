@@ -80,20 +80,22 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     from rich.table import Table  # noqa: PLC0415 - only where it prints
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(
-        "plugin", "phase", "request", "by", "verdict", "patch, rule or warning", box=None, header_style="bold"
-    )
+    table = Table(box=None, header_style="bold", expand=True)
+    for name in ("plugin", "phase", "request", "by", "verdict"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("patch, rule or warning", no_wrap=True, overflow="ellipsis", ratio=1)
     colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
-    good = True
-    for row, outcome in asyncio.run(_send_all(policies)):
-        right = outcome.got == row.expect
-        good &= right
-        verdict = Text(outcome.got.verdict, colours.get(outcome.got.verdict, "magenta"))
-        told = _told(outcome) if right else f"{_told(outcome)} -- WRONG, expected {row.expect}"
-        phase, asked = row.path.partition("?")[0].strip("/"), _asked(row)
-        table.add_row(row.plugin, phase, Text(asked), Text(_user(row)), verdict, Text(told))
+    outcomes = asyncio.run(_send_all(policies))
+    for row, outcome in outcomes:
+        verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
+        told = _told(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
+        phase = row.path.partition("?")[0].strip("/")
+        table.add_row(row.plugin, phase, Text(_asked(row)), Text(_user(row)), verdict, Text(told))
     console.print(table)
-    return good
+    refusals = {outcome.got.rules[0]: outcome.message for _, outcome in outcomes if len(outcome.got.rules) == 1}
+    for message in refusals.values():
+        console.print(Text(f"\n{message}", "dim"))
+    return all(outcome.got == row.expect for row, outcome in outcomes)
 
 
 async def _send_all(policies: Path) -> list[tuple[Recorded, Outcome]]:
@@ -140,10 +142,16 @@ def _certificate() -> Iterator[tuple[Options, ssl.SSLContext]]:
 
 def _told(outcome: Outcome) -> str:
     got = outcome.got
-    if got.verdict == "denied":
-        return outcome.message
-    parts = [f"{op['path'].replace('~1', '/')} = {msgspec.json.encode(op['value']).decode()}" for op in got.patch]
-    return "; ".join(parts + [f"warning: {text}" for text in got.warnings])
+    if got.rules:
+        return ", ".join(got.rules)
+    return "; ".join([*(_set_by(operation) for operation in got.patch), *got.warnings])
+
+
+def _set_by(operation: dict[str, Any]) -> str:
+    """What an operation sets, without the prefix of an annotation's key."""
+    path, value = operation["path"].replace("~1", "/"), operation["value"]
+    wanted = value if isinstance(value, dict) else {path: value}
+    return ", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items())
 
 
 def _asked(row: Recorded) -> str:
