@@ -45,8 +45,9 @@ def allocatable(node: Node) -> Amounts:
 
 
 def _of_spec(spec: PodSpec) -> Amounts:
-    total: Amounts = {}
-    for container in spec.containers or ():
+    containers = spec.containers or ()
+    total = _of_container(containers[0]) if containers else {}
+    for container in containers[1:]:
         _add(total, _of_container(container))
     if spec.init_containers:
         total = _with_init_containers(total, spec.init_containers)

@@ -6,6 +6,7 @@ Which budgets cover a pod depends on its namespace and labels alone, so it is ke
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -82,58 +83,68 @@ class Budgets:
         found = [budget for number in mine if (budget := self._rows[number])]
         return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
 
-    def exhausted(self, rows: NDArray[np.int32]) -> Mask:
+    def exhausted(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods are covered by a budget that lets no pod go at all."""
-        spent = np.array([budget is not None and budget.allowed <= 0 for budget in self._rows], np.bool_)
-        result = np.zeros(len(rows), np.bool_)
-        positions, numbers = self._uses(rows)
-        result[positions[spent[numbers]]] = True
+        sets = self._by_identity()[self._pods.identity[rows]]
+        result: Mask = self._spent_sets()[sets]
+        positions, _ = self._uses(
+            rows, sets, self._numbers(lambda budget: budget.allowed <= 0 and bool(budget.disrupted))
+        )
+        result[positions] = True
         return result
 
-    def violating(self, rows: NDArray[np.int32], nodes: NDArray[np.int64], *, least_important_first: bool) -> Mask:
+    def violating(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, least_important_first: bool) -> Mask:
         """Which pods go beyond a budget, counted node by node and pod by pod.
 
         `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
         node and rises. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
         the least important one gives the budget to those who should go first.
         """
-        result = np.zeros(len(rows), np.bool_)
-        positions, numbers = self._uses(rows)
-        if len(positions) == 0:
-            return result
-        allowed = np.array([budget.allowed if budget else 0 for budget in self._rows], np.int64)
-        group = nodes[positions] * len(self._rows) + numbers
-        rank = _rank_in_group(group, positions, from_end=least_important_first)
-        result[positions[rank >= allowed[numbers]]] = True
+        sets = self._by_identity()[self._pods.identity[rows]]
+        result: Mask = self._spent_sets()[sets]
+        positions, numbers = self._uses(
+            rows, sets, self._numbers(lambda budget: budget.allowed > 0 or bool(budget.disrupted))
+        )
+        if len(positions):
+            allowed = np.array([budget.allowed if budget else 0 for budget in self._rows], np.int64)
+            group = nodes[positions] * len(self._rows) + numbers
+            rank = _rank_in_group(group, from_end=least_important_first)
+            result[positions[rank >= allowed[numbers]]] = True
         return result
 
-    def over(self, rows: NDArray[np.int32], nodes: NDArray[np.int64]) -> set[int]:
+    def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> set[int]:
         """The numbers in `nodes` where these pods together are more than one of their budgets allows."""
         violating = self.violating(rows, nodes, least_important_first=False)
         return set(nodes[violating].tolist())
 
-    def _uses(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.intp], Ints]:
-        """Every (position in `rows`, budget number) pair in which the pod would use the budget, by position."""
-        column = self._by_identity()
-        sets = column[self._pods.identity[rows]] if len(self._sets) > 1 else np.zeros(0, np.int32)
-        covered = np.flatnonzero(sets)
+    def _numbers(self, chosen: Callable[[Budget], bool]) -> Mask:
+        return np.array([budget is not None and chosen(budget) for budget in self._rows], np.bool_)
+
+    def _spent_sets(self) -> Mask:
+        """Which sets have a budget that lets no pod go, whichever pod it is."""
+        spent = self._numbers(lambda budget: budget.allowed <= 0 and not budget.disrupted)
+        return np.array([any(spent[number] for number in mine) for mine in self._sets], np.bool_)
+
+    def _uses(self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask) -> tuple[NDArray[np.intp], Ints]:
+        """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
         positions: list[NDArray[np.intp]] = []
         numbers: list[Ints] = []
-        width = max(map(len, self._sets))
-        members = np.full((len(self._sets), max(width, 1)), -1, np.int64)
-        for identity, mine in enumerate(self._sets):
-            members[identity, : len(mine)] = mine
-        for place in range(width):
-            chosen = members[sets[covered], place]
-            positions.append(covered[chosen >= 0])
-            numbers.append(chosen[chosen >= 0])
+        for place in range(max(map(len, self._sets)) if chosen.any() else 0):
+            member = np.array([mine[place] if place < len(mine) else -1 for mine in self._sets], np.int64)
+            wanted = (member >= 0) & chosen[member]
+            found = np.flatnonzero(wanted[sets])
+            positions.append(found)
+            numbers.append(member[sets[found]])
         if not positions:
             return np.zeros(0, np.intp), np.zeros(0, np.int64)
         at, which = np.concatenate(positions), np.concatenate(numbers)
+        if len(positions) > 1:
+            order = np.argsort(at, kind="stable")
+            at, which = at[order], which[order]
         return self._without_disrupted(rows, at, which)
 
     def _without_disrupted(
-        self, rows: NDArray[np.int32], at: NDArray[np.intp], which: Ints
+        self, rows: NDArray[np.intp], at: NDArray[np.intp], which: Ints
     ) -> tuple[NDArray[np.intp], Ints]:
         keep = np.ones(len(at), np.bool_)
         for number, budget in enumerate(self._rows):
@@ -190,10 +201,11 @@ def _matcher(budget: PodDisruptionBudget) -> Matcher:
         return nothing
 
 
-def _rank_in_group(group: Ints, positions: NDArray[np.intp], *, from_end: bool) -> Ints:
-    """How many of the same group come before (or after) each one, in the order of `positions`."""
-    order = np.lexsort((positions, group))
-    ordered = group[order]
+def _rank_in_group(group: Ints, *, from_end: bool) -> Ints:
+    """How many of the same group come before (or after) each one."""
+    bits = len(group).bit_length()
+    keyed = np.sort((group << bits) | np.arange(len(group)))
+    order, ordered = keyed & ((1 << bits) - 1), keyed >> bits
     first = np.ones(len(group), np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
     starts = np.flatnonzero(first)

@@ -11,6 +11,7 @@ one of two pods with the same port frees it), and required affinity must have at
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,18 +24,33 @@ from webhook.preemption.terms import HostPorts, conflicts
 __all__ = ["UNBOUNDED", "Affinity", "Counter", "Live", "Ports", "port_bits", "resource_counters"]
 
 Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
+Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
 
 
-class Live(NamedTuple):
-    """The pods that count: their rows, and the rows of the known nodes they are on."""
+class Live:
+    """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them."""
 
-    rows: NDArray[np.intp]
-    nodes: NDArray[np.int32]
+    def __init__(self, snapshot: Snapshot, without: Rows) -> None:
+        self._snapshot = snapshot
+        self._without = without
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The pods' rows."""
+        nodes = self._snapshot.nodes
+        on = self._snapshot.pods.node[: self._snapshot.pods.rows]
+        alive = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
+        alive[self._without] = False
+        return np.flatnonzero(alive)
+
+    @cached_property
+    def nodes(self) -> Rows:
+        """The rows of the nodes they are on."""
+        return self._snapshot.pods.node[self.rows].astype(np.intp)
 
 
 class Counter(NamedTuple):

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
+from webhook.preemption.candidates import Plans
 from webhook.preemption.eligibility import why_not_eligible
 from webhook.preemption.extending import Extender, extend
 from webhook.preemption.filters import Failures, Problem, evaluate, pose
 from webhook.preemption.incoming import compile_pod
 from webhook.preemption.plan import Candidate, Decision, Source
 from webhook.preemption.ranking import Keys, best, in_order, keys_of
-from webhook.preemption.reprieve import Plans, find_victims
+from webhook.preemption.reprieve import find_victims
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.preemption.victims import Excluded, Verdicts, judge
@@ -61,7 +62,7 @@ def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: Collection[
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
     del now  # no filter depends on time yet; callers need not know
-    problem = pose(snapshot, compile_pod(preemptor), snapshot.pod_rows(without).astype(np.int32))
+    problem = pose(snapshot, compile_pod(preemptor), snapshot.pod_rows(without))
     failures = evaluate(problem)
     return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))
 
@@ -122,7 +123,7 @@ def _answer(
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
     )
     selected = one(ranked[0]) if ranked else None
-    count = len(keys.names) if keys else 0
+    count = len(keys.victims) if keys else 0
     return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count)
 
 

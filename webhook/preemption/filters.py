@@ -23,11 +23,11 @@ from webhook.preemption.snapshot import Snapshot
 __all__ = ["Failures", "Nominated", "Problem", "evaluate", "pose"]
 
 Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
+Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_NO_PODS = np.zeros(0, np.int32)
+_NO_PODS = np.zeros(0, np.intp)
 
 
 class Check(NamedTuple):
@@ -91,16 +91,16 @@ class Failures(NamedTuple):
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
-        check = self.checks[self.code[node] - 1]
+        check: Check = self.checks[int(self.code[node]) - 1]
         if check.kind != "resources":
             return check.reason
-        short: list[str] = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
+        short = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
         return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
 
 
 def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = _NO_PODS) -> Problem:
     """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
-    live = _live(snapshot, without)
+    live = Live(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live)
     storage = volumes.check(snapshot, incoming, live)
@@ -141,17 +141,6 @@ def evaluate(problem: Problem) -> Failures:
         result.code[at], result.curable[at] = first.code[failed], first.curable[failed]
         result.lacking[:, at] = first.lacking[:, failed]
     return result
-
-
-def _live(snapshot: Snapshot, without: Rows) -> Live:
-    pods, nodes = snapshot.pods, snapshot.nodes
-    on = pods.node[: pods.rows]
-    alive = on >= 0
-    if not nodes.valid[: nodes.rows].all():
-        alive &= np.append(nodes.valid[: nodes.rows], False)[on]
-    alive[without] = False
-    rows = np.flatnonzero(alive)
-    return Live(rows, on[rows])
 
 
 def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
@@ -281,7 +270,7 @@ def _nominated(problem: Problem, without: Rows) -> Nominated | None:
                 on.append(node)
     if not rows:
         return None
-    pods, nodes = np.array(rows, np.int32), np.array(on, np.int32)
+    pods, nodes = np.array(rows, np.intp), np.array(on, np.intp)
     columns, place = np.unique(nodes, return_inverse=True)
     shares = np.zeros((len(problem.counters), len(columns)), np.int64)
     np.add.at(shares.T, place, problem.shares(pods, nodes).T)

@@ -124,9 +124,8 @@ def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
 def _has_one_of(nodes: Nodes, key: str, values: Iterable[str]) -> Mask:
     column = nodes.label(key)
     wanted = [identity for value in values if (identity := nodes.label_id(key, value)) is not None]
-    if len(wanted) == 1:
-        return column == wanted[0]
-    return np.isin(column, wanted)
+    selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
+    return selected
 
 
 def _compared(nodes: Nodes, row: Requirement) -> Mask:

@@ -7,7 +7,7 @@ higher priority, then earlier start (SEMANTICS D3), then name and namespace, so 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from typing import NamedTuple
 
 import numpy as np
@@ -142,12 +142,11 @@ class Pods:
         assert identity is not None
         assert profile is not None
         assert owner is not None
-        node = int(self.node[row])
         return PodView(
             namespace=self.namespaces[row],
             name=self.names[row],
             uid=self.uids[row],
-            node=self.nodes.names[node] if node >= 0 else "",
+            node=self._node_name(row),
             priority=int(self.priority[row]),
             start_time=float(self.start[row]),
             terminating=bool(self.terminating[row]),
@@ -164,23 +163,29 @@ class Pods:
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
+        known = row is not None
         if row is None:
             row = index[meta.name] = self._new_row()
             self.names[row], self.namespaces[row] = meta.name, meta.namespace
-        else:
-            self._detach(row)
+        priority = spec.priority or 0
+        stays = known and (self._node_name(row), self.priority[row], self.start[row]) == (
+            spec.node_name,
+            priority,
+            start,
+        )
+        if known:
             self._drop_references(row)
+            self._leave(row, stays=stays)
         self.uids[row] = meta.uid
-        self.priority[row], self.start[row] = spec.priority or 0, start
+        self.priority[row], self.start[row] = priority, start
         self.terminating[row] = meta.deletion_timestamp is not None
-        self.disruption[row] = _disruption(pod)
+        self.disruption[row] = _disruption(pod) if pod.status.conditions else 0
         self._take_references(row, pod)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
         self._put_amounts(row, amounts)
-        if spec.node_name:
-            self._attach(row, self.nodes.claim(spec.node_name))
+        self._enter(row, spec.node_name, stays=stays)
         return row
 
     def remove(self, namespace: str, name: str) -> int | None:
@@ -191,7 +196,7 @@ class Pods:
             return None
         if not index:
             del self._index[namespace]
-        self._detach(row)
+        self._leave(row, stays=False)
         self._drop_references(row)
         self.amounts[:, row] = 0
         self.priority[row] = 0
@@ -225,42 +230,63 @@ class Pods:
             self.claims.drop(int(self.claim_set[row]))
 
     def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
-        resources = self.nodes.resources
-        columns = [resources.row(name) for name in amounts]
-        if len(resources.names) > len(self.amounts):
-            missing = len(resources.names) - len(self.amounts)
-            self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
-        self.nodes.fit_resources()
-        self.amounts[:, row] = 0
-        for column, amount in zip(columns, amounts.values(), strict=True):
-            self.amounts[column, row] = amount
+        index = self.nodes.resources.index
+        if len(index) > len(self.amounts) or not index.keys() >= amounts.keys():
+            self._learn(amounts)
+        column = [0] * len(self.amounts)
+        for name, amount in amounts.items():
+            column[index[name]] = amount
+        self.amounts[:, row] = column
 
-    def _attach(self, row: int, node: int) -> None:
+    def _learn(self, amounts: dict[str, int]) -> None:
+        """Make room for resources not seen before."""
+        for name in amounts:
+            self.nodes.resources.row(name)
+        self.nodes.fit_resources()
+        missing = len(self.nodes.resources.names) - len(self.amounts)
+        self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
+
+    def _node_name(self, row: int) -> str:
+        node = int(self.node[row])
+        return self.nodes.names[node] if node >= 0 else ""
+
+    def _enter(self, row: int, node_name: str, *, stays: bool) -> None:
+        """Put the pod on its node; one that stays keeps its place among the node's pods."""
+        if not node_name:
+            return
         nodes = self.nodes
-        self.node[row] = node
+        node = nodes.claim(node_name)
         nodes.used[: len(self.amounts), node] += self.amounts[:, row]
+        if stays:
+            return
+        self.node[row] = node
         while len(self._order) <= node:
             self._order.append([])
         order = self._order[node]
         entry = self._importance(row)
-        insort(order, entry)
-        at, count = bisect_left(order, entry), len(order)
+        at = bisect_left(order, entry)
+        order.insert(at, entry)
+        count = len(order)
         nodes.pod_count[node] = count
         self._fit_slots(node, count)
-        self.slots[node, at + 1 : count] = self.slots[node, at : count - 1]
-        self.slots[node, at] = row
+        slots = self.slots[node]
+        slots[at + 1 : count] = slots[at : count - 1]
+        slots[at] = row
 
-    def _detach(self, row: int) -> None:
+    def _leave(self, row: int, *, stays: bool) -> None:
+        """Take the pod off its node; one that stays keeps its place among the node's pods."""
         node = int(self.node[row])
         if node < 0:
             return
-        nodes, order = self.nodes, self._order[node]
+        nodes = self.nodes
         nodes.used[: len(self.amounts), node] -= self.amounts[:, row]
-        at = bisect_left(order, self._importance(row))
-        count = len(order)
+        if stays:
+            return
+        order, slots = self._order[node], self.slots[node]
+        at, count = bisect_left(order, self._importance(row)), len(order)
         del order[at]
-        self.slots[node, at : count - 1] = self.slots[node, at + 1 : count]
-        self.slots[node, count - 1] = 0
+        slots[at : count - 1] = slots[at + 1 : count]
+        slots[count - 1] = 0
         self.node[row] = -1
         nodes.pod_count[node] = count - 1
         nodes.release(node)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Keys(NamedTuple):
     priority_sum: Ints
     victims: Ints
     earliest_start: NDArray[np.float64]
-    names: list[str]
+    name: Callable[[int], str]
 
 
 def best(keys: Keys) -> list[int]:
@@ -40,23 +41,28 @@ def best(keys: Keys) -> list[int]:
 
     Returns the equally good ones, the one to take first.
     """
-    left = np.arange(len(keys.names))
-    for column in (
-        keys.violations,
-        keys.highest_priority,
-        keys.priority_sum,
-        keys.victims,
-        -keys.earliest_start,
-    ):
+    left = np.arange(len(keys.victims))
+    for column in _columns(keys):
         values = column[left]
         left = left[values == values.min()] if len(left) else left
-    return sorted(left.tolist(), key=lambda number: keys.names[number])
+    return sorted(left.tolist(), key=keys.name)
 
 
 def in_order(keys: Keys, count: int) -> list[int]:
-    """The first `count` candidates by the same keys, best first; those that are equally good in no fixed order."""
-    order = np.lexsort((-keys.earliest_start, keys.victims, keys.priority_sum, keys.highest_priority, keys.violations))
-    return [int(number) for number in order[:count]]
+    """The first `count` candidates by the same keys, best first."""
+    columns = np.stack(_columns(keys))
+    order = np.lexsort(columns[::-1])
+    ordered = columns[:, order]
+    rank = np.cumsum(np.any(ordered[:, 1:] != ordered[:, :-1], axis=0), dtype=np.intp)
+    ranks = np.append(0, rank)[: len(order)]
+    end = int(np.searchsorted(ranks, ranks[count - 1], side="right")) if 0 < count < len(order) else len(order)
+    leading = sorted(zip(ranks[:end].tolist(), map(keys.name, order[:end].tolist()), order[:end].tolist(), strict=True))
+    return [number for _, _, number in leading[:count]]
+
+
+def _columns(keys: Keys) -> tuple[NDArray[Any], ...]:
+    """The numbered keys of `best`, each better the smaller it is."""
+    return (keys.violations, keys.highest_priority, keys.priority_sum, keys.victims, -keys.earliest_start)
 
 
 def keys_of(candidates: list[Candidate]) -> Keys:
@@ -74,5 +80,5 @@ def keys_of(candidates: list[Candidate]) -> Keys:
             ],
             np.float64,
         ),
-        names=[candidate.node for candidate in candidates],
+        name=lambda number: candidates[number].node,
     )

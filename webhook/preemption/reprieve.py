@@ -12,269 +12,241 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.candidates import Plans, per_node
 from webhook.preemption.filters import Problem
-from webhook.preemption.plan import Candidate, Victim
-from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
 from webhook.preemption.snapshot import Snapshot
 from webhook.preemption.victims import MAY_GO, Verdicts
 
-__all__ = ["Plans", "find_victims"]
+__all__ = ["find_victims"]
 
 Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-
-class Plans(NamedTuple):
-    """The victims of all candidates: `pods` (rows) of `nodes[i]` from `starts[i]` on, most important first."""
-
-    snapshot: Snapshot
-    nodes: Rows
-    starts: Index
-    pods: Rows
-    violating: Mask
-
-    def keys(self) -> Keys:
-        """What the candidates are compared by."""
-        pods = self.snapshot.pods
-        first = self.pods[self.starts]
-        return Keys(
-            violations=_per_node(self.violating.astype(np.int64), self.starts),
-            highest_priority=pods.priority[first],
-            priority_sum=_per_node(pods.priority[self.pods] + PRIORITY_OFFSET, self.starts),
-            victims=np.diff(np.append(self.starts, len(self.pods))),
-            earliest_start=pods.start[first],
-            names=_Names(self.snapshot, self.nodes),
-        )
-
-    def candidate(self, number: int) -> Candidate:
-        """One candidate with its victims; equally important ones beyond a budget come first, as in Kubernetes."""
-        end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.pods)
-        span = slice(int(self.starts[number]), int(end))
-        rows, violating = self.pods[span].tolist(), self.violating[span].tolist()
-        pods = self.snapshot.pods
-        order = sorted(range(len(rows)), key=lambda i: (-pods.priority[rows[i]], pods.start[rows[i]], not violating[i]))
-        node = self.snapshot.nodes.names[self.nodes[number]]
-        return Candidate(node, [_victim(self.snapshot, rows[i], node) for i in order], sum(violating))
-
-
-class _Names(list[str]):
-    """Node names by candidate, looked up only for those that are asked for."""
-
-    def __init__(self, snapshot: Snapshot, nodes: Rows) -> None:
-        super().__init__()
-        self._snapshot = snapshot
-        self._nodes = nodes
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __getitem__(self, number: int) -> str:  # type: ignore[override]  # slices are not used
-        name: str = self._snapshot.nodes.names[self._nodes[number]]
-        return name
 
 
 class _Evictable(NamedTuple):
     """The pods that may go from the candidate nodes: `pods` of `nodes[i]` from `starts[i]` on, `column` = i."""
 
-    nodes: Rows
+    nodes: Index
     starts: Index
-    pods: Rows
+    pods: Index
     column: Index
+
+    def counts(self) -> Index:
+        """How many pods may go from each node."""
+        return np.diff(np.append(self.starts, len(self.pods)))
+
+    def only(self, nodes: Mask) -> tuple[_Evictable, Mask]:
+        """The chosen nodes with their pods, and which pods those are."""
+        pods, counts = nodes[self.column], self.counts()[nodes]
+        column = np.repeat(np.arange(len(counts)), counts)
+        return _Evictable(self.nodes[nodes], np.cumsum(counts) - counts, self.pods[pods], column), pods
+
+
+class _Shares(NamedTuple):
+    """What each evictable pod adds on its node: by counter, in taken ports, in matches of required affinity."""
+
+    counters: list[Ints]
+    ports: Ints | None
+    matches: Ints | None
+
+    def taken(self, pods: Index | Mask) -> _Shares:
+        """The shares of some of the pods, in the given order."""
+        counters = [column[pods] for column in self.counters]
+        ports = None if self.ports is None else self.ports[pods]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[pods])
 
 
 def find_victims(problem: Problem, verdicts: Verdicts, nodes: Index) -> Plans:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
     snapshot, strict = problem.snapshot, verdicts.rules.strict_budgets
     evictable = _evictable(snapshot, verdicts, nodes)
-    shares = problem.shares(evictable.pods, evictable.nodes[evictable.column])
-    state = _State.without(problem, evictable, shares)
-    evictable, shares, state = _where_it_fits(evictable, shares, state)
-    violating = snapshot.budgets.violating(
-        evictable.pods, evictable.column.astype(np.int64), least_important_first=strict
-    )
-    kept = _put_back(state, evictable, shares, violating)
+    binding = _binding(problem, evictable.nodes)
+    shares = _shares(problem, binding, evictable)
+    room = _Room.without(problem, binding, evictable, shares, np.arange(len(evictable.nodes)))
+    fits = room.fits()
+    if not fits.all():
+        evictable, pods = evictable.only(fits)
+        shares = shares.taken(pods)
+    violating = snapshot.budgets.violating(evictable.pods, evictable.column, least_important_first=strict)
+    kept = _put_back(problem, binding, evictable, shares, violating)
     return _plans(snapshot, evictable, violating, ~kept, strict=strict)
 
 
 def _evictable(snapshot: Snapshot, verdicts: Verdicts, nodes: Index) -> _Evictable:
-    pods = snapshot.pods
-    slots = pods.slots_of(nodes)
+    slots = snapshot.pods.slots_of(nodes)
     may_go = (verdicts.code == MAY_GO)[slots]
-    flat = np.flatnonzero(may_go)
     counts = np.count_nonzero(may_go, axis=1)
     chosen = np.flatnonzero(counts)
     counts = counts[chosen]
     return _Evictable(
-        nodes=nodes[chosen].astype(np.int32),
+        nodes=nodes[chosen],
         starts=np.cumsum(counts) - counts,
-        pods=slots.ravel()[flat],
+        pods=slots[may_go].astype(np.intp),
         column=np.repeat(np.arange(len(chosen)), counts),
     )
 
 
-class _State:
-    """The counters of the candidate nodes while pods go and come back; one column a node."""
+def _binding(problem: Problem, nodes: Index) -> list[int]:
+    """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
+    over = (problem.base[:, nodes] > problem.limit[:, nodes]).any(axis=1)
+    crowd = problem.nominated
+    if crowd is not None:
+        over |= (problem.base[:, crowd.nodes] + crowd.shares > problem.limit[:, crowd.nodes]).any(axis=1)
+    return np.flatnonzero(over).tolist()
 
-    def __init__(self, problem: Problem, nodes: Rows, counters: Ints, ports: Ints, matches: Ints) -> None:
-        self.problem = problem
-        self.nodes = nodes
-        self.counters = counters
-        self.ports = ports
-        self.matches = matches
-        self.limit = problem.limit[:, nodes]
+
+def _shares(problem: Problem, binding: list[int], evictable: _Evictable) -> _Shares:
+    pods, on = evictable.pods, evictable.nodes[evictable.column]
+    return _Shares(
+        counters=[problem.counters[number].share(pods, on) for number in binding],
+        ports=problem.ports.bits(pods) if problem.ports else None,
+        matches=problem.affinity.share(pods, on) if problem.affinity else None,
+    )
+
+
+class _Room:
+    """The room left on the candidate nodes while pods go and come back; one column a node.
+
+    `slack` is how much each binding counter may still grow, `crowd` what nominated pods take of it on the columns
+    `crowded`; `ports` are the conflicting ports taken, `matches` the change in matches of required affinity.
+    """
+
+    def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
+        self.columns = len(nodes)
+        self.slack: list[Ints] = [problem.limit[number, nodes] - problem.base[number, nodes] for number in binding]
+        self.ports = problem.ports.base[nodes] if problem.ports else None
+        self.matches = np.zeros(len(nodes), np.int64) if problem.affinity else None
         self.least = problem.affinity.least[nodes] if problem.affinity else None
         self.most = problem.affinity.most[nodes] if problem.affinity else None
-        self.crowded, self.crowd = _crowd(problem, nodes)
+        self._crowd_in(problem, binding, nodes)
 
     @classmethod
-    def without(cls, problem: Problem, evictable: _Evictable, shares: Ints) -> _State:
-        """The candidate nodes with all evictable pods gone."""
-        nodes, starts, pods = evictable.nodes, evictable.starts, evictable.pods
-        counters = problem.base[:, nodes] - _per_node(shares, starts)
-        ports = np.zeros(len(nodes), np.int64)
-        matches = np.zeros(len(nodes), np.int64)
-        if problem.ports and len(nodes):
-            ports = problem.ports.base[nodes] & ~np.bitwise_or.reduceat(problem.ports.bits(pods), starts)
-        if problem.affinity:
-            matches = -_per_node(problem.affinity.share(pods, nodes[evictable.column]), starts)
-        return cls(problem, nodes, counters, ports, matches)
+    def without(
+        cls, problem: Problem, binding: list[int], evictable: _Evictable, shares: _Shares, order: Index
+    ) -> _Room:
+        """The room on the nodes, taken in `order`, with all evictable pods gone."""
+        room = cls(problem, binding, evictable.nodes[order])
+        starts = evictable.starts
+        room.slack = [
+            slack + per_node(share, starts)[order] for slack, share in zip(room.slack, shares.counters, strict=True)
+        ]
+        if room.ports is not None and shares.ports is not None and len(starts):
+            room.ports &= ~np.bitwise_or.reduceat(shares.ports, starts)[order]
+        if room.matches is not None and shares.matches is not None:
+            room.matches -= per_node(shares.matches, starts)[order]
+        return room
 
-    def taken(self, columns: Index) -> _State:
-        """The state of some of the nodes, in the given order."""
-        return _State(
-            self.problem, self.nodes[columns], self.counters[:, columns], self.ports[columns], self.matches[columns]
-        )
+    def fits(self) -> Mask:
+        """Where the preemptor fits now, with the nominated pods and without."""
+        nothing = np.zeros(self.columns, np.int64)
+        return self.fits_with(self.columns, [nothing] * len(self.slack), self.ports, self.matches)
 
-    def fits(self, counters: Ints, ports: Ints, matches: Ints) -> Mask:
-        """Where the preemptor fits in such a state of the first columns, with the nominated pods and without."""
-        width = counters.shape[1]
-        fits = self._holds(counters, ports, matches, slice(0, width))
-        if len(self.crowded):
-            at = self.crowded[self.crowded < width]
-            crowd = self.crowd[: len(at)]
-            nominated = self.problem.nominated
-            assert nominated is not None
-            fits[at] &= self._holds(
-                counters[:, at] + nominated.shares[:, crowd],
-                ports[at] | nominated.bits[crowd],
-                matches[at] + nominated.matches[crowd],
-                at,
-            )
+    def fits_with(self, width: int, more: list[Ints], ports: Ints | None, matches: Ints | None) -> Mask:
+        """Where the preemptor fits if `more` is used up on the first columns, with these ports and matches."""
+        fits = np.ones(width, np.bool_)
+        for slack, share in zip(self.slack, more, strict=True):
+            fits &= share <= slack[:width]
+        if ports is not None:
+            fits &= ports == 0
+        if matches is not None:
+            fits &= self._affine(matches, slice(0, width))
+        crowded = self.crowded[: np.searchsorted(self.crowded, width)]
+        if len(crowded):
+            fits[crowded] &= self._fits_crowded(more, matches, crowded)
         return fits
 
-    def _holds(self, counters: Ints, ports: Ints, matches: Ints, at: slice | Index) -> Mask:
-        holds: Mask = (counters <= self.limit[:, at]).all(axis=0)
-        if self.problem.ports:
-            holds = holds & (ports == 0)
-        if self.least is not None and self.most is not None:
-            holds = holds & ((matches >= self.least[at]) | (matches <= self.most[at]))
-        return holds
+    def _fits_crowded(self, more: list[Ints], matches: Ints | None, crowded: Index) -> Mask:
+        """The same with the nominated pods, on columns that have some."""
+        count = len(crowded)
+        fits: Mask = self.crowd_ports[:count] == 0
+        for slack, share, crowd in zip(self.slack, more, self.crowd, strict=True):
+            fits &= share[crowded] <= slack[crowded] - crowd[:count]
+        if matches is not None:
+            fits &= self._affine(matches[crowded] + self.crowd_matches[:count], crowded)
+        return fits
+
+    def _affine(self, matches: Ints, at: slice | Index) -> Mask:
+        assert self.least is not None
+        assert self.most is not None
+        affine: Mask = (matches >= self.least[at]) | (matches <= self.most[at])
+        return affine
+
+    def _crowd_in(self, problem: Problem, binding: list[int], nodes: Index) -> None:
+        nominated = problem.nominated
+        place = np.full(problem.base.shape[1], -1, np.intp)
+        if nominated is not None:
+            place[nominated.nodes] = np.arange(len(nominated.nodes))
+        mine = place[nodes]
+        self.crowded = np.flatnonzero(mine >= 0)
+        mine = mine[self.crowded]
+        self.crowd = [nominated.shares[number, mine] if nominated else mine for number in binding]
+        self.crowd_ports = nominated.bits[mine] if nominated else mine
+        self.crowd_matches = nominated.matches[mine] if nominated else mine
 
 
-def _crowd(problem: Problem, nodes: Rows) -> tuple[Index, Index]:
-    """The columns with nominated pods, rising, and their places in `problem.nominated`."""
-    if problem.nominated is None:
-        return np.zeros(0, np.intp), np.zeros(0, np.intp)
-    place = np.full(problem.base.shape[1], -1, np.intp)
-    place[problem.nominated.nodes] = np.arange(len(problem.nominated.nodes))
-    mine = place[nodes]
-    columns = np.flatnonzero(mine >= 0)
-    return columns, mine[columns]
-
-
-def _where_it_fits(evictable: _Evictable, shares: Ints, state: _State) -> tuple[_Evictable, Ints, _State]:
-    """Only the nodes on which the preemptor fits once all evictable pods are gone."""
-    fits = state.fits(state.counters, state.ports, state.matches)
-    if fits.all():
-        return evictable, shares, state
-    chosen = np.flatnonzero(fits)
-    stay = fits[evictable.column]
-    counts = np.diff(np.append(evictable.starts, len(evictable.pods)))[chosen]
-    kept = _Evictable(
-        nodes=evictable.nodes[chosen],
-        starts=np.cumsum(counts) - counts,
-        pods=evictable.pods[stay],
-        column=np.repeat(np.arange(len(chosen)), counts),
-    )
-    return kept, shares[:, stay], state.taken(chosen)
-
-
-def _put_back(state: _State, evictable: _Evictable, shares: Ints, violating: Mask) -> Mask:
+def _put_back(problem: Problem, binding: list[int], evictable: _Evictable, shares: _Shares, violating: Mask) -> Mask:
     """Put the pods back one after the other on all nodes together; returns which of them may stay."""
-    problem, pods = state.problem, evictable.pods
-    kept = np.zeros(len(pods), np.bool_)
-    if not len(pods):
+    kept = np.zeros(len(evictable.pods), np.bool_)
+    if not len(kept):
         return kept
-    steps, order, widths = _steps(evictable, violating)
-    state = state.taken(order)
-    bits = problem.ports.bits(pods) if problem.ports else None
-    matches = problem.affinity.share(pods, evictable.nodes[evictable.column]) if problem.affinity else None
-    for step, width in enumerate(widths):
-        back = steps[step, :width]
-        counters = state.counters[:, :width] + shares[:, back]
-        ports, found = state.ports[:width], state.matches[:width]
-        if bits is not None:
-            ports = ports | bits[back]
-        if matches is not None:
-            found = found + matches[back]
-        stays = state.fits(counters, ports, found)
-        kept[back] = stays
-        np.copyto(state.counters[:, :width], counters, where=stays)
-        if matches is not None:
-            np.copyto(state.matches[:width], found, where=stays)
-        if bits is not None:
-            state.ports[:width] = np.where(stays, ports, state.ports[:width] & ~bits[back])
+    order, sequence, widths = _steps(evictable, violating)
+    room = _Room.without(problem, binding, evictable, shares, order)
+    ordered = shares.taken(sequence)
+    stayed = np.zeros(len(kept), np.bool_)
+    first = 0
+    for width in widths:
+        span = slice(first, first + width)
+        stayed[span] = _one_step(room, ordered, span)
+        first += width
+    kept[sequence] = stayed
     return kept
 
 
+def _one_step(room: _Room, shares: _Shares, span: slice) -> Mask:
+    """Put back one pod on each of the first nodes, and take it away again where the preemptor does not fit."""
+    width = span.stop - span.start
+    more = [share[span] for share in shares.counters]
+    ports = matches = None
+    if room.ports is not None and shares.ports is not None:
+        ports = room.ports[:width] | shares.ports[span]
+    if room.matches is not None and shares.matches is not None:
+        matches = room.matches[:width] + shares.matches[span]
+    stays = room.fits_with(width, more, ports, matches)
+    for slack, share in zip(room.slack, more, strict=True):
+        np.subtract(slack[:width], share, out=slack[:width], where=stays)
+    if room.ports is not None and shares.ports is not None and ports is not None:
+        room.ports[:width] = np.where(stays, ports, room.ports[:width] & ~shares.ports[span])
+    if room.matches is not None and matches is not None:
+        np.copyto(room.matches[:width], matches, where=stays)
+    return stays
+
+
 def _steps(evictable: _Evictable, violating: Mask) -> tuple[Index, Index, list[int]]:
-    """Which pod each node puts back at each step; nodes in order of falling number of pods, and how many take part."""
-    starts, column = evictable.starts, evictable.column
-    counts = np.diff(np.append(starts, len(evictable.pods)))
-    within = np.arange(len(column)) - starts[column]
+    """Nodes by falling number of pods; all pods step by step, in that order of nodes; how many nodes take part."""
+    starts, counts = evictable.starts, evictable.counts()
+    step = np.arange(len(evictable.pods)) - np.repeat(starts, counts)
     if violating.any():
         before: Ints = np.cumsum(violating) - violating
-        ahead: Ints = before - before[starts][column]
-        beyond = _per_node(violating.astype(np.int64), starts)
-        within = np.where(violating, ahead, beyond[column] + within - ahead)
+        ahead = before - np.repeat(before[starts], counts)
+        beyond = per_node(violating.astype(np.int64), starts)
+        step = np.where(violating, ahead, np.repeat(beyond, counts) + step - ahead)
     order = np.argsort(-counts, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))
-    steps = np.zeros((int(counts.max()), len(counts)), np.intp)
-    steps[within, place[column]] = np.arange(len(column))
-    falling = -counts[order]
-    widths = [int(np.searchsorted(falling, -step, side="left")) for step in range(len(steps))]
-    return steps, order, widths
+    widths = len(counts) - np.cumsum(np.bincount(counts))[:-1]
+    offsets = np.cumsum(widths) - widths
+    sequence = np.empty(len(step), np.intp)
+    sequence[offsets[step] + np.repeat(place, counts)] = np.arange(len(step))
+    return order, sequence, widths.tolist()
 
 
 def _plans(snapshot: Snapshot, evictable: _Evictable, violating: Mask, evicted: Mask, *, strict: bool) -> Plans:
     chosen = np.flatnonzero(evicted)
     if strict and (violating & evicted).any():
-        over = snapshot.budgets.over(evictable.pods[chosen], evictable.column[chosen].astype(np.int64))
+        over = snapshot.budgets.over(evictable.pods[chosen], evictable.column[chosen])
         chosen = chosen[~np.isin(evictable.column[chosen], list(over))]
     column = evictable.column[chosen]
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     beyond = np.zeros(len(chosen), np.bool_) if strict else violating[chosen]
     return Plans(snapshot, evictable.nodes[column[starts]], starts, evictable.pods[chosen], beyond)
-
-
-def _per_node(values: Ints, starts: Index) -> Ints:
-    """Sums over each node's pods; every node has at least one."""
-    if not len(starts):
-        return np.zeros((*values.shape[:-1], 0), np.int64)
-    sums: Ints = np.add.reduceat(values, starts, axis=-1)
-    return sums
-
-
-def _victim(snapshot: Snapshot, row: int, node: str) -> Victim:
-    pods = snapshot.pods
-    return Victim(
-        namespace=pods.namespaces[row],
-        name=pods.names[row],
-        uid=pods.uids[row],
-        priority=int(pods.priority[row]),
-        start_time=float(pods.start[row]),
-        node=node,
-    )

@@ -193,11 +193,11 @@ class Snapshot:
             self._tables.move_to_end(key)
         return table.column()
 
-    def pod_rows(self, keys: Collection[str]) -> NDArray[np.int64]:
+    def pod_rows(self, keys: Collection[str]) -> NDArray[np.intp]:
         """The rows of the pods with these keys, unknown ones left out."""
         parts = [key.rpartition("/") for key in keys]
         rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
-        return np.array(sorted(row for row in rows if row is not None), np.int64)
+        return np.array(sorted(row for row in rows if row is not None), np.intp)
 
     def _remove_pod(self, namespace: str, name: str) -> None:
         self.pods.remove(namespace, name)

@@ -78,16 +78,17 @@ class SpreadConstraint(NamedTuple):
 def host_ports(pod: Pod) -> HostPorts:
     """The node's ports that the pod's containers and sidecars take, sorted, without repetition."""
     spec = pod.spec
-    containers = list(spec.containers or ())
-    if spec.init_containers:
-        containers += [container for container in spec.init_containers if container.restart_policy == "Always"]
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    containers = [one for one in [*(spec.containers or ()), *sidecars] if one.ports]
+    if not containers:
+        return ()
     ports = [
         HostPort(port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
         for container in containers
         for port in container.ports or ()
         if port.host_port > 0
     ]
-    return tuple(sorted(set(ports))) if ports else ()
+    return tuple(sorted(set(ports)))
 
 
 def conflicts(wanted: HostPort, taken: HostPort) -> bool:

@@ -22,7 +22,7 @@ from webhook.preemption.terms import SpreadConstraint, Term, compile_terms
 __all__ = ["affinity_counters", "spread_counters"]
 
 Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
+Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
@@ -101,9 +101,7 @@ def _hits(value: tuple[str, tuple[PodAffinityTerm, ...]], incoming: Incoming, ow
     return [term.topology_key for term in compiled if term.selects(incoming.namespace, incoming.labels, own)]
 
 
-def _anti_counter(
-    snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows: NDArray[np.intp], on: NDArray[np.int32]
-) -> Counter:
+def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows: Rows, on: Rows) -> Counter:
     domains = snapshot.nodes.label(key)
     anti_set = snapshot.pods.anti_set
     present = domains >= 0
@@ -184,7 +182,7 @@ def _identity_mask(snapshot: Snapshot, holds: Callable[[Identity], bool]) -> Mas
     return mask
 
 
-def _domain_counts(snapshot: Snapshot, key: str, on: NDArray[np.int32], weights: Ints | None = None) -> Ints:
+def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None = None) -> Ints:
     """How many pods (given by their nodes) lie in each domain of the topology, by value id."""
     domains = snapshot.nodes.label(key)[on]
     inside = domains >= 0

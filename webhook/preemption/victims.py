@@ -88,8 +88,7 @@ def judge(
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
     pods = snapshot.pods
     count = pods.rows
-    code = np.zeros(count, np.int8)
-    code[pods.priority[:count] >= incoming.priority] = PRIORITY
+    code = (pods.priority[:count] >= incoming.priority).view(np.int8) * np.int8(PRIORITY)
     code[0] = PRIORITY
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, CRITICAL)
@@ -99,7 +98,7 @@ def judge(
     if spared is not None:
         _apply(code, spared, SPARED)
     if rules.strict_budgets:
-        open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0)).astype(np.int32)
+        open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
         code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
     return Verdicts(snapshot, incoming, rules, now, code)
 

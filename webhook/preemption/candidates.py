@@ -1,0 +1,71 @@
+"""The candidate nodes with their victims, as columns; objects are made only for those that are looked at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.plan import Candidate, Victim
+from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["Plans", "per_node"]
+
+Ints = NDArray[np.int64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+class Plans(NamedTuple):
+    """The victims of all candidates: `pods` (rows) of `nodes[i]` from `starts[i]` on, most important first."""
+
+    snapshot: Snapshot
+    nodes: Index
+    starts: Index
+    pods: Index
+    violating: Mask
+
+    def keys(self) -> Keys:
+        """What the candidates are compared by."""
+        pods = self.snapshot.pods
+        first = self.pods[self.starts]
+        return Keys(
+            violations=per_node(self.violating.astype(np.int64), self.starts),
+            highest_priority=pods.priority[first],
+            priority_sum=per_node(pods.priority[self.pods] + PRIORITY_OFFSET, self.starts),
+            victims=np.diff(np.append(self.starts, len(self.pods))),
+            earliest_start=pods.start[first],
+            name=lambda number: self.snapshot.nodes.names[self.nodes[number]],
+        )
+
+    def candidate(self, number: int) -> Candidate:
+        """One candidate with its victims; equally important ones beyond a budget come first, as in Kubernetes."""
+        end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.pods)
+        span = slice(int(self.starts[number]), int(end))
+        rows, violating = self.pods[span].tolist(), self.violating[span].tolist()
+        pods = self.snapshot.pods
+        order = sorted(range(len(rows)), key=lambda i: (-pods.priority[rows[i]], pods.start[rows[i]], not violating[i]))
+        node = self.snapshot.nodes.names[self.nodes[number]]
+        return Candidate(node, [_victim(self.snapshot, rows[i], node) for i in order], sum(violating))
+
+
+def per_node(values: Ints, starts: Index) -> Ints:
+    """Sums over each node's pods, which start at `starts`; every node has at least one."""
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    sums: Ints = np.add.reduceat(values, starts)
+    return sums
+
+
+def _victim(snapshot: Snapshot, row: int, node: str) -> Victim:
+    pods = snapshot.pods
+    return Victim(
+        namespace=pods.namespaces[row],
+        name=pods.names[row],
+        uid=pods.uids[row],
+        priority=int(pods.priority[row]),
+        start_time=float(pods.start[row]),
+        node=node,
+    )
