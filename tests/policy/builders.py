@@ -1,0 +1,99 @@
+"""Builders: engines from YAML, and requests as admission makes them."""
+
+from typing import Any
+
+from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.policy.engine import Engine
+from webhook.policy.loading import Loaded, load_texts
+from webhook.policy.request import Request, UserInfo
+
+
+def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:
+    """One policy whose spec is this YAML, loaded."""
+    head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
+    return load_texts([("p.yaml", head + indented(spec))])
+
+
+def indented(text: str) -> str:
+    """The text two columns to the right, without its first line break."""
+    return "".join(f"  {line}\n" for line in text.strip("\n").splitlines())
+
+
+def engine(*specs: str, preemption: str = "") -> Engine:
+    """An engine of PriorityPolicies p, p2, p3 … and one PreemptionPolicy; the files must be free of errors."""
+    documents = [
+        f"apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {{name: p{number or ''}}}\nspec:\n"
+        + indented(spec)
+        for number, spec in zip(["", *range(2, 1 + len(specs))], specs, strict=True)
+    ]
+    if preemption:
+        head = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: m}\nspec:\n"
+        documents.append(head + indented(preemption))
+    found = load_texts([(f"{number}.yaml", text) for number, text in enumerate(documents)])
+    assert not found.errors, "\n".join(map(str, found.errors))
+    return Engine(found.policies)
+
+
+def rules(*rows: str, **parts: str) -> str:
+    """A spec of these rules, each in flow style, and further parts."""
+    lines = [f"{name}: {value}" for name, value in parts.items()]
+    return "\n".join([*lines, "rules:", *(f"- {row}" for row in rows)])
+
+
+def priority_class(name: str, value: int = 0, **annotations: str) -> PriorityClass:
+    """A PriorityClass; annotations are given with `_` for the part after the last slash of Gödel's keys."""
+    keys = {key.replace("_", "-"): text for key, text in annotations.items()}
+    meta = ObjectMeta(name=name, annotations={f"godel.bytedance.com/{key}": text for key, text in keys.items()})
+    return PriorityClass(metadata=meta, value=value)
+
+
+def namespace(name: str, **labels: str) -> Namespace:
+    """A namespace with labels."""
+    return Namespace(metadata=ObjectMeta(name=name, labels=labels))
+
+
+def user(name: str = "alice", *groups: str) -> UserInfo:
+    """Someone who asks."""
+    return UserInfo(username=name, groups=("system:authenticated", *groups))
+
+
+def pod(
+    class_name: str = "", *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any
+) -> dict[str, Any]:
+    """A pod as JSON data."""
+    meta: dict[str, Any] = {"name": "a", "namespace": "team-a"}
+    meta |= {key: value for key, value in {"labels": labels, "annotations": annotations}.items() if value is not None}
+    return {"metadata": meta, "spec": spec | ({"priorityClassName": class_name} if class_name else {})}
+
+
+def create(obj: dict[str, Any] | None = None, **more: Any) -> Request:
+    """The CREATE of a pod in namespace team-a by alice, unless told otherwise."""
+    fields = {"operation": "CREATE", "resource": "pods", "namespace": "team-a", "name": "a", "user": user()} | more
+    return Request(object=pod() if obj is None else obj, **fields)
+
+
+def update(old: dict[str, Any], new: dict[str, Any], **more: Any) -> Request:
+    """The UPDATE of a pod in namespace team-a by alice, unless told otherwise."""
+    return create(new, **({"operation": "UPDATE", "old_object": old} | more))
+
+
+def deployment(template: dict[str, Any], **more: Any) -> Request:
+    """The CREATE of a Deployment with this pod template."""
+    return create({"metadata": {"name": "d"}, "spec": {"template": template}}, **({"resource": "deployments"} | more))
+
+
+def define(name: str, value: Any, **more: Any) -> Request:
+    """The CREATE of a PriorityClass."""
+    obj = {"metadata": {"name": name}, "value": value}
+    return create(obj, **({"resource": "priorityclasses", "namespace": "", "name": name} | more))
+
+
+def outcomes(engine: Engine, request: Request) -> dict[str, str]:
+    """What each rule that applied said, by its id."""
+    return {verdict.id: verdict.outcome for verdict in engine.judge(request)}
+
+
+def only_message(engine: Engine, request: Request) -> str:
+    """The message of the one verdict that is no `allow`."""
+    (verdict,) = [verdict for verdict in engine.judge(request) if verdict.outcome != "allow"]
+    return verdict.message
