@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from typing import BinaryIO, Self
+from typing import BinaryIO, Protocol, Self
 
 from aiohttp import web
 
@@ -24,9 +24,22 @@ from webhook.serving.policies import PolicyFiles
 from webhook.serving.probes import Check, probes
 from webhook.serving.watching import Watched
 
-__all__ = ["Server"]
+__all__ = ["Companion", "Server"]
 
 log = logging.getLogger(__name__)
+
+
+class Companion(Protocol):
+    """What shares the process with the server: it adds to the private port and hears of new policies."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """What it shows on the private port."""
+
+    def checks(self) -> list[Check]:
+        """What it adds to readiness."""
+
+    def use(self, policies: Policies) -> None:
+        """Take other policies into use."""
 
 
 class Server:
@@ -45,6 +58,7 @@ class Server:
         engine: Engine | None = None,
         log_format: LogFormat = "json",
     ) -> None:
+        self.companion: Companion | None = None
         self.options, self.source = options, source
         self.metrics = Metrics()
         self.lines = Lines(stream, log_format, self.metrics.lines_dropped.inc)
@@ -96,7 +110,9 @@ class Server:
         missing = self.source.missing()
         expired = self._serving is None or self._serving.expires < time.time()
         note = f"expires {_date(self._serving.expires)}" if self._serving else ""
+        more = self.companion.checks() if self.companion else []
         return [
+            *more,
             Check("certificate", not expired, _noted(note, self._tls_problem)),
             Check("policies", True, self._policies_note()),
             Check("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
@@ -121,7 +137,9 @@ class Server:
         )
         self._health_socket = bind(options.bind_address, options.health_port)
         self._listener = Listener(server, bind(options.bind_address, options.secure_port))
-        self._probes = web.AppRunner(probes(self.checks, self.metrics, self.source.ages), access_log=None)
+        app = probes(self.checks, self.metrics, self.source.ages)
+        app.add_routes(self.companion.routes() if self.companion else [])
+        self._probes = web.AppRunner(app, access_log=None)
         await self._probes.setup()
         await web.SockSite(self._probes, self._health_socket).start()
         await self._listener.use(self._serving.context)
@@ -169,6 +187,8 @@ class Server:
         if "policies" in changes and self._files is not None:
             await self._files.reload()
             self._context = Context(self._files.engine, self.source.lookup)
+            if self.companion:
+                self.companion.use(self._files.engine.policies)
 
     async def _reload_certificate(self) -> None:
         try:
