@@ -1,0 +1,111 @@
+"""`giveway run`: serve the webhook and reconcile in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, BinaryIO
+
+import click
+from aiohttp import web
+
+from webhook.cli.reconcile import checkpoint_at, reconciler_options, reconciler_options_from, telling
+from webhook.cli.serve import STARTUP_ERRORS, options_from, serving_options
+from webhook.kube.client import Client
+from webhook.policy.loading import load_or_raise
+from webhook.policy.model import Policies
+from webhook.preemption.amounts import ClusterError
+from webhook.reconciler import debug
+from webhook.reconciler import service as reconciling
+from webhook.serving.cluster import Cluster
+from webhook.serving.options import LogFormat, Options
+from webhook.serving.probes import Check
+from webhook.serving.server import Server
+
+__all__ = ["Both", "command"]
+
+
+class Both:
+    """A webhook server and a reconciler on one client and one private port."""
+
+    def __init__(
+        self,
+        client: Client,
+        serving: Options,
+        reconciler: reconciling.Options,
+        stream: BinaryIO,
+        *,
+        log_format: LogFormat = "json",
+        fault_point: str | None = None,
+    ) -> None:
+        assert serving.policies is not None
+        self.server = Server(serving, Cluster(client), stream, log_format=log_format)
+        self.service = reconciling.Service(
+            client,
+            load_or_raise(serving.policies),
+            reconciler,
+            tell=telling(self.server.lines),
+            registry=self.server.metrics.registry,
+            checkpoint=checkpoint_at(fault_point),
+        )
+        self.server.companion = self
+
+    def routes(self) -> list[web.RouteDef]:
+        """The reconciler's part of the private port."""
+        return debug.routes(self.service)
+
+    def checks(self) -> list[Check]:
+        """The reconciler's part of readiness."""
+        problem = self.service.problem()
+        return [Check("reconciler", not problem, problem)]
+
+    def use(self, policies: Policies) -> None:
+        """Hand new policies to the reconciler."""
+        self.service.use(policies)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Run both; yields the reconciler's task, which ends only when it fails."""
+        async with self.server:
+            work = asyncio.create_task(self.service.run())
+            try:
+                yield work
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+
+@click.command()
+@serving_options
+@reconciler_options
+def command(*, kubeconfig: str | None, log_format: LogFormat, fault_point: str | None, **values: Any) -> None:
+    """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT."""
+    serving, reconciler = options_from(values), reconciler_options_from(values)
+    try:
+        asyncio.run(_run(kubeconfig, serving, reconciler, log_format, fault_point))
+    except (*STARTUP_ERRORS, ClusterError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _run(
+    kubeconfig: str | None,
+    serving: Options,
+    reconciler: reconciling.Options,
+    log_format: LogFormat,
+    fault_point: str | None,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with await Client.connect(kubeconfig) as client:
+        both = Both(client, serving, reconciler, sys.stdout.buffer, log_format=log_format, fault_point=fault_point)
+        async with both.running() as work:
+            serving_on = asyncio.create_task(both.server.serve_until(stop))
+            await asyncio.wait((work, serving_on), return_when=asyncio.FIRST_COMPLETED)
+            serving_on.cancel()
+            if work.done():
+                work.result()
