@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 import json
 import os
 import ssl
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from certs.authority import make_authority, make_serving, pem
 
 __all__ = ["server_context", "write_kubeconfig"]
 
 LIFETIME = dt.timedelta(days=365)
-NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
@@ -47,51 +43,10 @@ def write_kubeconfig(path: Path, url: str, ca_file: Path, token: str, user: str 
 
 
 def _issue(ca_file: Path, cert_file: Path, key_file: Path) -> None:
-    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "giveway-embedded-ca")])
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-    authority = _certificate(ca_name, ca_name, ca_key.public_key(), ca=True).sign(ca_key, hashes.SHA256())
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
-    served = (
-        _certificate(name, ca_name, key.public_key(), ca=False)
-        .add_extension(x509.SubjectAlternativeName([*map(x509.DNSName, NAMES), *addresses]), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(private)
-    cert_file.write_bytes(served.public_bytes(serialization.Encoding.PEM))
-    ca_file.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-
-
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, ca: bool
-) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=ca,
-        crl_sign=ca,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
+    authority = make_authority(now, LIFETIME)
+    serving = make_serving(authority, NAMES, now, LIFETIME)
+    key_file.touch(mode=0o600)
+    key_file.write_bytes(serving.key_pem())
+    cert_file.write_bytes(pem(serving.certificate))
+    ca_file.write_bytes(pem(authority.certificate))

@@ -51,14 +51,15 @@ def request_of(attributes: Attributes) -> Object:
         request["requestSubResource"] = subresource
     if attributes.name:
         request["name"] = attributes.name
-    if attributes.namespace:
-        request["namespace"] = attributes.namespace
+    namespace = attributes.name if resource.plural == "namespaces" else attributes.namespace
+    if namespace:
+        request["namespace"] = namespace
     request["operation"] = attributes.operation
     request["userInfo"] = _user(attributes.user)
     request["object"] = _typed(attributes.object, group, version, kind)
     request["oldObject"] = _typed(attributes.old_object, group, version, kind)
     request["dryRun"] = attributes.dry_run
-    request["options"] = attributes.options or None
+    request["options"] = _options(attributes)
     return request
 
 
@@ -130,6 +131,15 @@ def _patch(response: dict[str, Any]) -> list[Object]:
     if not isinstance(operations, list):
         raise InvalidAnswerError("response.patch is not a list of operations")
     return operations
+
+
+def _options(attributes: Attributes) -> Object:
+    """The request's options; those of a PATCH become what its operation is."""
+    kind = f"{attributes.operation.capitalize()}Options"
+    options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    options.update((key, value) for key, value in attributes.options.items() if key not in ("kind", "apiVersion"))
+    options.pop("force", None)
+    return options
 
 
 def _user(user: UserInfo) -> Object:
