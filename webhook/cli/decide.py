@@ -1,0 +1,148 @@
+"""`giveway decide`: preemption decisions for clusters given as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
+from webhook.kube.objects import Pod
+from webhook.preemption.amounts import ClusterError
+from webhook.preemption.decision import decide
+from webhook.preemption.plan import Candidate, Decision
+from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
+from webhook.preemption.snapshot import KEPT_ANNOTATIONS, Snapshot
+
+__all__ = ["command"]
+
+Choose = Callable[[Pod], Rules | None]
+
+
+@click.command("decide")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=str))
+@click.option("--rules", type=click.Choice(["kubernetes"]), help="Decide by plain Kubernetes rules (the default).")
+@click.option(
+    "--policies",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Decide by the PreemptionPolicy in DIR that manages the preemptor's class.",
+)
+@click.option("--timing", type=click.IntRange(min=1), metavar="N", help="Add timingMs, the decision's the best of N.")
+@click.option("--explain", is_flag=True, help="Say it for people: every node, every reason, and why the winner won.")
+def command(
+    files: tuple[str, ...], rules: str | None, policies: Path | None, timing: int | None, *, explain: bool
+) -> None:
+    """Decide preemption for the clusters in FILES (default: standard input), one JSON object a line.
+
+    A line that is not a valid cluster is answered with its error; the exit code is 1 then.
+    """
+    if rules is not None and policies is not None:
+        raise click.UsageError("--rules and --policies exclude each other")
+    choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
+    failed = False
+    for number, text in enumerate(_lines(files), start=1):
+        try:
+            _answer(decode(text), choose, timing, explain=explain)
+        except ClusterError as error:
+            failed = True
+            _print({"name": name_of(text, number), "error": str(error)})
+    sys.exit(1 if failed else 0)
+
+
+def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bool) -> None:
+    rules = choose(cluster.preemptor)
+    started = time.perf_counter()
+    snapshot = take_snapshot(cluster, KEPT_ANNOTATIONS | (rules.annotations if rules else frozenset()))
+    taken = time.perf_counter() - started
+    if rules is None:
+        _print(_unmanaged(cluster, snapshot))
+        return
+    decision = decide(snapshot, cluster.preemptor, rules, cluster.now)
+    if explain:
+        from webhook.cli.decide_explain import explain_decision  # noqa: PLC0415  # rich loads only where it prints
+
+        explain_decision(cluster, snapshot, rules, decision)
+        return
+    answer = _as_json(cluster.name, decision)
+    if timing is not None:
+        best = min(_timed(cluster, snapshot, rules) for _ in range(timing))
+        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(best * 1e3, 3)}
+    _print(answer)
+
+
+def _timed(cluster: Cluster, snapshot: Snapshot, rules: Rules) -> float:
+    started = time.perf_counter()
+    decide(snapshot, cluster.preemptor, rules, cluster.now)
+    return time.perf_counter() - started
+
+
+def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
+    return {
+        "name": name,
+        "eligible": decision.eligible,
+        "reason": decision.reason,
+        "fits": decision.fits,
+        "unresolvable": decision.unresolvable,
+        "candidates": [_candidate(candidate) for candidate in decision.candidates],
+        "selected": decision.selected.node if decision.selected else None,
+        "nodeReasons": decision.node_reasons,
+    }
+
+
+def _candidate(candidate: Candidate) -> dict[str, Any]:
+    victims = [victim.key for victim in candidate.victims]
+    return {"node": candidate.node, "victims": victims, "pdbViolations": candidate.pdb_violations}
+
+
+def _unmanaged(cluster: Cluster, snapshot: Snapshot) -> dict[str, Any]:
+    """A pod that none of several policies manages: where it fits and what fails, but no preemption."""
+    decision = decide(snapshot, cluster.preemptor, kubernetes_rules(), cluster.now)
+    class_name = cluster.preemptor.spec.priority_class_name
+    reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {class_name!r}."
+    return _as_json(cluster.name, decision) | {"eligible": False, "reason": reason, "candidates": [], "selected": None}
+
+
+def _from_policies(directory: Path) -> Choose:
+    """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
+    from webhook.policy.engine import Engine  # noqa: PLC0415  # CEL loads only where policies are read
+    from webhook.policy.loading import PolicyError, load_or_raise  # noqa: PLC0415
+
+    try:
+        policies = load_or_raise(directory)
+        compiled = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        engine = Engine(policies)
+    except (PolicyError, ClusterError) as error:
+        raise click.ClickException(str(error)) from error
+    if not compiled:
+        raise click.ClickException(f"{directory} holds no PreemptionPolicy; --rules kubernetes needs none")
+    if len(compiled) == 1:
+        only = next(iter(compiled.values()))
+        return lambda _pod: only
+
+    def choose(pod: Pod) -> Rules | None:
+        managed = engine.managed(pod.spec.priority_class_name)
+        return compiled[managed.policy.name] if managed else None
+
+    return choose
+
+
+def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
+    for name in files or ("-",):
+        with click.open_file(name, "rb") as stream:
+            yield from _non_empty(stream)
+
+
+def _non_empty(stream: BinaryIO | Any) -> Iterator[bytes]:
+    for line in stream:
+        if line.strip():
+            yield line
+
+
+def _print(answer: dict[str, Any]) -> None:
+    click.echo(msgspec.json.encode(answer).decode())

@@ -1,0 +1,239 @@
+"""A decision said for people: the plan, why its node won, and what stands in the way on every other node."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from webhook.cli.decide_input import Cluster
+from webhook.kube.instants import rfc3339
+from webhook.preemption.amounts import CPU, requests
+from webhook.preemption.plan import Candidate, Decision, Victim
+from webhook.preemption.pods import PodView, priority_of
+from webhook.preemption.ranking import PRIORITY_OFFSET
+from webhook.preemption.rules import Rules
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["explain_decision"]
+
+_MOST_NODES = 25
+"""Nodes shown one by one; beyond, the others are counted by what fails."""
+_MOST_NAMES = 4
+_COMPARED = 5
+_KEYS = ("violated budgets", "highest priority", "sum of priorities", "victims", "earliest start")
+_BETTER = (
+    "it violates fewer budgets",
+    "its most important victim has a lower priority",
+    "its victims' priorities add up to less",
+    "it has fewer victims",
+    "its most important victims started later",
+    "its name comes first; the two are equally good",
+)
+
+
+def explain_decision(cluster: Cluster, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
+    """Print one decision."""
+    console = Console(highlight=False)
+    console.print(_heading(cluster, rules))
+    console.print(_outcome(decision, snapshot))
+    if decision.selected is not None:
+        console.print(_plan(decision.selected, snapshot))
+        console.print(_why(decision))
+    console.print(_nodes(decision, snapshot))
+    console.print()
+
+
+def _heading(cluster: Cluster, rules: Rules) -> Text:
+    pod = cluster.preemptor
+    by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
+    asked = ", ".join(_amount(name, amount) for name, amount in sorted(requests(pod).items())) or "nothing"
+    by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
+    text = Text()
+    text.append(f"{cluster.name or 'cluster'}: ", style="bold")
+    text.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
+    text.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
+    return text
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == CPU:
+        return f"cpu {amount / 1000:g}"
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20)):
+        if amount >= size:
+            return f"{name} {amount / size:.4g}{unit}"
+    return f"{name} {amount}"
+
+
+def _outcome(decision: Decision, snapshot: Snapshot) -> Text:
+    count = len(snapshot.node_names())
+    if not decision.eligible:
+        return Text(f"No preemption: {decision.reason}", style="yellow")
+    if decision.fits:
+        return Text(f"No preemption: it fits on {len(decision.fits)} of {_nodes_text(count)}.", style="green")
+    if decision.selected is None:
+        return Text(f"No preemption: no node of {count} could take it, whoever were evicted.", style="red")
+    victims = len(decision.selected.victims)
+    goes = f"evict {victims} pod{'s' * (victims > 1)} from {decision.selected.node}"
+    if decision.candidate_count == 1:
+        return Text(f"Plan: {goes}, the only candidate among {_nodes_text(count)}.", style="green")
+    return Text(
+        f"Plan: {goes}, the best of {decision.candidate_count} candidates among {_nodes_text(count)}.", style="green"
+    )
+
+
+def _nodes_text(count: int) -> str:
+    return f"{count} node{'s' * (count != 1)}"
+
+
+def _plan(selected: Candidate, snapshot: Snapshot) -> Table:
+    table = Table(
+        title=f"Victims on {selected.node}, most important first", title_justify="left", box=None, padding=(0, 2)
+    )
+    for heading in ("pod", "priority", "started", "budgets"):
+        table.add_column(heading, justify="right" if heading == "priority" else "left")
+    for victim in selected.victims:
+        table.add_row(escape(victim.key), str(victim.priority), _started(victim), _budgets(victim, snapshot))
+    return table
+
+
+def _budgets(victim: Victim, snapshot: Snapshot) -> str:
+    row = snapshot.pods.find(victim.namespace, victim.name)
+    budgets = snapshot.budgets.of(row) if row is not None else []
+    return ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets)
+
+
+def _started(victim: Victim) -> str:
+    return "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
+
+
+def _why(decision: Decision) -> RenderableType:
+    """The keys of the best candidates, and the one by which the winner won."""
+    first, *others = decision.shortlist(_COMPARED)
+    if not others:
+        return Text("")
+    title = "Why it won: compared from left to right, less is better, and a later start is"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
+    table.add_column("node")
+    for heading in _KEYS:
+        table.add_column(heading, justify="right")
+    mine = _keys(first)
+    decided = _deciding(mine, _keys(others[0]))
+    for candidate in (first, *others):
+        shown = _shown_keys(candidate)
+        if decided < len(shown):
+            shown[decided] = f"[bold]{shown[decided]}[/bold]"
+        name = escape(candidate.node)
+        table.add_row(f"[bold]{name}[/bold]" if candidate is first else name, *shown)
+    return Group(table, Text(f"{first.node} is preferred to {others[0].node} because {_BETTER[decided]}.\n"))
+
+
+def _keys(candidate: Candidate) -> tuple[float, ...]:
+    """The numbered keys of `webhook.preemption.ranking.best` for one candidate, smaller is better."""
+    top = max(victim.priority for victim in candidate.victims)
+    total = sum(victim.priority + PRIORITY_OFFSET for victim in candidate.victims)
+    start = min(victim.start_time for victim in candidate.victims if victim.priority == top)
+    return (candidate.pdb_violations, top, total, len(candidate.victims), -start)
+
+
+def _deciding(winner: tuple[float, ...], other: tuple[float, ...]) -> int:
+    return next((place for place, (a, b) in enumerate(zip(winner, other, strict=True)) if a != b), len(winner))
+
+
+def _shown_keys(candidate: Candidate) -> list[str]:
+    violations, top, _, count, start = _keys(candidate)
+    total = sum(victim.priority for victim in candidate.victims)
+    started = "not started" if math.isinf(start) else rfc3339(-start)
+    return [f"{violations:g}", f"{top:g}", f"{total} + {count:g}*2^31", f"{count:g}", started]
+
+
+def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
+    """Every node, the best first; where there are many, the rest are counted by what fails."""
+    ranked = [candidate.node for candidate in decision.shortlist(_MOST_NODES)]
+    names = ranked + [name for name in snapshot.node_names() if name not in set(ranked)]
+    shown, rest = names[:_MOST_NODES], names[_MOST_NODES:]
+    plans = {candidate.node: candidate for candidate in decision.shortlist(_MOST_NODES)}
+    table = Table(title="Nodes", title_justify="left", show_lines=True)
+    table.add_column("node", no_wrap=True)
+    table.add_column("what fails", ratio=3)
+    table.add_column("who would have to go", ratio=3)
+    table.add_column("who may not go, and by which rule", ratio=4)
+    hopeless = set(decision.unresolvable)
+    for name in shown:
+        table.add_row(
+            escape(name),
+            _failing(decision, name, hopeless),
+            _goers(decision, snapshot, plans, name),
+            _kept(decision, name),
+        )
+    return Group(table, *_summary(decision, rest, hopeless))
+
+
+def _failing(decision: Decision, node: str, hopeless: set[str]) -> Text:
+    reason = decision.node_reasons.get(node)
+    if reason is None:
+        return Text("nothing: it fits", style="green")
+    text = Text(reason)
+    if node in hopeless:
+        text.append("\nno eviction can cure this", style="dim")
+    return text
+
+
+def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> Text:
+    """The plan for the node, or who may go and why that is not enough."""
+    plan = plans.get(node)
+    if plan is not None:
+        beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
+        return Text(_listed([victim.key for victim in plan.victims]) + beyond)
+    protected = {excluded.pod for excluded in decision.excluded(node)}
+    free = [_key(pod) for pod in snapshot.pods_on(node) if _key(pod) not in protected]
+    if not free:
+        return Text("nobody may go", style="dim")
+    if not decision.eligible or decision.fits or node in decision.unresolvable:
+        return Text(f"{len(free)} may go; not asked", style="dim")
+    return Text(f"not enough: {_listed(free)} may go", style="dim")
+
+
+def _kept(decision: Decision, node: str) -> Text:
+    """The pods that may not go, under the rule that says so."""
+    by_rule: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for excluded in decision.excluded(node):
+        by_rule[excluded.rule].append((excluded.pod, excluded.text))
+    text = Text()
+    for rule, pods in by_rule.items():
+        if text:
+            text.append("\n")
+        text.append(rule, style="magenta")
+        text.append(f": {_listed([pod for pod, _ in pods])}")
+        reasons = sorted({reason for _, reason in pods})
+        text.append(f" — {reasons[0]}" if len(reasons) == 1 else f" — e.g. {reasons[0]}", style="dim")
+    return text
+
+
+def _key(pod: PodView) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
+
+
+def _summary(decision: Decision, rest: list[str], hopeless: set[str]) -> list[RenderableType]:
+    if not rest:
+        return []
+    reasons = decision.node_reasons
+    groups: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    for name in rest:
+        groups[reasons.get(name, "nothing: it fits"), name in hopeless].append(name)
+    table = Table(title=f"{_nodes_text(len(rest))} more, by what fails", title_justify="left")
+    for heading in ("nodes", "what fails", "could evictions cure it", "such as"):
+        table.add_column(heading, justify="right" if heading == "nodes" else "left")
+    for (reason, never), names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        cure = "no" if never else "" if reason.startswith("nothing") else "yes"
+        table.add_row(str(len(names)), reason, cure, _listed(names))
+    return [table]
