@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from webhook.embedded import statuses
+from webhook.embedded import ownership, statuses
 from webhook.embedded.calls import Object, SubresourceCall
 from webhook.embedded.conditions import set_condition
 from webhook.embedded.resources import BY_URL
@@ -31,9 +31,10 @@ async def bind(call: SubresourceCall) -> tuple[int, Object]:
             if metadata.get(key):
                 pod["metadata"][key] = {**(pod["metadata"].get(key) or {}), **metadata[key]}
         set_condition(pod, "PodScheduled", "True")
+        pod["status"].pop("nominatedNodeName", None)
         return pod
 
-    await call.api.writer.update(change, assign)
+    await call.api.writer.update(change, assign, ownership.kept)
     return 201, statuses.success(201)
 
 

@@ -61,6 +61,9 @@ def _pod(obj: Object) -> None:
     spec = _under(obj, "spec")
     _pod_spec(spec)
     _set(spec, enableServiceLinks=True)
+    for condition in _items(_under(obj, "status"), "conditions"):
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
     for container in _items(spec, "containers", "initContainers"):
         resources = _under(container, "resources")
         if resources.get("limits"):

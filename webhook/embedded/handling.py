@@ -40,7 +40,7 @@ class Handlers:
 
     async def handle(self, route: Route, resource: Resource, call: Call) -> Reply:
         """Answer a call that was allowed."""
-        media = negotiation.accepted(call.headers.get("accept", ""))
+        media = negotiation.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
         change = self._change(route, resource, call)
         if (hook := self._api.subresources.get((resource.plural, route.subresource))) is not None:
             reply = await self._hooked(hook, route, call, change)

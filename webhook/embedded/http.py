@@ -38,9 +38,9 @@ class HttpServer:
     async def start(self) -> None:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
         server = web.Server(self._answer, access_log=None)
-        self._runner = web.ServerRunner(server, handle_signals=False)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls, shutdown_timeout=0.1)
+        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
         self.api.address = f"{self.host}:{self.port}"

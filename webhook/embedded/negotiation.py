@@ -26,15 +26,17 @@ class Media(NamedTuple):
     form: str = ""
     group: str = ""
     version: str = ""
+    include: str = ""
+    """What a row of a table carries: None, Metadata or Object."""
 
 
-def accepted(header: str) -> Media:
+def accepted(header: str, include: str = "") -> Media:
     """The first media range of the header that can be served. Raises StatusError (406) for none."""
     for media_range in (header or "*/*").split(","):
         kind, *parameters = (part.strip() for part in media_range.split(";"))
         if kind in _WANTED:
             named = dict(part.split("=", 1) for part in parameters if "=" in part)
-            return Media(named.get("as", ""), named.get("g", ""), named.get("v", ""))
+            return Media(named.get("as", ""), named.get("g", ""), named.get("v", ""), include or "Metadata")
     raise statuses.not_acceptable(_SENDABLE)
 
 

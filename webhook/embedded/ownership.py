@@ -12,7 +12,7 @@ from webhook.embedded.fieldsets import Path, Paths
 from webhook.embedded.resources import Resource
 from webhook.kube.instants import rfc3339
 
-__all__ = ["Entry", "Track", "read", "strip", "updated", "write"]
+__all__ = ["Entry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
 
 Track = Callable[[Resource, Object | None, Object, Change], None]
 """Enter into the new object (third) who changed what since the old one (None at CREATE)."""
@@ -81,6 +81,11 @@ def strip(resource: Resource, subresource: str, obj: Object) -> Object:
     return {"metadata": metadata, **rest}
 
 
+def kept(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+    """Enter nothing: the server itself made the change, such as a binding."""
+    del resource, old, new, change
+
+
 def updated(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
     """Enter an update or create: what it changed is now its manager's, and nobody else's."""
     if old is None:
@@ -91,7 +96,7 @@ def updated(resource: Resource, old: Object | None, new: Object, change: Change)
         if not entries:
             new["metadata"].pop("managedFields", None)
             return
-    before = _blank(resource) if old is None else old
+    before = blank(resource) if old is None else old
     changed, removed = fieldsets.differences(
         schemas.of_resource(resource),
         strip(resource, change.subresource, before),
@@ -134,11 +139,11 @@ def _row(entry: Entry) -> Object:
     return {**row, "subresource": entry.subresource} if entry.subresource else row
 
 
-def _order(entry: Entry) -> tuple[bool, str, str]:
-    return entry.operation != "Apply", entry.time, entry.manager
+def _order(entry: Entry) -> tuple[bool, str, str, str, str]:
+    return entry.operation != "Apply", entry.time, entry.manager, entry.version, entry.subresource
 
 
-def _blank(resource: Resource) -> Object:
+def blank(resource: Resource) -> Object:
     """An object of a resource before anyone wrote to it."""
     found = _BLANKS.get(resource.qualified)
     if found is None:

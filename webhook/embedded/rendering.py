@@ -11,6 +11,7 @@ from webhook.embedded.listing import Page
 from webhook.embedded.negotiation import Media
 from webhook.embedded.resources import Resource
 from webhook.embedded.store import Record
+from webhook.embedded.tables import table
 
 __all__ = ["many", "one", "watched"]
 
@@ -28,6 +29,8 @@ _PARTIAL = msgspec.json.Decoder(_Partial)
 
 def one(resource: Resource, record: Record, media: Media) -> bytes:
     """One object."""
+    if media.form == "Table":
+        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
     if media.form.startswith("PartialObjectMetadata"):
         return _META + _metadata_only(resource, record)[1:]
     return views.whole(resource, record)
@@ -35,6 +38,8 @@ def one(resource: Resource, record: Record, media: Media) -> bytes:
 
 def many(resource: Resource, page: Page, media: Media) -> bytes:
     """A page of a list."""
+    if media.form == "Table":
+        return table(resource, page.records, page.metadata(), media.include)
     kind, version = f"{resource.kind}List", resource.api_version
     items = [views.body(resource, record) for record in page.records]
     if media.form.startswith("PartialObjectMetadata"):
@@ -45,8 +50,17 @@ def many(resource: Resource, page: Page, media: Media) -> bytes:
 
 
 def watched(resource: Resource, media: Media) -> Callable[[Record], bytes]:
-    """How a watch sends its objects."""
-    return lambda record: one(resource, record, media)
+    """How a watch sends its objects. Of tables only the first has its columns defined."""
+    if media.form != "Table":
+        return lambda record: one(resource, record, media)
+    headed = True
+
+    def row(record: Record) -> bytes:
+        nonlocal headed
+        first, headed = headed, False
+        return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include, headed=first)
+
+    return row
 
 
 def _metadata_only(resource: Resource, record: Record) -> bytes:

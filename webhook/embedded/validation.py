@@ -6,7 +6,7 @@ from webhook.embedded import fields, podrules, schemas, statuses
 from webhook.embedded.calls import Object
 from webhook.embedded.names import generate_name_cause, name_cause
 from webhook.embedded.priorityrules import changed_class, new_class
-from webhook.embedded.resources import Resource
+from webhook.embedded.resources import BY_STORAGE, Resource
 from webhook.embedded.statuses import Cause
 
 __all__ = ["check_changed", "check_new"]
@@ -36,7 +36,7 @@ def check_changed(resource: Resource, subresource: str, old: Object, new: Object
 
 def _refuse(resource: Resource, obj: Object, causes: list[Cause]) -> None:
     if causes:
-        raise statuses.invalid(resource, obj["metadata"].get("name", ""), causes)
+        raise statuses.invalid(BY_STORAGE[resource.key], obj["metadata"].get("name", ""), causes)
 
 
 def _name(resource: Resource, obj: Object) -> list[Cause]:

@@ -14,6 +14,7 @@ import msgspec
 from webhook.embedded import statuses
 from webhook.embedded.calls import Object
 from webhook.embedded.listing import check_not_future, revision_of
+from webhook.embedded.ownership import blank
 from webhook.embedded.routing import truthy
 from webhook.embedded.selection import Selection
 from webhook.embedded.store import Event, Record, Store
@@ -132,7 +133,7 @@ class Watch:
         metadata: Object = {"resourceVersion": str(self._revision)}
         if annotations:
             metadata["annotations"] = annotations
-        bookmark = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        bookmark = {"kind": resource.kind, "apiVersion": resource.api_version, **blank(resource), "metadata": metadata}
         return _line(b"BOOKMARK", msgspec.json.encode(bookmark))
 
     def _too_old(self, revision: int) -> statuses.StatusError:
