@@ -58,7 +58,11 @@ def user(name: str = "alice", *groups: str) -> UserInfo:
 
 
 def pod(
-    class_name: str = "", *, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any
+    class_name: str = "",
+    *,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
 ) -> dict[str, Any]:
     """A pod as JSON data."""
     meta: dict[str, Any] = {"name": "a", "namespace": "team-a"}

@@ -1,5 +1,6 @@
 """The CEL adapter: what compiles, what is bounded, and how mistakes are told."""
 
+import contextlib
 import time
 
 import pytest
@@ -24,7 +25,9 @@ def inputs(**variables):
         pytest.param("1 + 2", 1, 1, "gives int; it must give true or false", id="no bool"),
         pytest.param("(" * 200 + "true" + ")" * 200, 1, 1, "recursion", id="nesting"),
         pytest.param("true" + " " * 5000, 1, 1, "5004 characters; at most 4096", id="length"),
-        pytest.param("[1]" + ".filter(x, true)" * 9 + " == []", 1, 1, "9 comprehensions; at most 8", id="comprehensions"),
+        pytest.param(
+            "[1]" + ".filter(x, true)" * 9 + " == []", 1, 1, "9 comprehensions; at most 8", id="comprehensions"
+        ),
         pytest.param("'a'" + ".replace('a', 'aa')" * 17 + " == ''", 1, 1, "17 times; at most 16", id="growth"),
     ],
 )
@@ -93,18 +96,18 @@ def test_large_objects_are_refused():
     [
         pytest.param("object.s.matches('(a*)*b')", {"s": "a" * 1_000_000}, id="regular expression"),
         pytest.param("object.l.all(x, object.l.all(y, object.l.all(z, true)))", {"l": list(range(3000))}, id="loops"),
-        pytest.param("object.l.all(x, (x + object.s + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}, id="growth"),
+        pytest.param(
+            "object.l.all(x, (x + object.s + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}, id="growth"
+        ),
         pytest.param("object == object", {"l": [list(range(300))] * 300}, id="comparison"),
     ],
 )
 def test_no_expression_takes_long(expression, value):
     """Whatever the object, an expression ends within a second, with an answer or with an error."""
-    began = time.perf_counter()
-    try:
+    began = time.process_time()
+    with contextlib.suppress(CelRuntimeError):
         compile_bool(expression).holds(inputs(object=value))
-    except CelRuntimeError:
-        pass
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_brackets_in_texts_and_comments_do_not_count():

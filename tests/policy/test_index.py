@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
+from webhook.kube.objects import LabelSelector
 from webhook.policy.engine import Engine
 from webhook.policy.model import (
     Enforcement,
@@ -19,14 +20,15 @@ from webhook.policy.model import (
     Subject,
 )
 from webhook.policy.ranges import Ranges
-from webhook.kube.objects import LabelSelector
 
 NAMES = st.sampled_from(["a", "b", "team-a", "team-b", "team-*", "t*", "*", "*-a"])
 LABELS = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)
 SELECTORS = st.none() | st.builds(LabelSelector, match_labels=LABELS)
 SUBJECTS = st.builds(
     Subject, kind=st.sampled_from(["User", "Group"]), name=st.sampled_from(["u", "g", "*", "u*"])
-) | st.builds(Subject, kind=st.just("ServiceAccount"), name=st.sampled_from(["s", "*"]), namespace=st.sampled_from(["n", "*"]))
+) | st.builds(
+    Subject, kind=st.just("ServiceAccount"), name=st.sampled_from(["s", "*"]), namespace=st.sampled_from(["n", "*"])
+)
 MATCHES = st.builds(
     Match,
     namespaces=st.none() | st.lists(NAMES, min_size=1, max_size=2).map(tuple),
@@ -103,7 +105,8 @@ def test_cost_hardly_grows_with_rules_that_do_not_match():
 
     def cost(count):
         rows = [
-            rules("{name: r, priorityClasses: {deny: ['*']}}", match=f"{{namespaces: [other-{n}]}}") for n in range(count // 2)
+            rules("{name: r, priorityClasses: {deny: ['*']}}", match=f"{{namespaces: [other-{n}]}}")
+            for n in range(count // 2)
         ] + [
             rules("{name: r, priorityClasses: {deny: ['*']}}", match=f"{{subjects: [{{kind: Group, name: g{n}}}]}}")
             for n in range(count // 2)
@@ -111,10 +114,10 @@ def test_cost_hardly_grows_with_rules_that_do_not_match():
         judging, request = engine(*rows), create(pod("c"))
         best = float("inf")
         for _ in range(20):
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(100):
                 judging.judge(request)
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.process_time() - began)
         return best
 
     assert cost(1000) < 4 * cost(10)

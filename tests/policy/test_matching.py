@@ -26,7 +26,10 @@ def applies(request, **parts):
         pytest.param("{namespaces: ['team-*']}", create(namespace="teams"), False, id="glob that is almost it"),
         pytest.param("{namespaceSelector: {}}", create(), True, id="empty namespaceSelector"),
         pytest.param(
-            "{namespaceSelector: {matchLabels: {stage: prod}}}", create(namespace_object=PROD), True, id="namespace label"
+            "{namespaceSelector: {matchLabels: {stage: prod}}}",
+            create(namespace_object=PROD),
+            True,
+            id="namespace label",
         ),
         pytest.param("{namespaceSelector: {matchLabels: {stage: prod}}}", create(), False, id="namespace unknown"),
         pytest.param(

@@ -20,7 +20,8 @@ from tests.policy.builders import (
 PLATFORM = (
     "{name: band, reserve: {from: 900, to: 1000,"
     " define: [{subjects: [{kind: Group, name: platform}]}, {names: [boot-*]}],"
-    " use: [{namespaces: [ingress]}, {namespaceSelector: {matchLabels: {tier: infra}}}, {subjects: [{kind: User, name: root}]},"
+    " use: [{namespaces: [ingress]}, {namespaceSelector: {matchLabels: {tier: infra}}},"
+    " {subjects: [{kind: User, name: root}]},"
     " {subjects: [{kind: ServiceAccount, namespace: kube-system, name: '*-controller'}]}]}}"
 )
 
@@ -43,7 +44,9 @@ def test_both_ends_are_reserved(value, said):
 @pytest.mark.parametrize(
     "request_",
     [
-        pytest.param(create(pod("x", priority=950), priority=950, priority_class=priority_class("x", 950)), id="by class"),
+        pytest.param(
+            create(pod("x", priority=950), priority=950, priority_class=priority_class("x", 950)), id="by class"
+        ),
         pytest.param(create(pod(), priority=950, priority_class=priority_class("x", 950)), id="by global default"),
         pytest.param(create(pod(priority=950)), id="raw"),
         pytest.param(deployment(pod("x"), priority=950), id="by a template"),
@@ -95,7 +98,9 @@ def test_defining_in_a_range(request_, outcome):
 
 def test_names_and_subjects_of_one_right_hold_together():
     """Within one right everything named must hold."""
-    judging = engine(rules("{name: r, reserve: {from: 1, to: 9, define: {names: [a], subjects: [{kind: User, name: u}]}}}"))
+    judging = engine(
+        rules("{name: r, reserve: {from: 1, to: 9, define: {names: [a], subjects: [{kind: User, name: u}]}}}")
+    )
     assert outcomes(judging, define("a", 5, user=user("u"))) == {"p/r": "allow"}
     assert outcomes(judging, define("a", 5)) == {"p/r": "deny"}
     assert outcomes(judging, define("b", 5, user=user("u"))) == {"p/r": "deny"}

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.policy.builders import create, deployment, engine, only_message, outcomes, pod, priority_class, rules, update, user
+from tests.policy.builders import (
+    create,
+    deployment,
+    engine,
+    only_message,
+    outcomes,
+    pod,
+    priority_class,
+    rules,
+    update,
+    user,
+)
 from webhook.policy.model import CAN_BE_PREEMPTED as KEY
 from webhook.policy.model import PROTECTION_DURATION
 

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tests.policy.builders import create, define, deployment, engine, namespace, outcomes, pod, priority_class, rules, update
+from tests.policy.builders import (
+    create,
+    define,
+    deployment,
+    engine,
+    namespace,
+    outcomes,
+    pod,
+    priority_class,
+    rules,
+    update,
+)
 from webhook.policy.model import Enforcement
 
 
@@ -22,13 +33,13 @@ def validate(expression, **more):
         pytest.param('"canary" in object.metadata.labels', "deny", id="labels are never absent"),
         pytest.param('object.metadata.annotations[?"a"].orValue("") == ""', "allow", id="annotations are never absent"),
         pytest.param("oldObject == null", "allow", id="oldObject at CREATE"),
-        pytest.param("request.operation == \"CREATE\" && request.userInfo.username == \"alice\"", "allow", id="request"),
-        pytest.param("request.namespace == \"team-a\" && !request.dryRun", "allow", id="namespace"),
+        pytest.param('request.operation == "CREATE" && request.userInfo.username == "alice"', "allow", id="request"),
+        pytest.param('request.namespace == "team-a" && !request.dryRun', "allow", id="namespace"),
         pytest.param("!has(request.object)", "allow", id="request without objects"),
-        pytest.param("namespaceObject.metadata.labels.tier == \"x\"", "allow", id="namespaceObject"),
-        pytest.param("priorityClass.value == 5 && priorityClass.metadata.name == \"c\"", "allow", id="priorityClass"),
-        pytest.param("priorityClass.preemptionPolicy == \"PreemptLowerPriority\"", "allow", id="policy filled in"),
-        pytest.param("object.metadata.name.lowerAscii().startsWith(\"a\")", "allow", id="string functions"),
+        pytest.param('namespaceObject.metadata.labels.tier == "x"', "allow", id="namespaceObject"),
+        pytest.param('priorityClass.value == 5 && priorityClass.metadata.name == "c"', "allow", id="priorityClass"),
+        pytest.param('priorityClass.preemptionPolicy == "PreemptLowerPriority"', "allow", id="policy filled in"),
+        pytest.param('object.metadata.name.lowerAscii().startsWith("a")', "allow", id="string functions"),
     ],
 )
 def test_expressions(expression, outcome):
@@ -85,7 +96,9 @@ def test_messages(more, words):
 
 def test_a_template_is_seen_as_the_pod_it_describes():
     """`object` is the pod that the template would make, with namespace and priority filled in."""
-    judging = engine(rules(validate('object.kind == "Pod" && object.spec.priority == 7 && object.metadata.namespace == "team-a"')))
+    judging = engine(
+        rules(validate('object.kind == "Pod" && object.spec.priority == 7 && object.metadata.namespace == "team-a"'))
+    )
     assert outcomes(judging, deployment(pod(), priority=7)) == {"p/v": "allow"}
 
 
@@ -118,7 +131,9 @@ CONDITION = "[{name: c, expression: '%s'}]"
 )
 def test_conditions(expression, said):
     """A policy applies where its conditions are true; one that errors is an error of the policy, told once."""
-    judging = engine(rules(validate("false"), "{name: w, validate: {expression: 'false'}}", conditions=CONDITION % expression))
+    judging = engine(
+        rules(validate("false"), "{name: w, validate: {expression: 'false'}}", conditions=CONDITION % expression)
+    )
     found = outcomes(judging, create(pod()))
     assert found == (said | {"p/w": "deny"} if "p/v" in said else said)
 

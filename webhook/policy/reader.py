@@ -79,17 +79,13 @@ class Reader:
     ) -> None:
         """Note something at a place."""
         self.errors += severity is Severity.ERROR
-        finding = Finding(
-            severity=severity,
-            source=Source(self.path, line, column),
-            message=message,
-            excerpt=self.excerpt(Source(self.path, line, column), width),
-            related=related,
-        )
-        if len(self._findings) < MOST_FINDINGS:
-            self._findings[finding] = None
-        elif finding not in self._findings:
+        if len(self._findings) >= MOST_FINDINGS:
             self._left_out += 1
+            return
+        source = Source(self.path, line, column)
+        shown = self.excerpt(source, width)
+        finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
+        self._findings[finding] = None
 
     def excerpt(self, source: Source, width: int = 1) -> str:
         """The line of a place in this file, with carets."""

@@ -27,12 +27,16 @@ __all__ = [
     "documents",
 ]
 
-LARGEST_FILE = 256 * 1024
+LARGEST_FILE = 128 * 1024
 """Bytes of one policy file."""
 MOST_NODES = 20_000
 """Nodes of one policy file, aliases counted once."""
+MOST_DOCUMENTS = 1000
+"""Documents of one policy file."""
 DEEPEST = 32
+"""Levels of lists and mappings."""
 MOST_ALIASES = 200
+"""Aliases of one policy file."""
 
 _STRING_TAG = "tag:yaml.org,2002:str"
 _KNOWN_TAGS = frozenset({None, "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
@@ -100,13 +104,18 @@ class _Builder:
         self._keys: list[Node | None] = []
         self._open_anchors: list[str | None] = []
         self._anchors: dict[str, Node] = {}
-        self._nodes = self._aliases = 0
+        self._nodes = self._aliases = self._documents = 0
 
     def take(self, event: Any) -> Node | None:
         """Add one event; returns the root of a document that is complete."""
         match type(event).__name__:
             case "DocumentStartEvent":
                 self._anchors = {}
+                self._documents += 1
+                if self._documents > MOST_DOCUMENTS:
+                    raise YamlError(
+                        event.start_mark.line + 1, 1, f"more than {MOST_DOCUMENTS} documents; split the file"
+                    )
                 if event.version or event.tags:
                     raise YamlError(event.start_mark.line, 1, "directives are not read: policy files are YAML 1.2")
             case "ScalarEvent":
@@ -118,7 +127,7 @@ class _Builder:
             case "MappingStartEvent":
                 self._open(Map(*self._place(event)), event)
             case "SequenceEndEvent" | "MappingEndEvent":
-                return self._close()
+                return self._close(event)
         return None
 
     def _scalar(self, event: Any) -> Scalar:
@@ -140,7 +149,7 @@ class _Builder:
         if self._nodes > MOST_NODES:
             raise YamlError(start.line + 1, start.column + 1, f"more than {MOST_NODES} values in one file; split it")
         if _tag(event) not in _KNOWN_TAGS:
-            raise YamlError(start.line + 1, start.column + 1, f"tags such as {_tag(event)} are not read; leave it out")
+            raise YamlError(start.line + 1, start.column + 1, f"tags such as {str(_tag(event))[:40]} are not read")
         return start.line + 1, start.column + 1, end.column - start.column if end.line == start.line else 1
 
     def _open(self, node: Seq | Map, event: Any) -> None:
@@ -150,9 +159,11 @@ class _Builder:
         self._keys.append(None)
         self._open_anchors.append(event.anchor)
 
-    def _close(self) -> Node | None:
+    def _close(self, event: Any) -> Node | None:
         """Finish a list or mapping; only now may an alias mean it, so that nothing holds itself."""
         node, anchor = self._stack.pop(), self._open_anchors.pop()
+        if event.end_mark.line + 1 == node.line:
+            node.width = event.end_mark.column + 1 - node.column
         self._keys.pop()
         if anchor:
             self._anchors[anchor] = node
