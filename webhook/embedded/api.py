@@ -143,7 +143,7 @@ class ApiServer:
         if path in ("/api", "/apis"):
             return self._discovery(path, call.headers.get("accept", ""))
         if path.startswith("/openapi/"):
-            return openapi.reply(path, call.query)
+            return openapi.reply(path)
         if path in _ROOTS:
             return reply_of(discovery.resource_list(path, self.subresources))
         if path == "/":
