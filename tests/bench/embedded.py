@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import resource
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from webhook.embedded.cluster import EmbeddedCluster, node
@@ -124,10 +124,10 @@ async def _each(calls: list[Any]) -> None:
 
 def _print_memory(when: str) -> None:
     gc.collect()
-    with open("/proc/self/status", encoding="ascii") as status, contextlib.suppress(StopIteration):
-        line = next(row for row in status if row.startswith("VmRSS"))
-        print(f"resident {when}: {int(line.split()[1]) / 1024:.0f} MB, client included")
-    print(f"peak: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    resident = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("VmRSS"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"resident {when}: {resident / 1024:.0f} MB, at most {peak / 1024:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ async def allow(cluster: EmbeddedCluster, where: str, rules: list[Json], *subjec
     cluster_wide = "" if where else "Cluster"
     kind = f"{cluster_wide}Role"
     await admin.create(f"{prefix}/{kind.lower()}s", role(kind, "tested", rules))
-    await admin.create(f"{prefix}/{kind.lower()}bindings", binding(f"{kind}Binding", "tested", kind, "tested", *subjects))
+    await admin.create(
+        f"{prefix}/{kind.lower()}bindings", binding(f"{kind}Binding", "tested", kind, "tested", *subjects)
+    )
 
 
 USER = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}
@@ -63,7 +65,8 @@ async def allowed(cluster: EmbeddedCluster, verb: str, path: str, body: Json | N
     try:
         await calls[verb]()
     except ApiError as error:
-        assert error.status == 403, error
+        if error.status != 403:
+            raise
         return False
     return True
 
@@ -113,7 +116,7 @@ async def test_cluster_role_binding_counts_everywhere_and_for_groups(cluster):
 
 
 async def test_resource_names_narrow_a_rule(cluster):
-    """resourceNames grant one object and no listing."""
+    """ResourceNames grant one object and no listing."""
     await allow(cluster, "team-a", [rule("get list", "pods", resourceNames=["one"])], USER)
     assert await allowed(cluster, "get", POD.path("team-a", "one"))
     assert not await allowed(cluster, "get", POD.path("team-a", "two"))
@@ -135,9 +138,7 @@ async def test_service_account_subject_means_its_user(cluster):
     await cluster.api.local().create(
         "/api/v1/namespaces/team-a/serviceaccounts", {"kind": "ServiceAccount", "metadata": {"name": "bot"}}
     )
-    await allow(
-        cluster, "", [rule("list", "pods")], {"kind": "ServiceAccount", "name": "bot", "namespace": "team-a"}
-    )
+    await allow(cluster, "", [rule("list", "pods")], {"kind": "ServiceAccount", "name": "bot", "namespace": "team-a"})
     client = cluster.client(cluster.service_account_token("team-a", "bot"))
     assert len((await client.list(POD.path("team-a"), dict))[0]) == 1
     await client.close()

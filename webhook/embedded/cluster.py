@@ -70,6 +70,7 @@ class EmbeddedCluster:
             self.api.subresources[plural, ""] = handler
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._crew: Crew | None = None
+        Crew.check(self.without)
 
     @property
     def faults(self) -> Faults:
@@ -132,9 +133,10 @@ class EmbeddedCluster:
             raise KeyError(f"no service account {namespace}/{name}")
         return self.authentication.signer.issue(namespace, name, uid, lifetime)[0]
 
-    def write_kubeconfig(self, user: str, token: str) -> Path:
-        """A kubeconfig file for a user's token."""
-        return write_kubeconfig(self._directory / f"{user}.kubeconfig", self.url, self.ca, token, user)
+    def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
+        """Write a kubeconfig for a user's token, to `path` or beside the server's certificates."""
+        where = path or self._directory / f"{user}.kubeconfig"
+        return write_kubeconfig(where, self.url, self.ca.absolute(), token, user)
 
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""

@@ -65,9 +65,6 @@ class Crew:
     """The stand-ins of one API server, but for those named in `without`."""
 
     def __init__(self, api: ApiServer, read: Reader, without: Collection[str], termination_seconds: float) -> None:
-        unknown = set(without) - set(STAND_INS)
-        if unknown:
-            raise ValueError(f"no such stand-in: {', '.join(sorted(unknown))}; there are {', '.join(STAND_INS)}")
         self._api = api
         self._read = read
         self._without = frozenset(without)
@@ -76,6 +73,13 @@ class Crew:
         self._nodes: dict[str, Client] = {}
         self._members = [make() for name, make in self._makers().items() if name not in self._without]
         self._tasks: list[asyncio.Task[None]] = []
+
+    @staticmethod
+    def check(without: Collection[str]) -> None:
+        """Raise ValueError for a name that is no stand-in's."""
+        unknown = set(without) - set(STAND_INS)
+        if unknown:
+            raise ValueError(f"no such stand-in: {', '.join(sorted(unknown))}; there are {', '.join(STAND_INS)}")
 
     async def start(self) -> None:
         """Start them and wait until they know the cluster."""

@@ -114,7 +114,7 @@ class Kubelet:
         return {
             "phase": "Running",
             "conditions": _conditions(now, "True"),
-            "hostIP": "10.0.0.1",
+            "hostIP": "192.168.0.1",
             "podIP": address,
             "podIPs": [{"ip": address}],
             "startTime": now,

@@ -16,6 +16,8 @@ __all__ = ["Entry", "SchedulingQueue"]
 
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 10.0
+BACKOFF_WINDOW = 1.0
+"""Backoffs that end within the same second count as ending together; priority then decides."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +134,7 @@ class SchedulingQueue:
         early = [entry for entry in self._backing_off.values() if not entry.error]
         if not early:
             return None
-        first = min(early, key=lambda entry: (entry.backoff_until, entry.rank))
+        first = min(early, key=lambda entry: (entry.backoff_until // BACKOFF_WINDOW, entry.rank))
         del self._backing_off[first.key]
         return first
 

@@ -1,0 +1,204 @@
+"""End-to-end tests against a kubeconfig: the embedded control plane by default, any cluster with --kubeconfig.
+
+Each test works in a sandbox of its own: a namespace, nodes that only its pods select, PriorityClasses with its name
+in theirs. On a real cluster nobody runs pods on such nodes; with --kubelet-stand-in the tests play their kubelet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workloads import Json, budget, condition, eventually, pod, priority_class
+from webhook.embedded.cluster import node
+from webhook.embedded.standins.informers import Informers
+from webhook.embedded.standins.kubelet import Kubelet
+from webhook.kube.client import ApiError, Client
+from webhook.kube.paths import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+
+LABEL = "giveway.dev/e2e"
+MEMORY = "8Gi"
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The kubeconfig of the cluster under test."""
+    given = request.config.getoption("--kubeconfig")
+    if given:
+        yield given
+        return
+    file = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    arguments = ["cluster", "--nodes", "0", "--kubeconfig", str(file), "--termination-seconds", "0.2"]
+    command = [sys.executable, "-m", "webhook.cli", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"export KUBECONFIG={file}\n"
+        yield str(file)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, "giveway cluster ends cleanly at SIGTERM"
+
+
+@pytest.fixture
+async def client(kubeconfig: str) -> AsyncIterator[Client]:
+    """The administrator's client."""
+    async with await Client.connect(kubeconfig) as connected:
+        yield connected
+
+
+class Sandbox:
+    """One test's part of the cluster. `id` is in the names of what is not in its namespace."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.id = f"e2e-{secrets.token_hex(3)}"
+        self.pods = POD.path(self.id)
+        self._cluster_wide: list[str] = []
+
+    async def begin(self) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.id}}
+        await self.client.create(NAMESPACE.path(), body)
+        self._cluster_wide.append(NAMESPACE.path(None, self.id))
+
+    async def end(self) -> None:
+        pods, _ = await self.client.list(self.pods, dict)
+        for one in pods:
+            await self._delete(f"{self.pods}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+        for path in reversed(self._cluster_wide):
+            await self._delete(path)
+
+    async def node(self, name: str, cpu: str = "4") -> str:
+        """Add a node for this test's pods; its full name."""
+        full = f"{self.id}-{name}"
+        body: Any = node(full, cpu, MEMORY)
+        body["metadata"]["labels"][LABEL] = self.id
+        await self.client.create(NODE.path(), body)
+        await self.client.patch(NODE.path(None, full, "status"), {"status": body["status"]})
+        self._cluster_wide.append(NODE.path(None, full))
+        return full
+
+    async def priority_class(self, name: str, value: int, **fields: Any) -> str:
+        """Add a PriorityClass; its full name."""
+        full = f"{self.id}-{name}"
+        await self.client.create(PRIORITY_CLASS.path(), priority_class(full, value, **fields))
+        self._cluster_wide.append(PRIORITY_CLASS.path(None, full))
+        return full
+
+    async def pod(self, name: str, **fields: Any) -> Json:
+        """Create a pod that selects this test's nodes and puts up with whatever taints they have."""
+        body = pod(name, **fields)
+        body["spec"].setdefault("nodeSelector", {LABEL: self.id})
+        body["spec"].setdefault("tolerations", [{"operator": "Exists"}])
+        return await self.client.create(self.pods, body)
+
+    async def budget(self, name: str, labels: dict[str, str], **spec: Any) -> None:
+        """Create a PodDisruptionBudget and wait until its status is current."""
+        path = POD_DISRUPTION_BUDGET.path(self.id)
+        await self.client.create(path, budget(name, labels, **spec))
+
+        async def observed() -> bool:
+            found = await self.client.get(f"{path}/{name}")
+            return found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+
+        await eventually(observed)
+
+    async def get(self, name: str) -> Json:
+        return await self.client.get(f"{self.pods}/{name}")
+
+    async def bound(self, name: str, seconds: float = 15.0) -> str:
+        """The node the pod was bound to."""
+
+        async def check() -> Any:
+            return (await self.get(name))["spec"].get("nodeName")
+
+        return str(await eventually(check, seconds, f"{name} is bound"))
+
+    async def running(self, name: str, seconds: float = 15.0) -> str:
+        """The node on which the pod is Ready."""
+
+        async def check() -> Any:
+            found = await self.get(name)
+            return condition(found, "Ready").get("status") == "True" and found["spec"]["nodeName"]
+
+        return str(await eventually(check, seconds, f"{name} is Ready"))
+
+    async def unschedulable(self, name: str, seconds: float = 15.0) -> str:
+        """The scheduler's message once the pod fits nowhere."""
+
+        async def check() -> Any:
+            row = condition(await self.get(name), "PodScheduled")
+            return row.get("reason") == "Unschedulable" and row["message"]
+
+        return str(await eventually(check, seconds, f"{name} is unschedulable"))
+
+    async def nominate(self, name: str, node_name: str | None) -> None:
+        """Set or clear the pod's nomination, as an outside component does (FACTS 8 and 13)."""
+        body = {"status": {"nominatedNodeName": node_name}}
+        await self.client.patch(f"{self.pods}/{name}/status", body, kind="merge")
+
+    async def gone(self, name: str, seconds: float = 15.0) -> None:
+        """Wait until the pod's object is gone."""
+
+        async def check() -> bool:
+            try:
+                await self.get(name)
+            except ApiError as error:
+                return error.status == 404
+            return False
+
+        await eventually(check, seconds, f"{name} is gone")
+
+    async def _delete(self, path: str, body: Json | None = None) -> None:
+        with suppress(ApiError):
+            await self.client.delete(path, body)
+
+
+@pytest.fixture
+async def sandbox(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
+    """An empty sandbox; with --kubelet-stand-in its nodes have a kubelet."""
+    made = Sandbox(client)
+    await made.begin()
+    tasks: list[asyncio.Task[None]] = []
+    if request.config.getoption("--kubelet-stand-in"):
+        informers = Informers(client)
+        kubelet = Kubelet(informers, lambda _: client, serves=lambda name: name.startswith(made.id))
+        tasks = [asyncio.create_task(informers.run()), asyncio.create_task(kubelet.run())]
+        await informers.synced()
+    try:
+        yield made
+    finally:
+        await made.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def kubectl(kubeconfig: str):
+    """Run kubectl against the cluster under test: arguments to its output; `code` is what it must exit with."""
+
+    async def run(*arguments: str, code: int = 0, stdin: str = "") -> str:
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            *arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "KUBECONFIG": kubeconfig},
+        )
+        output, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        assert process.returncode == code, output.decode()
+        return output.decode()
+
+    return run

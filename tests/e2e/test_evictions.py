@@ -1,0 +1,91 @@
+"""The eviction sub-resource from outside: budgets, preconditions, what a victim is told (FACTS 11 and 14)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.workloads import condition, eventually
+from webhook.kube.client import ApiError
+from webhook.kube.paths import POD_DISRUPTION_BUDGET
+
+WEB = {"app": "web"}
+
+
+async def start(sandbox, count: int) -> list[str]:
+    """Running pods labelled app=web on one node."""
+    await sandbox.node("n1", cpu="8")
+    names = [f"web-{number}" for number in range(count)]
+    for name in names:
+        await sandbox.pod(name, labels=WEB)
+    for name in names:
+        await sandbox.running(name)
+    return names
+
+
+async def evict(sandbox, name: str, **options):
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
+    if options:
+        body["deleteOptions"] = options
+    return await sandbox.client.create(f"{sandbox.pods}/{name}/eviction", body)
+
+
+async def allowed_disruptions(sandbox, expected: int) -> None:
+    path = POD_DISRUPTION_BUDGET.path(sandbox.id, "web")
+
+    async def check():
+        return (await sandbox.client.get(path))["status"]["disruptionsAllowed"] == expected
+
+    await eventually(check)
+
+
+async def test_eviction_marks_the_victim(sandbox):
+    """An evicted pod carries DisruptionTarget with the eviction API's reason until it is gone."""
+    names = await start(sandbox, 1)
+    await evict(sandbox, names[0], gracePeriodSeconds=30)
+    target = condition(await sandbox.get(names[0]), "DisruptionTarget")
+    assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
+
+
+async def test_budget_refuses_with_429_and_cause(sandbox):
+    """An exhausted budget answers 429 with the cause DisruptionBudget, also to a dry run."""
+    names = await start(sandbox, 2)
+    await sandbox.budget("web", WEB, minAvailable=2)
+    for options in ({}, {"dryRun": ["All"]}):
+        with pytest.raises(ApiError) as caught:
+            await evict(sandbox, names[0], **options)
+        assert (caught.value.status, caught.value.reason) == (429, "TooManyRequests")
+        assert caught.value.details["causes"][0]["reason"] == "DisruptionBudget"
+
+
+async def test_budget_is_spent_atomically(sandbox):
+    """Of simultaneous evictions as many succeed as the budget allows, and no more."""
+    names = await start(sandbox, 5)
+    await sandbox.budget("web", WEB, minAvailable=3)
+    await allowed_disruptions(sandbox, 2)
+    outcomes = await asyncio.gather(*(evict(sandbox, name) for name in names), return_exceptions=True)
+    assert sorted(one.status for one in outcomes if isinstance(one, ApiError)) == [429] * 3
+
+
+async def test_plain_delete_ignores_the_budget(sandbox):
+    """DELETE is not bound by a budget."""
+    names = await start(sandbox, 1)
+    await sandbox.budget("web", WEB, minAvailable=1)
+    await sandbox.client.delete(f"{sandbox.pods}/{names[0]}")
+    await sandbox.gone(names[0])
+
+
+async def test_precondition_and_absence(sandbox):
+    """A wrong uid is a 409 that shows both, a victim already gone a 404."""
+    names = await start(sandbox, 1)
+    uid = (await sandbox.get(names[0]))["metadata"]["uid"]
+    other = "00000000-0000-0000-0000-000000000000"
+    with pytest.raises(ApiError) as caught:
+        await evict(sandbox, names[0], preconditions={"uid": other})
+    assert caught.value.status == 409
+    assert other in caught.value.message
+    assert uid in caught.value.message
+    with pytest.raises(ApiError) as caught:
+        await evict(sandbox, "never-was")
+    assert caught.value.status == 404
