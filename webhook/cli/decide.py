@@ -67,7 +67,7 @@ def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bo
     if explain:
         from webhook.cli.decide_explain import explain_decision  # noqa: PLC0415  # rich loads only where it prints
 
-        explain_decision(cluster, snapshot, rules, decision)
+        explain_decision(str(cluster.name or "cluster"), cluster.preemptor, snapshot, rules, decision)
         return
     answer = _as_json(cluster.name, decision)
     if timing is not None:

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from webhook.cli.decide_input import Cluster
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
 from webhook.preemption.amounts import CPU, requests
 from webhook.preemption.plan import Candidate, Decision, Victim
 from webhook.preemption.pods import PodView, priority_of
@@ -36,10 +36,10 @@ _BETTER = (
 )
 
 
-def explain_decision(cluster: Cluster, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
-    """Print one decision."""
+def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
+    """Print one decision for a pod; `name` is the cluster's."""
     console = Console(highlight=False)
-    console.print(_heading(cluster, rules))
+    console.print(_heading(name, pod, rules))
     console.print(_outcome(decision, snapshot))
     if decision.selected is not None:
         console.print(_plan(decision.selected, snapshot))
@@ -48,13 +48,12 @@ def explain_decision(cluster: Cluster, snapshot: Snapshot, rules: Rules, decisio
     console.print()
 
 
-def _heading(cluster: Cluster, rules: Rules) -> Text:
-    pod = cluster.preemptor
+def _heading(name: str, pod: Pod, rules: Rules) -> Text:
     by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
     asked = ", ".join(_amount(name, amount) for name, amount in sorted(requests(pod).items())) or "nothing"
     by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
     text = Text()
-    text.append(f"{cluster.name or 'cluster'}: ", style="bold")
+    text.append(f"{name}: ", style="bold")
     text.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
     text.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
     return text

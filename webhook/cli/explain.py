@@ -1,0 +1,133 @@
+"""`giveway explain pod NAMESPACE/NAME`: why a live pod is pending, and what preemption would do; reads only."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from webhook.cli.decide_explain import explain_decision
+from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.amounts import ClusterError
+from webhook.preemption.decision import decide
+from webhook.preemption.rules import kubernetes_rules
+from webhook.reconciler.book import PolicyBook
+from webhook.reconciler.candidates import standing
+from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.record import UnreadableError, decision_of, plan_of
+from webhook.reconciler.restraint import Restraint
+from webhook.reconciler.state import State
+
+__all__ = ["command"]
+
+
+@click.group()
+def command() -> None:
+    """Say why a live pod is pending and what preemption would do."""
+
+
+@command.command("pod")
+@click.argument("name", metavar="NAMESPACE/NAME")
+@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@click.option(
+    "--policies",
+    envvar="GIVEWAY_POLICIES",
+    show_envvar=True,
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The directory of the policy files the reconciler runs with.",
+)
+def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
+    """Explain one pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
+
+    Lists and watches the cluster as the reconciler does; writes nothing.
+    """
+    if "/" not in name:
+        name = f"default/{name}"
+    try:
+        asyncio.run(_explain(name, kubeconfig, PolicyBook(load_or_raise(policies))))
+    except (ApiError, ClusterError, ConfigError, OSError, PolicyError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _explain(key: str, kubeconfig: str | None, book: PolicyBook) -> None:
+    async with await Client.connect(kubeconfig) as client:
+        state = State(client, book.annotations() | kubernetes_rules().annotations)
+        reading = asyncio.create_task(state.run())
+        synced = asyncio.create_task(state.wait_for_sync())
+        await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        pod = state.pod(key)
+        if not state.synced:
+            raise ApiError(0, "Timeout", "the cluster could not be listed within 60 s; see the log lines above")
+        for task in (reading, synced):
+            task.cancel()
+        await asyncio.gather(reading, synced, return_exceptions=True)
+        if pod is None:
+            raise click.ClickException(f"there is no pod {key}")
+        _print(pod, state, book)
+
+
+def _print(pod: Pod, state: State, book: PolicyBook) -> None:
+    console = Console(highlight=False)
+    policy = book.policy_of(pod)
+    why_not = standing(pod, policy)
+    key = escape(key_of(pod))
+    if why_not:
+        console.print(f"[yellow]{key} is not acted for: {escape(why_not)}.[/yellow]")
+    else:
+        assert policy is not None
+        console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
+    for line in _history(pod):
+        console.print(escape(line))
+    if pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return
+    rules = book.rules_of(policy) if policy else kubernetes_rules()
+    clock = SteadyClock()
+    decision = decide(state.snapshot, pod, rules, clock.wall())
+    console.print()
+    explain_decision("cluster", pod, state.snapshot, rules, decision)
+    if policy is not None and not why_not:
+        console.print(f"Now: {escape(_now(state, pod, policy, book, clock))}")
+
+
+def _history(pod: Pod) -> list[str]:
+    """What is written on the pod of plans past and present."""
+    lines = []
+    decision = decision_of(pod)
+    if decision is not None:
+        victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
+        lines.append(
+            f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
+        )
+    try:
+        plan = plan_of(pod)
+    except UnreadableError as error:
+        return [*lines, f"Plan: {error}."]
+    if plan is not None:
+        lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
+    elif pod.status.nominated_node_name and not pod.spec.node_name:
+        lines.append(f"It is nominated to {pod.status.nominated_node_name}, though not by giveway.")
+    return lines
+
+
+def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clock: Any) -> str:
+    outcome: Outcome = consider(World(state, Restraint(), clock), pod, policy, book.rules_of(policy), 0)
+    match outcome:
+        case Fits(nodes):
+            return f"nothing; kube-scheduler can bind it to {nodes[0]}."
+        case Waits(node, leaving):
+            return f"{node} would be reserved, and nobody evicted: {leaving} pods there are leaving anyway."
+        case Evicts(node, victims):
+            names = ", ".join(key_of(victim) for victim in victims)
+            return f"{node} would be reserved, and {names} evicted."
+        case Hopeless(reason):
+            return f"nothing would be done: {reason}."
