@@ -1,0 +1,134 @@
+"""`giveway lint`: exit codes and the three formats."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli.main import main
+
+GOOD = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: a}
+spec: {rules: [{name: d, defaultPriorityClass: standard}]}
+"""
+WARNED = GOOD.replace("name: a}", "name: on}")
+BAD = GOOD.replace("rules", "ruels")
+
+
+def lint(*arguments):
+    """Run the command."""
+    return CliRunner().invoke(main, ["lint", *map(str, arguments)])
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A directory without policies."""
+    return tmp_path
+
+
+def test_nothing_wrong(directory):
+    """One line says what was read, and the exit code is 0."""
+    (directory / "a.yaml").write_text(GOOD)
+    result = lint(directory)
+    assert (result.exit_code, result.output) == (0, f"{directory}: 1 policy with 1 rule, nothing wrong\n")
+
+
+def test_warnings_alone_exit_with_0(directory):
+    """A warning is shown and keeps nobody."""
+    (directory / "a.yaml").write_text(WARNED)
+    result = lint(directory)
+    assert result.exit_code == 0
+    assert 'warning: YAML 1.1 readers such as kubectl take on for true; write "on"' in result.output
+    assert result.output.endswith(f"{directory}: 1 policy with 1 rule, 1 warning\n")
+
+
+def test_errors_exit_with_1(directory):
+    """The whole output for a file with mistakes."""
+    (directory / "a.yaml").write_text(BAD)
+    result = lint(directory)
+    assert result.exit_code == 1
+    assert result.output == (
+        f'{directory}/a.yaml:4:7: error: PriorityPolicy spec needs "rules": The rules.\n'
+        "    4 | spec: {ruels: [{name: d, defaultPriorityClass: standard}]}\n"
+        "      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "\n"
+        f'{directory}/a.yaml:4:8: error: unknown field "ruels" in PriorityPolicy spec; did you mean "rules"?\n'
+        "    4 | spec: {ruels: [{name: d, defaultPriorityClass: standard}]}\n"
+        "      |        ^^^^^\n"
+        "\n"
+        f"{directory}: 2 errors, 0 warnings; this set is not usable\n"
+    )
+
+
+def test_each_directory_is_a_set_of_its_own(directory):
+    """The same names in two directories are no conflict, and one that is wrong makes the exit code."""
+    for name, text in (("one", GOOD), ("two", GOOD), ("three", BAD)):
+        (directory / name).mkdir()
+        (directory / name / "a.yaml").write_text(text)
+    assert lint(directory / "one", directory / "two").exit_code == 0
+    assert lint(directory / "one", directory / "three").exit_code == 1
+
+
+def test_json(directory):
+    """For programs: counts and findings with their places."""
+    (directory / "a.yaml").write_text(BAD)
+    result = lint("--format", "json", directory)
+    assert result.exit_code == 1
+    report = json.loads(result.output)
+    assert (report["errors"], report["warnings"]) == (2, 0)
+    assert report["findings"][1] == {
+        "file": f"{directory}/a.yaml",
+        "line": 4,
+        "column": 8,
+        "severity": "error",
+        "message": 'unknown field "ruels" in PriorityPolicy spec; did you mean "rules"?',
+    }
+
+
+def test_json_of_a_finding_with_two_places(directory):
+    """What two places make together names both."""
+    (directory / "a.yaml").write_text(GOOD)
+    (directory / "b.yaml").write_text(GOOD)
+    report = json.loads(lint("--format", "json", directory).output)
+    assert [one["file"] for one in report["findings"][0]["related"]] == [f"{directory}/a.yaml"]
+
+
+def test_github(directory):
+    """For GitHub workflows: one command a finding, with what has a meaning there escaped."""
+    (directory / "a,b.yaml").write_text(BAD.replace("ruels", '"100%"'))
+    result = lint("--format", "github", directory)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[1].startswith(
+        f'::error file={directory}/a%2Cb.yaml,line=4,col=8::unknown field "100%25" in PriorityPolicy spec'
+    )
+
+
+def test_github_without_findings_is_silent(directory):
+    """Nothing wrong, nothing to annotate."""
+    (directory / "a.yaml").write_text(GOOD)
+    assert lint("--format", "github", directory).output == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param([], "Missing argument 'DIR…'", id="no directory"),
+        pytest.param(["/nope"], "Path '/nope' does not exist", id="no such directory"),
+        pytest.param(["--format", "xml", "/"], "'xml' is not one of", id="no such format"),
+    ],
+)
+def test_usage(arguments, words):
+    """A wrong call exits with 2 and says what is wrong."""
+    result = lint(*arguments)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_colours_only_in_a_terminal(directory):
+    """Piped output has no escape codes; a terminal gets the severity in colour."""
+    (directory / "a.yaml").write_text(BAD)
+    assert "\x1b[" not in lint(directory).output
+    coloured = CliRunner().invoke(main, ["lint", str(directory)], color=True)
+    assert "\x1b[31m\x1b[1merror\x1b[0m: " in coloured.output

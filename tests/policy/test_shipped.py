@@ -1,0 +1,71 @@
+"""The shipped policies: safe on any cluster, and kept in order with their documentation."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.policy.builders import create, define, outcomes, pod, priority_class, update, user
+from webhook.policy.engine import Engine
+from webhook.policy.loading import load
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+
+POLICIES = Path(__file__).parents[2] / "policies"
+SETS = [POLICIES, *sorted((POLICIES / "examples").iterdir())]
+ENGINE = Engine(load(POLICIES).policies)
+
+
+@pytest.mark.parametrize("path", SETS, ids=lambda path: path.name)
+def test_nothing_is_wrong_with_what_is_shipped(path):
+    """Every set loads without error or warning, and has policies and tests."""
+    found = load(path)
+    assert found.findings == []
+    assert found.policies.priority
+    assert found.policies.preemption
+    assert list((path / "tests").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ["", "mine"])
+@pytest.mark.parametrize("space", ["default", "kube-system", "team-a"])
+@pytest.mark.parametrize("value", [-(2**31), 0, 1_000_000_000])
+def test_ordinary_pods_keep_working(name, space, value):
+    """Pods up to one billion pass everywhere, without even a warning."""
+    found = priority_class(name, value) if name else None
+    assert outcomes(ENGINE, create(pod(name), namespace=space, priority=value, priority_class=found)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("system-node-critical", 2000001000), ("system-cluster-critical", 2000000000)]
+)
+def test_system_classes_are_for_kube_system(name, value):
+    """The system classes are for pods of kube-system alone, and the API server may define them."""
+
+    def said(space):
+        return outcomes(ENGINE, create(pod(name), namespace=space, priority=value))
+
+    assert said("kube-system") == {"kubernetes/system-range": "allow"}
+    assert said("team-a") == {"kubernetes/system-range": "deny"}
+    assert outcomes(ENGINE, define(name, value, user=user("system:apiserver"))) == {"kubernetes/system-range": "allow"}
+
+
+def test_both_annotations_are_copied_and_shielded():
+    """A pod says by itself what it is, and nobody changes that while it runs."""
+    keys = [CAN_BE_PREEMPTED, PROTECTION_DURATION]
+    assert [key for key, _ in ENGINE.annotations_to_copy(create(pod()))] == keys
+    for key in keys:
+        assert outcomes(ENGINE, update(pod(), pod(annotations={key: "5"}))) == {"preemptibility/shield": "deny"}
+
+
+def test_no_existing_class_is_managed_by_surprise():
+    """Only classes whose names begin with giveway- are managed."""
+    assert ENGINE.managed("giveway-online") is not None
+    names = ("online", "high-priority", "system-node-critical", "default", "my-giveway-class")
+    assert [name for name in names if ENGINE.managed(name)] == []
+
+
+def test_documentation_names_every_field():
+    """The reference has a line for each field that a policy may have."""
+    text = (POLICIES.parent / "docs" / "policies.md").read_text()
+    schema = json.loads((POLICIES / "schema.json").read_text())
+    fields = {name for part in schema["definitions"].values() for name in part.get("properties", ())}
+    assert sorted(name for name in fields if f"`{name}`" not in text) == []
