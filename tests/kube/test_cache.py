@@ -275,7 +275,7 @@ async def test_an_object_that_became_unreadable_is_kept_as_it_was(server, follow
     server.put(f"{A}/one", spec={"nodeName": 5})
     server.fault(answer(410, "Expired"), contains="watch=")
     server.cut_watches()
-    await until(lambda: len(server.asked("GET", "limit=")) == 2)
+    await until(lambda: len(server.asked("GET", "limit=")) == 3)
     await until(lambda: server.watches)
     assert cache.get("a/one").spec.node_name == "n1"
     assert changes == [("added", "a/one")]

@@ -2,8 +2,8 @@
 
 import base64
 import json
-import os
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from tests.kube.server import Server, answer
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import Client, ConfigError
+from webhook.kube.loaders import loaders
 
 NAMESPACES = "/api/v1/namespaces"
 
@@ -141,8 +142,7 @@ async def test_a_server_below_a_path(server, tmp_path):
 
 async def test_in_a_pod_the_service_account_is_used(server, tmp_path, monkeypatch):
     """Without a kubeconfig the pod's own service account is used."""
-    from kubernetes.aio.config import incluster_config  # noqa: PLC0415 - imported as late as the client does
-
+    incluster_config = loaders().incluster_config
     (tmp_path / "token").write_text("mounted")
     (tmp_path / "ca.crt").write_text(CERTIFICATE)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -181,10 +181,32 @@ async def test_without_any_configuration_it_says_what_to_do():
         await Client.connect()
 
 
-def test_the_client_alone_stays_lean():
-    """Importing the client does not import the kubernetes package."""
-    code = "import sys, webhook.kube.client; print('kubernetes' in sys.modules)"
-    assert os.popen(f'{sys.executable} -c "{code}"').read().strip() == "False"
+def run_python(code):
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return finished.stdout.split()
+
+
+def test_finding_a_cluster_stays_lean():
+    """The package's loaders come without the rest of it, which would cost 20 MB."""
+    code = """
+import sys
+from webhook.kube.loaders import loaders
+print("requests" in sys.modules, "pydantic" in sys.modules, hasattr(loaders().kube_config, "load_kube_config"))
+print("requests" in sys.modules, "pydantic" in sys.modules, "kubernetes" in sys.modules)
+"""
+    assert run_python(code) == ["False", "False", "True", "False", "False", "False"]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_others_get_the_package_whole(first):
+    """Whoever imports the official client in the same process gets all of it, be it before or after."""
+    ours = "from webhook.kube.loaders import loaders; assert loaders().configuration().verify_ssl\n"
+    theirs = (
+        "import kubernetes, kubernetes.aio\n"
+        "assert kubernetes.client.CoreV1Api and kubernetes.aio.client.CoreV1Api().api_client\n"
+        "assert kubernetes.aio.config.kube_config.ApiClient\n"
+    )
+    assert run_python((theirs + ours if first else ours + theirs) + "print('fine')") == ["fine"]
 
 
 CERTIFICATE = """\

@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from webhook.kube.backoff import Backoff
-from webhook.kube.errors import NO_ANSWER, ApiError, status_error
+from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError, status_error
 from webhook.kube.objects import ObjectMeta, key_of
 
 __all__ = ["Cache", "Change", "Source"]
@@ -39,8 +39,6 @@ _LONGEST_WAIT = 30.0
 """Seconds; a larger Retry-After is not waited for."""
 _BRIEF = 1.0
 """A watch that ends within this many seconds without a word is a failure; resuming at once would be a hot loop."""
-_BREATH = 500
-"""Objects decoded between two chances for other tasks to run."""
 
 
 class HasMetadata(Protocol):
@@ -64,8 +62,8 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 class Source(Protocol):
     """What a cache needs of a client."""
 
-    async def list(self, path: str, as_: type[msgspec.Raw], **query: Any) -> tuple[list[msgspec.Raw], str]:
-        """All objects of a collection, undecoded, and its resourceVersion."""
+    async def list(self, path: str, as_: type[Any], **query: Any) -> tuple[list[Any], str]:
+        """All objects of a collection, decoded to a type, and its resourceVersion."""
 
     def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
         """Events from that resourceVersion on."""
@@ -103,6 +101,7 @@ class Cache(Generic[T]):
         self.synced = asyncio.Event()
         self._client = client
         self._path = path
+        self._type = type_
         self._decoder = msgspec.json.Decoder(type_)
         self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
         self._silence = silence
@@ -161,23 +160,27 @@ class Cache(Generic[T]):
         await asyncio.sleep(delay)
 
     async def _list(self) -> None:
-        raws, version = await self._client.list(self._path, msgspec.Raw, **self._selectors)
+        objects, unreadable, version = await self._read_all()
         self._heard_at = time.monotonic()
         restored = self._is_restored(version)
-        objects: dict[str, T] = {}
-        unreadable: set[str] = set()
-        for number, raw in enumerate(raws, 1):
-            obj = self._decode(raw)
-            if obj is None:
-                unreadable.add(_named(raw)[0])
-            else:
-                objects[key_of(obj)] = obj
-            if number % _BREATH == 0:
-                await asyncio.sleep(0)
         self._adopt(objects, unreadable, restored=restored)
         self._version = version
         self.synced.set()
         self._step = self._watch
+
+    async def _read_all(self) -> tuple[dict[str, T], set[str], str]:
+        """All objects by key, the keys of those that cannot be decoded, and the list's resourceVersion."""
+        try:
+            readable, version = await self._client.list(self._path, self._type, **self._selectors)
+            return {key_of(obj): obj for obj in readable}, set(), version
+        except ApiError as error:
+            if error.reason != UNDECODABLE:
+                raise
+        # Some object cannot be decoded: list once more and look at each by itself.
+        raws, version = await self._client.list(self._path, msgspec.Raw, **self._selectors)
+        decoded = [(raw, self._decode(raw)) for raw in raws]
+        objects = {key_of(obj): obj for _, obj in decoded if obj is not None}
+        return objects, {_named(raw)[0] for raw, obj in decoded if obj is None}, version
 
     def _is_restored(self, version: str) -> bool:
         """Whether a list older than what is known is to be believed; raises ApiError while it is not."""

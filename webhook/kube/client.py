@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 import msgspec
 
 from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
-from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.transport import Transport
 
 __all__ = ["ApiError", "Client", "ConfigError", "PatchKind"]
@@ -195,7 +195,7 @@ class Client:
             return _decoder(as_).decode(answer)
         except msgspec.DecodeError as error:
             raise ApiError(
-                200, "Undecodable", f"{method} {path}: the answer is not what was asked for: {error}"
+                200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}"
             ) from error
 
 

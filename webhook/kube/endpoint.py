@@ -1,7 +1,7 @@
 """Where the API server is and how to be let in: address, TLS, credentials that renew themselves.
 
 Kubeconfig and in-cluster loading are the `kubernetes` package's (tokens, client certificates, exec plugins, OIDC).
-It is imported when a cluster is looked up and not before: importing it costs 20 MB and 0.4 s.
+What is needed of it is imported when a cluster is looked up and not before (`webhook.kube.loaders`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import ssl
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from webhook.kube.loaders import loaders
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,9 +122,7 @@ class _Source:
 
     async def endpoint(self) -> Endpoint:
         """The endpoint of the cluster; it renews itself through this source."""
-        from kubernetes.aio.client.configuration import Configuration  # noqa: PLC0415 - lean start, see module
-
-        config: Any = Configuration()
+        config = loaders().configuration()
         await self.load(config)
         tls = None
         if config.host.startswith("https"):
@@ -186,10 +186,7 @@ class _InCluster(_Source):
     where = "service account in /var/run/secrets/kubernetes.io/serviceaccount"
 
     async def load(self, config: Any) -> None:
-        from kubernetes.aio.config import incluster_config  # noqa: PLC0415 - lean start, see module
-
-        load: Any = incluster_config.load_incluster_config
-        load(client_configuration=config)
+        loaders().incluster_config.load_incluster_config(client_configuration=config)
 
     async def reload(self, config: Any, force: bool) -> None:
         if force:

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["NO_ANSWER", "ApiError", "status_error"]
+__all__ = ["NO_ANSWER", "UNDECODABLE", "ApiError", "status_error"]
 
 NO_ANSWER = 0
 """`ApiError.status` where no answer came: a write may or may not have happened."""
+UNDECODABLE = "Undecodable"
+"""`ApiError.reason` where an answer is not of the shape that was asked for."""
 
 _EXCERPT = 300
 

@@ -1,0 +1,136 @@
+"""Being let in over TLS: authorities, client certificates, server names, and files that change."""
+
+import base64
+import json
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from certs.authority import Pair, make_authority, make_serving, pem
+from tests.kube.server import Server
+from webhook.kube import endpoint as endpoints
+from webhook.kube.client import ApiError, Client
+
+NAMESPACES = "/api/v1/namespaces"
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+
+
+def client_pair(authority, user):
+    """A certificate that authenticates a user."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
+    builder = x509.CertificateBuilder(authority.certificate.subject, subject, key.public_key(), 1, NOW - DAY, NOW + DAY)
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    return Pair(builder.add_extension(usage, critical=False).sign(authority.key, hashes.SHA256()), key)
+
+
+@pytest.fixture
+def authority():
+    return make_authority(NOW, 30 * DAY)
+
+
+@pytest.fixture
+async def server(tmp_path, authority):
+    """A server for 127.0.0.1 and api.internal that lets in only who has a certificate of the authority."""
+    serving = make_serving(authority, ["127.0.0.1", "api.internal"], NOW, DAY)
+    for name, content in (
+        ("ca", pem(authority.certificate)),
+        ("c", pem(serving.certificate)),
+        ("k", serving.key_pem()),
+    ):
+        (tmp_path / name).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "c", tmp_path / "k")
+    context.load_verify_locations(tmp_path / "ca")
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with Server(tls=context) as started:
+        yield started
+
+
+def write_kubeconfig(path, cluster, user):
+    config = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def encoded(content):
+    return base64.b64encode(content).decode()
+
+
+def embedded_in(authority, url, user="alice"):
+    """Cluster and user with certificates inside the kubeconfig."""
+    pair = client_pair(authority, user)
+    cluster = {"server": url, "certificate-authority-data": encoded(pem(authority.certificate))}
+    return cluster, {
+        "client-certificate-data": encoded(pem(pair.certificate)),
+        "client-key-data": encoded(pair.key_pem()),
+    }
+
+
+async def test_a_client_certificate_lets_in(server, authority, tmp_path):
+    """A kubeconfig's certificate and key, inside it, authenticate over TLS."""
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", *embedded_in(authority, server.url))) as client:
+        assert await client.list(NAMESPACES) == ([], "100")
+
+
+async def test_without_a_certificate_nobody_gets_in(server, tmp_path):
+    """A client without a certificate hears why it has no answer."""
+    async with Client.for_server(server.url, ca_file=str(tmp_path / "ca")) as client:
+        with pytest.raises(ApiError, match="no answer Unreachable"):
+            await client.list(NAMESPACES)
+
+
+async def test_a_server_of_another_authority_is_not_believed(server, authority, tmp_path):
+    """A server that the kubeconfig's authority did not sign gets no request at all."""
+    cluster, user = embedded_in(authority, server.url)
+    other = make_authority(NOW, DAY)
+    cluster["certificate-authority-data"] = encoded(pem(other.certificate))
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", cluster, user)) as client:
+        with pytest.raises(ApiError, match="certificate verify failed"):
+            await client.list(NAMESPACES)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        pytest.param({"tls-server-name": "api.internal"}, id="server-name"),
+        pytest.param({"insecure-skip-tls-verify": True}, id="insecure"),
+    ],
+)
+async def test_a_server_reached_by_another_name(server, authority, tmp_path, setting):
+    """`tls-server-name` checks another name than the address has; `insecure-skip-tls-verify` checks none."""
+    cluster, user = embedded_in(authority, server.url.replace("127.0.0.1", "localhost"))
+    async with await Client.connect(write_kubeconfig(tmp_path / "a", cluster, user)) as client:
+        with pytest.raises(ApiError, match="Hostname mismatch"):
+            await client.list(NAMESPACES)
+    async with await Client.connect(write_kubeconfig(tmp_path / "b", cluster | setting, user)) as client:
+        assert await client.list(NAMESPACES) == ([], "100")
+
+
+async def test_certificate_files_that_change_are_used(server, authority, tmp_path, monkeypatch):
+    """A client certificate or an authority replaced on disk is taken up without a restart."""
+    monkeypatch.setattr(endpoints, "_RENEW_AFTER", 0.0)
+    stranger = client_pair(make_authority(NOW, DAY), "stranger")
+    (tmp_path / "u.crt").write_bytes(pem(stranger.certificate))
+    (tmp_path / "u.key").write_bytes(stranger.key_pem())
+    cluster = {"server": server.url, "certificate-authority": str(tmp_path / "ca")}
+    user = {"client-certificate": str(tmp_path / "u.crt"), "client-key": str(tmp_path / "u.key")}
+    async with await Client.connect(write_kubeconfig(tmp_path / "k", cluster, user)) as client:
+        with pytest.raises(ApiError, match="Unreachable"):
+            await client.list(NAMESPACES)
+        known = client_pair(authority, "alice")
+        (tmp_path / "u.crt").write_bytes(pem(known.certificate))
+        (tmp_path / "u.key").write_bytes(known.key_pem())
+        assert await client.list(NAMESPACES) == ([], "100")
