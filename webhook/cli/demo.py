@@ -76,7 +76,7 @@ async def _scenarios(console: Console, *, keep: bool) -> bool:
                 verdict = "[green]all as documented[/green]" if well else "[red]NOT all as documented[/red]"
                 console.print(f"{verdict}, {time.monotonic() - begun:.0f} s in all")
                 if keep:
-                    await _keep(console, cluster, log)
+                    await _keep(console, cluster, directory)
     return well
 
 
@@ -196,15 +196,16 @@ def _mark(outcome: Outcome) -> Text:
     return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")
 
 
-async def _keep(console: Console, cluster: EmbeddedCluster, log: Path) -> None:
+async def _keep(console: Console, cluster: EmbeddedCluster, directory: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     console.print("\nIt is all still running; in another terminal:\n")
     console.print(f"  export KUBECONFIG={cluster.kubeconfig}", soft_wrap=True)
+    console.print("  kubectl get pods -A -o wide\n  kubectl get events -A")
     console.print(
-        "  kubectl get pods -A -o wide\n  kubectl get events -A\n  giveway explain pod scenario-4/nginx-preemptor"
+        f"  giveway explain pod scenario-4/nginx-preemptor --policies {directory / 'policies'}", soft_wrap=True
     )
-    console.print(f"\n[dim]log: {log}[/dim]\nCtrl-C ends it.", soft_wrap=True)
+    console.print(f"\n[dim]log: {directory / 'giveway.log'}[/dim]\nCtrl-C ends it.", soft_wrap=True)
     await stop.wait()
