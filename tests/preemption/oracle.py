@@ -23,7 +23,7 @@ SUFFIXES = {"m": Decimal("0.001"), "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 1
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 
 
-class Failure(Exception):
+class Failure(Exception):  # noqa: N818  # a filter's answer, not an error of the test
     def __init__(self, text: str, *, curable: bool) -> None:
         super().__init__(text)
         self.text, self.curable = text, curable
@@ -225,10 +225,10 @@ class _Cluster:
         return None
 
     def filters(self, state: State) -> None:
-        self.narrowed(state.node)
         refusal = oracle_volumes.refusal(self.cluster)
         if refusal:
             raise Failure(refusal, curable=False)
+        self.narrowed(state.node)
         self.node_itself(state.node)
         self.host_ports(state)
         self.resources(state)
@@ -317,7 +317,11 @@ class _Cluster:
             for name, node in self.nodes.items():
                 if not self.included(node, constraint, constraints):
                     continue
-                here = [pod for pod in self.on[name] if self.counts(pod, selector) and "deletionTimestamp" not in pod["metadata"]]
+                here = [
+                    pod
+                    for pod in self.on[name]
+                    if self.counts(pod, selector) and "deletionTimestamp" not in pod["metadata"]
+                ]
                 domain = node["metadata"]["labels"][topology]
                 counts[domain] = counts.get(domain, 0) + (len(here) if any(selector.values()) else 0)
             if self.included(state.node, constraint, constraints):

@@ -18,7 +18,9 @@ def claims(pod: Json) -> set[str]:
 
 def exclusive_claims(cluster: Json) -> set[str]:
     return {
-        name for name in claims(cluster["preemptor"]) if "ReadWriteOncePod" in _claim(cluster, name)["spec"]["accessModes"]
+        name
+        for name in claims(cluster["preemptor"])
+        if "ReadWriteOncePod" in _claim(cluster, name)["spec"]["accessModes"]
     }
 
 
@@ -96,7 +98,11 @@ def _bound(claim: Json) -> bool:
 
 
 def _claim(cluster: Json, key: str) -> Json:
-    found = [c for c in cluster.get("persistentVolumeClaims", ()) if f"{c['metadata']['namespace']}/{c['metadata']['name']}" == key]
+    found = [
+        c
+        for c in cluster.get("persistentVolumeClaims", ())
+        if f"{c['metadata']['namespace']}/{c['metadata']['name']}" == key
+    ]
     return found[0] if found else {}
 
 

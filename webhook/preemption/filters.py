@@ -161,13 +161,12 @@ def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
 def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Storage) -> list[Check]:
     """What kube-scheduler finds out before it looks at any node (PreFilter)."""
     count = snapshot.nodes.rows
-    if storage.refusal:
-        return [Check(storage.refusal, False, "mask", np.ones(count, np.bool_))]
     names = named_nodes(incoming.pod)
+    refusal = storage.refusal if names is None or names else "pod affinity terms conflict"
+    if refusal:
+        return [Check(refusal, False, "mask", np.ones(count, np.bool_))]
     if names is None:
         return []
-    if not names:
-        return [Check("pod affinity terms conflict", False, "mask", np.ones(count, np.bool_))]
     elsewhere = np.ones(count, np.bool_)
     elsewhere[[row for name in names if (row := snapshot.nodes.find(name)) is not None]] = False
     return [Check("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]

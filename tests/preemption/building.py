@@ -1,0 +1,114 @@
+"""Small builders for pods, nodes and snapshots, and decisions as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import (
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+)
+from webhook.preemption.decision import decide
+from webhook.preemption.plan import Decision
+from webhook.preemption.rules import Rules, kubernetes_rules
+from webhook.preemption.snapshot import Snapshot
+
+__all__ = ["NOW", "answer", "as_pod", "budget", "cluster", "node", "pod", "priority_class", "snapshot_of"]
+
+NOW = 1_800_000_000.0
+Json = dict[str, Any]
+
+
+def pod(
+    name: str, *, on: str = "", priority: int = 0, cpu: str = "1", started: float | None = None, **spec: Any
+) -> Json:
+    """A pod; `started` is in seconds before NOW, and further fields go into its spec."""
+    requests = {"requests": {"cpu": cpu}} if cpu else {}
+    made: Json = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}},
+        "spec": {"priority": priority, "containers": [{"name": "main", "resources": requests}], **spec},
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+    if on:
+        made["spec"]["nodeName"] = on
+        made["status"]["startTime"] = rfc3339(NOW - (3600 if started is None else started))
+    return made
+
+
+def node(name: str, cpu: str = "4", *, labels: Json | None = None, pods: str = "110", **spec: Any) -> Json:
+    """A node with a hostname label."""
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": pods}},
+    }
+
+
+def budget(name: str, labels: Json, allowed: int, **status: Any) -> Json:
+    """A disruption budget with so many disruptions left."""
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+
+
+def priority_class(name: str, **annotations: str) -> Json:
+    return {"metadata": {"name": name, "annotations": annotations}, "value": 10}
+
+
+def cluster(nodes: list[Json], pods: list[Json], preemptor: Json, **more: Any) -> Json:
+    return {"name": "test", "nodes": nodes, "pods": pods, "preemptor": preemptor, **more}
+
+
+def as_pod(data: Json) -> Pod:
+    return msgspec.convert(data, Pod)
+
+
+def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
+    """The snapshot of a cluster's objects."""
+    snapshot = Snapshot(rules.annotations) if rules and rules.policy else Snapshot()
+    for field, kind, put in (
+        ("namespaces", Namespace, snapshot.set_namespace),
+        ("priorityClasses", PriorityClass, snapshot.set_priority_class),
+        ("nodes", Node, snapshot.set_node),
+        ("pods", Pod, snapshot.set_pod),
+        ("podDisruptionBudgets", PodDisruptionBudget, snapshot.set_budget),
+        ("persistentVolumes", PersistentVolume, snapshot.set_persistent_volume),
+        ("persistentVolumeClaims", PersistentVolumeClaim, snapshot.set_persistent_volume_claim),
+        ("storageClasses", StorageClass, snapshot.set_storage_class),
+    ):
+        for item in data.get(field) or ():
+            put(msgspec.convert(item, kind))
+    return snapshot
+
+
+def answer(data: Json, rules: Rules | None = None, snapshot: Snapshot | None = None) -> Json:
+    """The decision as data, `selected` being all equally good nodes."""
+    rules = rules or kubernetes_rules()
+    decision = decide(snapshot or snapshot_of(data, rules), as_pod(data["preemptor"]), rules, NOW)
+    return {"name": data["name"], **as_data(decision)}
+
+
+def as_data(decision: Decision) -> Json:
+    return {
+        "eligible": decision.eligible,
+        "reason": decision.reason,
+        "fits": decision.fits,
+        "unresolvable": decision.unresolvable,
+        "candidates": [
+            {"node": one.node, "victims": [victim.key for victim in one.victims], "pdbViolations": one.pdb_violations}
+            for one in decision.candidates
+        ],
+        "selected": decision.equally_good,
+        "nodeReasons": decision.node_reasons,
+    }

@@ -1,0 +1,90 @@
+"""Gödel's rules of who may be a victim, one row a rule."""
+
+import pytest
+
+from tests.preemption.building import NOW, as_pod, cluster, node, pod, priority_class, snapshot_of
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Protection, Source
+from webhook.preemption.decision import decide
+from webhook.preemption.rules import compile_rules
+
+ANNOTATED = "pkg/util/pod/util.go CanPodBePreempted"
+BY_CLASS = "pkg/scheduler/framework/plugins: the PriorityClass is asked where the pod says nothing"
+WINDOW = "pkg/scheduler/framework/plugins/startrecently"
+GUIDE = "quickstart on preemption"
+
+ROWS = [
+    # source, pod's annotation, pod's class, class's annotation, protection, started (s ago), may go, rule
+    (ANNOTATED, "true", "", None, None, 60, False, "no-priority-class"),
+    (ANNOTATED, "true", "low", None, None, 60, True, None),
+    (ANNOTATED, "true", "unknown", None, None, 60, True, None),
+    (ANNOTATED, "false", "low", "true", None, 60, False, "opt-in"),
+    (ANNOTATED, "True", "low", "true", None, 60, False, "opt-in"),
+    (ANNOTATED, "yes", "low", "true", None, 60, False, "opt-in"),
+    (ANNOTATED, " true", "low", "true", None, 60, False, "opt-in"),
+    (BY_CLASS, None, "low", "true", None, 60, True, None),
+    (BY_CLASS, "", "low", "true", None, 60, True, None),
+    (BY_CLASS, None, "low", "True", None, 60, False, "opt-in"),
+    (BY_CLASS, None, "low", "", None, 60, False, "opt-in"),
+    (BY_CLASS, None, "low", None, None, 60, False, "opt-in"),
+    (BY_CLASS, None, "unknown", None, None, 60, False, "opt-in"),
+    (GUIDE, "true", "low", None, "30", 29, False, "protection"),
+    (WINDOW, "true", "low", None, "30", 30, True, None),
+    (WINDOW, "true", "low", None, "30", 31, True, None),
+    (WINDOW, "true", "low", None, "0", 0, True, None),
+    (WINDOW, "true", "low", None, "-5", 0, True, None),
+    (WINDOW, "true", "low", None, "soon", 0, True, None),
+    (WINDOW, "true", "low", None, "30s", 0, True, None),
+    (WINDOW, "true", "low", None, "1.5", 0, True, None),
+    (WINDOW, "true", "low", None, "+30", 10, False, "protection"),
+    (WINDOW, "true", "low", None, "30", None, False, "protection"),
+    (WINDOW, "true", "low", None, None, None, True, None),
+]
+
+
+def policy(**parts):
+    return PreemptionPolicy(name="goedel", source=Source(), **parts)
+
+
+def judged(victim, rules, **more):
+    """What becomes of the only pod on the only node."""
+    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), **more)
+    decision = decide(snapshot_of(data, rules), as_pod(data["preemptor"]), rules, NOW)
+    return decision.selected is not None, [(excluded.pod, excluded.rule) for excluded in decision.excluded("n1")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    ROWS,
+    ids=[f"{row[0]}: pod {row[1]!r} class {row[2]!r}={row[3]!r} window {row[4]} after {row[5]}" for row in ROWS],
+)
+def test_goedels_rules(row):
+    """A pod may go exactly where Gödel lets it go, and otherwise names the rule that keeps it."""
+    _, own, class_name, of_class, protection, started, may_go, rule = row
+    victim = pod("victim", on="n1", cpu="3", priorityClassName=class_name, started=started)
+    if started is None:
+        del victim["status"]["startTime"]
+    given = {CAN_BE_PREEMPTED: own, PROTECTION_DURATION: protection}
+    victim["metadata"]["annotations"] = {key: value for key, value in given.items() if value is not None}
+    classes = [priority_class("low", **({} if of_class is None else {CAN_BE_PREEMPTED: of_class}))]
+    went, excluded = judged(victim, compile_rules(policy()), priorityClasses=classes)
+    assert went is may_go
+    assert excluded == ([] if may_go else [("default/victim", f"goedel/{rule}")])
+
+
+@pytest.mark.parametrize(
+    ("protection", "asked", "started", "may_go"),
+    [
+        pytest.param(Protection(default=60), None, 59, False, id="the default holds without an annotation"),
+        pytest.param(Protection(default=60), "soon", 59, False, id="and with one that is no number"),
+        pytest.param(Protection(default=60), "0", 0, True, id="but not against an annotation of 0"),
+        pytest.param(Protection(maximum=60), "3600", 61, True, id="the maximum caps what a pod asks for"),
+        pytest.param(Protection(maximum=60), "3600", 59, False, id="and leaves that much"),
+        pytest.param(Protection(default=90, maximum=60), None, 61, True, id="and caps the default"),
+    ],
+)
+def test_protection_by_policy(protection, asked, started, may_go):
+    """The policy sets the window where a pod sets none, and the longest a pod may ask for."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
+    victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"} | ({PROTECTION_DURATION: asked} if asked else {})
+    went, _ = judged(victim, compile_rules(policy(protection=protection)))
+    assert went is may_go

@@ -1,0 +1,45 @@
+"""The decision against the slow oracle, on random clusters with features that few recorded clusters have."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.preemption import oracle
+from tests.preemption.building import answer
+from tests.preemption.clusters import FEATURES, plain
+from tests.preemption.dense import dense
+
+KINDS = [(), *[(feature,) for feature in FEATURES], FEATURES]
+
+
+@pytest.mark.parametrize("features", KINDS, ids=lambda features: "+".join(features) if len(features) < 2 else "all")
+def test_decision_equals_the_oracles(features):
+    """Each feature by itself, and all together: fits, reasons, victims in order, violations and best nodes agree."""
+    for seed in range(40):
+        cluster = plain(seed, *features)
+        assert answer(cluster) == oracle.decide(cluster)
+
+
+@settings(max_examples=250, deadline=None)
+@given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES), min_size=2, max_size=6))
+def test_decision_equals_the_oracles_for_any_mixture(seed, features):
+    """Any mixture of features agrees too."""
+    cluster = plain(seed, *sorted(features))
+    assert answer(cluster) == oracle.decide(cluster)
+
+
+def test_clusters_for_the_oracle_have_candidates():
+    """The random clusters are worth comparing: a fair part of them ends in a preemption."""
+    draws = random.Random(1)
+    clusters = [plain(seed, *draws.sample(FEATURES, 3)) for seed in range(200)]
+    assert sum(bool(answer(cluster)["candidates"]) for cluster in clusters) > 30
+
+
+def test_dense_cluster_equals_the_oracles():
+    """The cluster that figures are taken on, small: every node is a candidate, and the oracle agrees."""
+    cluster = dense(8, 30)
+    found = answer(cluster)
+    assert found == oracle.decide(cluster)
+    assert len(found["candidates"]) == 8

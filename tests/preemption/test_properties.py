@@ -1,0 +1,132 @@
+"""Properties that hold for any cluster: minimal plans, protected pods, incremental state, determinism."""
+
+import random
+from collections import Counter
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
+from tests.preemption.clusters import FEATURES, plain
+from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget
+from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
+from webhook.preemption.decision import decide, fits
+from webhook.preemption.rules import compile_rules, kubernetes_rules
+from webhook.preemption.snapshot import Snapshot
+
+SEEDS = st.integers(0, 10**9)
+MONOTONE = ("budgets", "placement", "ports", "anti", "nominated", "extended", "containers")
+"""Features under which more pods never help: there a plan must be minimal."""
+
+
+def strict():
+    victims = Victims(mode=VictimMode.OPT_OUT)
+    policy = PreemptionPolicy(
+        name="p",
+        source=Source(),
+        victims=victims,
+        budgets=Budgets.STRICT,
+        protection=Protection(default=NOW - 1_767_226_600),
+    )
+    return compile_rules(policy)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(MONOTONE)))
+def test_putting_back_any_victim_breaks_the_fit(seed, features):
+    """Every victim is needed: with any one of them back the preemptor does not fit on the node."""
+    cluster = plain(seed, *sorted(features))
+    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
+    for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
+        keys = [victim.key for victim in candidate.victims]
+        for back in keys:
+            others = [key for key in keys if key != back]
+            assert candidate.node not in fits(snapshot, preemptor, NOW, without=others)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from([one for one in MONOTONE if one != "ports"])))
+def test_without_the_victims_it_fits(seed, features):
+    """Once the victims are gone the preemptor fits on the candidate's node."""
+    cluster = plain(seed, *sorted(features))
+    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
+    for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
+        keys = [victim.key for victim in candidate.victims]
+        assert candidate.node in fits(snapshot, preemptor, NOW, without=keys)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
+def test_no_victim_is_important_protected_or_over_budget(seed, features):
+    """No plan of a strict policy holds a pod of equal priority, a protected one, or one too many of a budget."""
+    cluster = plain(seed, *sorted(features | {"budgets"}))
+    rules = strict()
+    snapshot, preemptor = snapshot_of(cluster, rules), as_pod(cluster["preemptor"])
+    decision = decide(snapshot, preemptor, rules, NOW)
+    for candidate in decision.candidates:
+        excluded = {one.pod for one in decision.excluded(candidate.node)}
+        assert not excluded & {victim.key for victim in candidate.victims}
+        assert all(victim.priority < (preemptor.spec.priority or 0) for victim in candidate.victims)
+        used = Counter()
+        for victim in candidate.victims:
+            mine = snapshot.budgets.of(snapshot.pods.find(victim.namespace, victim.name))
+            used.update((budget.namespace, budget.name, budget.allowed) for budget in mine)
+        assert all(count <= allowed for (_, _, allowed), count in used.items())
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
+def test_the_order_of_input_does_not_matter(seed, features):
+    """Nodes, pods, budgets and namespaces in any order give the same decision, twice as well as once."""
+    cluster = plain(seed, *sorted(features))
+    expected = answer(cluster)
+    mixer = random.Random(seed)
+    shuffled = {
+        key: mixer.sample(value, len(value)) if isinstance(value, list) else value for key, value in cluster.items()
+    }
+    assert answer(shuffled) == expected
+    snapshot = snapshot_of(cluster)
+    assert answer(cluster, snapshot=snapshot) == answer(cluster, snapshot=snapshot) == expected
+
+
+def apply_events(snapshot, cluster, mixer, there):
+    """Apply 30 random single-object events to the snapshot and, by kind and key, to what is there."""
+    kinds = {
+        "nodes": (Node, snapshot.set_node, snapshot.remove_node),
+        "pods": (Pod, snapshot.set_pod, snapshot.remove_pod),
+        "podDisruptionBudgets": (PodDisruptionBudget, snapshot.set_budget, snapshot.remove_budget),
+        "namespaces": (Namespace, snapshot.set_namespace, snapshot.remove_namespace),
+    }
+    for _ in range(30):
+        kind = mixer.choices(tuple(kinds), weights=(6, 12, 2, 1))[0]
+        if not cluster[kind]:
+            continue
+        item = mixer.choice(cluster[kind])
+        meta, (struct, put, remove) = item["metadata"], kinds[kind]
+        key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
+        if mixer.random() < 0.25:
+            remove(key)
+            there[kind].pop(key, None)
+            continue
+        if mixer.random() < 0.4:
+            other = mixer.choice(cluster[kind])
+            labels = other["metadata"].get("labels")
+            item = {**other, "metadata": {**meta, **({"labels": labels} if labels is not None else {})}}
+        put(msgspec.convert(item, struct))
+        there[kind][key] = item
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from([one for one in FEATURES if one != "volumes"])))
+def test_events_end_where_a_fresh_snapshot_starts(seed, features):
+    """After any sequence of single-object events decisions equal those on a snapshot made from what is there."""
+    cluster, mixer = plain(seed, *sorted(features)), random.Random(seed)
+    preemptor = as_pod(cluster["preemptor"])
+    snapshot = Snapshot()
+    there = {kind: {} for kind in ("nodes", "pods", "podDisruptionBudgets", "namespaces")}
+    for _ in range(4):
+        apply_events(snapshot, cluster, mixer, there)
+        found = as_data(decide(snapshot, preemptor, kubernetes_rules(), NOW))
+        fresh = snapshot_of({kind: list(items.values()) for kind, items in there.items()})
+        assert found == as_data(decide(fresh, preemptor, kubernetes_rules(), NOW))
