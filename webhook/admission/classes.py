@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from webhook.admission.decode import Review, decode_class
+from webhook.admission.decode import Review
 from webhook.admission.judging import judge
 from webhook.admission.lookup import CLASSES, SYSTEM_CLASSES, Context
 from webhook.admission.requests import request_for
@@ -19,20 +17,20 @@ _INT32 = range(-(2**31), 2**31)
 _SYSTEM_PREFIX = "system-"
 
 
-def validate_class(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+def validate_class(context: Context, review: Review, answer: Answer) -> None:
     """Judge a PriorityClass as it would be stored."""
-    found = decode_class(review, data)
+    found = review.priority_class()
     if found.metadata.deletion_timestamp:
         return
     _check_value(found, answer)
-    if review.operation == "UPDATE" and review.old_object is not None:
-        _check_unchanged(found, decode_class(review, review.old_object, "oldObject"), answer)
+    if review.operation == "UPDATE" and review.has_old:
+        _check_unchanged(found, review.old_priority_class(), answer)
     elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
         answer.warnings.append(
             f"PriorityClass {found.metadata.name} is managed but not {NEVER}: giveway will not preempt for its pods"
         )
     _check_default(context, found, answer)
-    request = request_for(context, review, data)
+    request = request_for(context, review, review.object, review.old_object)
     request.priority_class, request.priority = found, found.value
     judge(context, request, answer)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -19,12 +19,8 @@ __all__ = [
     "PodView",
     "Review",
     "decode",
-    "decode_class",
-    "decode_pod",
     "template_of",
 ]
-
-T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -82,8 +78,11 @@ class _Resource(View):
     resource: str = ""
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Request(View):
-    """The envelope; the objects in it are looked at by kind, later."""
+    """The envelope; the objects in it are decoded by kind, later, and mostly in part."""
 
     uid: str = ""
     resource: _Resource | None = None
@@ -92,68 +91,139 @@ class _Request(View):
     namespace: str | None = None
     name: str | None = None
     user_info: UserInfo | None = None
-    object: dict[str, Any] | None = None
-    old_object: dict[str, Any] | None = None
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
     dry_run: bool | None = None
 
 
+class _AdmissionReview(View):
+    kind: str | None = None
+    api_version: str | None = None
+    request: _Request | None = None
+
+
 _json = msgspec.json.Decoder()
+_review = msgspec.json.Decoder(_AdmissionReview)
+_pod = msgspec.json.Decoder(PodView)
+_class = msgspec.json.Decoder(PriorityClass)
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
-"""Where the API server writes the uid; read this way only from a body that is no JSON."""
+"""Where the API server writes the uid; read this way only from a body that does not decode."""
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-@dataclass(slots=True)
 class Review:
-    """One request to judge, its objects as plain JSON data; `raw` is the whole AdmissionRequest."""
+    """One request to judge.
 
-    uid: str
-    group: str
-    resource: str
-    subresource: str
-    operation: str
-    namespace: str
-    name: str
-    user: UserInfo
-    dry_run: bool
-    object: dict[str, Any] | None
-    old_object: dict[str, Any] | None
-    raw: dict[str, Any]
+    Pods are by far the most of them, and of a pod admission mostly reads a dozen fields: the objects are kept as
+    they came, and decoded in full only when `object`, `old_object` or `raw` (the AdmissionRequest) is asked for.
+    """
+
+    def __init__(self, body: bytes, request: _Request, resource: _Resource) -> None:
+        self._body, self._object, self._old = body, request.object, request.old_object
+        self.uid = request.uid
+        self.group, self.resource = resource.group, resource.resource
+        self.subresource = request.sub_resource or ""
+        self.operation = request.operation or ""
+        self.namespace, self.name = request.namespace or "", request.name or ""
+        self.user = request.user_info or UserInfo()
+        self.dry_run = bool(request.dry_run)
 
     @property
     def kind(self) -> tuple[str, str]:
         """Group and resource."""
         return self.group, self.resource
 
+    @property
+    def has_object(self) -> bool:
+        """Whether there is an object; a DELETE carries none."""
+        return not _is_null(self._object)
+
+    @property
+    def has_old(self) -> bool:
+        """Whether there is the object as it was."""
+        return not _is_null(self._old)
+
+    @cached_property
+    def object(self) -> dict[str, Any]:
+        """The object as JSON data."""
+        return self._whole(self._object, "object")
+
+    @cached_property
+    def old_object(self) -> dict[str, Any] | None:
+        """The object as it was, as JSON data; None at CREATE."""
+        return self._whole(self._old, "oldObject") if self.has_old else None
+
+    @cached_property
+    def raw(self) -> dict[str, Any]:
+        """The whole AdmissionRequest as JSON data."""
+        whole: dict[str, Any] = self._read(_json, self._body, "body")["request"]
+        return whole
+
+    def pod(self) -> PodView:
+        """The pod. BadReviewError names a field that does not fit."""
+        found: PodView = self._read(_pod, self._object, "object")
+        return found
+
+    def old_pod(self) -> PodView:
+        """The pod as it was."""
+        found: PodView = self._read(_pod, self._old, "oldObject")
+        return found
+
+    def priority_class(self) -> PriorityClass:
+        """The PriorityClass. BadReviewError names a field that does not fit."""
+        found: PriorityClass = self._read(_class, self._object, "object")
+        return found
+
+    def old_priority_class(self) -> PriorityClass:
+        """The PriorityClass as it was."""
+        found: PriorityClass = self._read(_class, self._old, "oldObject")
+        return found
+
+    def template(self, template: dict[str, Any]) -> PodView:
+        """The view of a pod template. BadReviewError names a field that does not fit."""
+        try:
+            return msgspec.convert(template, PodView)
+        except msgspec.ValidationError as error:
+            raise BadReviewError(f"the pod template of request.object: {_readable(error)}", uid=self.uid) from None
+
+    def _whole(self, raw: msgspec.Raw, field: str) -> dict[str, Any]:
+        found = self._read(_json, raw, field)
+        if not isinstance(found, dict):
+            raise BadReviewError(f"request.{field} is not an object", uid=self.uid)
+        return found
+
+    def _read(self, decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw | bytes, field: str) -> Any:
+        try:
+            return decoder.decode(raw)
+        except _UNREADABLE as error:
+            raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid) from None
+
 
 def decode(body: bytes) -> Review:
     """Read an AdmissionReview. Raises BadReviewError with what is wrong and, where it can be read, the uid."""
-    if not body.strip():
+    if not body or body.isspace():
         raise BadReviewError("the body is empty; an AdmissionReview was expected")
     try:
-        review = _json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadReviewError(f"the body is not JSON: {error}", uid=_find_uid(body)) from None
-    except RecursionError:
-        raise BadReviewError("the body is nested too deeply", uid=_find_uid(body)) from None
-    if not isinstance(review, dict):
-        raise BadReviewError("the body is not a JSON object; an AdmissionReview was expected")
-    raw = review.get("request")
-    uid = raw.get("uid") if isinstance(raw, dict) else None
-    uid = uid if isinstance(uid, str) else ""
-    _check_envelope(review, uid)
-    if not isinstance(raw, dict):
+        review = _review.decode(body)
+    except _UNREADABLE as error:
+        raise BadReviewError(f"the body is no AdmissionReview: {_readable(error)}", uid=_find_uid(body)) from None
+    request = review.request
+    uid = request.uid if request else ""
+    if review.kind != "AdmissionReview":
+        raise BadReviewError(f"kind is {review.kind!r}; AdmissionReview was expected", uid=uid)
+    if review.api_version != API_VERSION:
+        raise BadReviewError(
+            f"apiVersion is {review.api_version!r}; only {API_VERSION} is served"
+            " (set admissionReviewVersions: [v1] in the webhook configuration)",
+            uid=uid,
+        )
+    if request is None:
         raise BadReviewError("request is missing")
-    return _typed(raw, uid)
-
-
-def decode_pod(review: Review, pod: dict[str, Any], field: str = "object") -> PodView:
-    """The view of a pod or a pod template of the review; BadReviewError names the field that does not fit."""
-    return _convert(pod, PodView, f"request.{field}", review.uid)
-
-
-def decode_class(review: Review, data: dict[str, Any], field: str = "object") -> PriorityClass:
-    """The view of a PriorityClass of the review; BadReviewError names the field that does not fit."""
-    return _convert(data, PriorityClass, f"request.{field}", review.uid)
+    if not uid:
+        raise BadReviewError("request.uid is missing")
+    if request.resource is None or not request.resource.resource:
+        raise BadReviewError("request.resource is missing", uid=uid)
+    return Review(body, request, request.resource)
 
 
 def template_of(workload: dict[str, Any] | None, resource: str) -> dict[str, Any] | None:
@@ -165,46 +235,22 @@ def template_of(workload: dict[str, Any] | None, resource: str) -> dict[str, Any
     return part if isinstance(part, dict) else None
 
 
-def _check_envelope(review: dict[str, Any], uid: str) -> None:
-    if review.get("kind") != "AdmissionReview":
-        raise BadReviewError(f"kind is {review.get('kind')!r}; AdmissionReview was expected", uid=uid)
-    if review.get("apiVersion") != API_VERSION:
-        raise BadReviewError(
-            f"apiVersion is {review.get('apiVersion')!r}; only {API_VERSION} is served"
-            " (set admissionReviewVersions: [v1] in the webhook configuration)",
-            uid=uid,
-        )
-
-
-def _typed(raw: dict[str, Any], uid: str) -> Review:
-    if not uid:
-        raise BadReviewError("request.uid is missing or not a string")
-    request = _convert(raw, _Request, "request", uid)
-    if request.resource is None or not request.resource.resource:
-        raise BadReviewError("request.resource is missing", uid=uid)
-    return Review(
-        uid=uid,
-        group=request.resource.group,
-        resource=request.resource.resource,
-        subresource=request.sub_resource or "",
-        operation=request.operation or "",
-        namespace=request.namespace or "",
-        name=request.name or "",
-        user=request.user_info or UserInfo(),
-        dry_run=bool(request.dry_run),
-        object=request.object,
-        old_object=request.old_object,
-        raw=raw,
-    )
-
-
-def _convert(data: Any, to: type[T], field: str, uid: str) -> T:
-    try:
-        return msgspec.convert(data, to)
-    except msgspec.ValidationError as error:
-        raise BadReviewError(f"{field}: {str(error).replace('`$', '`')}", uid=uid) from None
+def _is_null(raw: msgspec.Raw) -> bool:
+    view = memoryview(raw)
+    return len(view) == 4 and bytes(view) == b"null"
 
 
 def _find_uid(body: bytes) -> str:
-    match = _UID.search(body, 0, 4096)
-    return match[1].decode() if match else ""
+    """The uid of a review that does not fit: by its field, else by its usual place."""
+    try:
+        found = _json.decode(body)["request"]["uid"]
+    except (*_UNREADABLE, LookupError, TypeError):
+        match = _UID.search(body, 0, 4096)
+        found = match[1].decode() if match else ""
+    return found if isinstance(found, str) else ""
+
+
+def _readable(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error).replace("`$", "`")

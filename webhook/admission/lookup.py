@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.engine import Considered, Engine
+from webhook.policy.model import PriorityPolicy
 
 __all__ = ["CLASSES", "NAMESPACES", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
 
@@ -79,16 +79,27 @@ class Overlay:
         return self._namespaces[name] if name in self._namespaces else self._below.namespace(name)
 
 
-class Context(msgspec.Struct, frozen=True):
+class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere."""
 
-    engine: Engine
-    lookup: Lookup
-    trace: list[Considered] | None = None
+    def __init__(self, engine: Engine, lookup: Lookup, trace: list[Considered] | None = None) -> None:
+        self.engine, self.lookup, self.trace = engine, lookup, trace
+        self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
+        """Whether a rule may read any field of an object, so that objects are decoded in full."""
+
+    def with_lookup(self, lookup: Lookup) -> Context:
+        """The same policies over other objects."""
+        changed = copy.copy(self)
+        changed.lookup = lookup
+        return changed
 
     def is_managed(self, name: str) -> bool:
         """Whether pods of this class are the reconciler's to preempt for."""
         return self.engine.managed(name) is not None
+
+
+def _has_expressions(policy: PriorityPolicy) -> bool:
+    return bool(policy.conditions) or any(rule.validate is not None for rule in policy.rules)
 
 
 def _system_class(name: str, value: int) -> PriorityClass:

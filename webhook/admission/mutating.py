@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from webhook.admission.decode import Meta, PodSpec, PodView, Review, decode_class, decode_pod
+from webhook.admission.decode import Meta, PodSpec, PodView, Review
 from webhook.admission.lookup import Context
 from webhook.admission.patching import Operation, fields, members
-from webhook.admission.requests import request_for
+from webhook.admission.requests import pod_request
 from webhook.admission.resolving import NEVER, Resolution, resolve
 from webhook.admission.respond import Answer
 from webhook.policy.model import MANAGED, MARK
@@ -19,33 +17,33 @@ MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
 
 
-def mutate_pod(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
     """Patch a pod: at CREATE what it resolves to, at UPDATE only what the update would have dropped."""
-    pod = decode_pod(review, data)
+    pod = review.pod()
     if MIRROR in ((pod.metadata and pod.metadata.annotations) or {}):
         return
     if review.operation == "CREATE":
-        _create(context, review, pod, data, answer)
-    elif review.old_object is not None:
-        answer.patch = _preserve(pod, decode_pod(review, review.old_object, "oldObject"))
+        _create(context, review, pod, answer)
+    elif review.has_old:
+        answer.patch = _preserve(pod, review.old_pod())
 
 
-def mutate_class(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     """A managed class gets `preemptionPolicy: Never` at CREATE, so that kube-scheduler leaves it to the reconciler.
 
     It is immutable afterwards, as FACTS 3 says: a class that exists needs a twin instead.
     """
     if review.operation != "CREATE":
         return
-    found = decode_class(review, data)
+    found = review.priority_class()
     if context.is_managed(found.metadata.name):
         answer.patch = fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
 
 
-def _create(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
+def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     spec, meta = pod.spec or PodSpec(), pod.metadata or Meta()
-    request = request_for(context, review, data)
-    found = resolve(context, spec, request)
+    request = pod_request(context, review, pod)
+    found = resolve(context, spec, request, lambda: review.object)
     answer.warnings += found.warnings
     answer.unsure |= found.unsure
     if found.conflict or found.missing:

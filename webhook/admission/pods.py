@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from webhook.admission.decode import WORKLOADS, Meta, PodSpec, PodView, Review, decode_pod, template_of
+from webhook.admission.decode import Meta, PodSpec, PodView, Review, template_of
 from webhook.admission.judging import judge
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.mutating import MIRROR
-from webhook.admission.requests import request_for
+from webhook.admission.requests import pod_request, request_for
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
@@ -19,36 +17,34 @@ from webhook.policy.model import MANAGED, MARK
 __all__ = ["validate_pod", "validate_workload"]
 
 
-def validate_pod(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     """Judge a pod as it would be stored; an UPDATE is judged by what it changes."""
-    pod = decode_pod(review, data)
+    pod = review.pod()
     meta = pod.metadata or Meta()
     if meta.deletion_timestamp:
         return
     if review.operation == "CREATE":
-        _validate_new(context, review, pod, data, answer)
-    elif review.old_object is not None:
-        _validate_change(context, review, pod, data, answer)
+        _validate_new(context, review, pod, answer)
+    elif review.has_old:
+        _validate_change(context, review, pod, answer)
 
 
-def validate_workload(context: Context, review: Review, data: dict[str, Any], answer: Answer) -> None:
+def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     """Judge the pods a workload is about to make, so that its author reads the message and not only a controller.
 
     A template that an UPDATE leaves alone is not judged: scaling or deleting what exists always works.
     """
-    kind = WORKLOADS[review.kind]
+    data = review.object
     template = template_of(data, review.resource)
     metadata = data.get("metadata")
     if template is None or (isinstance(metadata, dict) and metadata.get("deletionTimestamp")):
         return
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
-    pod = decode_pod(review, template, f"object({kind}).template")
+    pod = review.template(template)
     meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
-    as_pod = msgspec.structs.replace(
-        request_for(context, review, template), operation="CREATE", resource="pods", old_object=None
-    )
-    found = resolve(context, spec, as_pod)
+    as_pod = msgspec.structs.replace(request_for(context, review, template), operation="CREATE", resource="pods")
+    found = resolve(context, spec, as_pod, lambda: template)
     answer.unsure |= found.unsure
     answer.warnings += found.warnings
     if found.missing:
@@ -56,13 +52,13 @@ def validate_workload(context: Context, review: Review, data: dict[str, Any], an
     elif found.conflict:
         _deny_disagreement(answer, spec, context, found.priority_class)
     _check_mark(answer, meta, found.name, managed=found.managed)
-    request = request_for(context, review, data)
+    request = request_for(context, review, data, review.old_object)
     request.priority_class = found.priority_class
     request.priority = spec.priority if spec.priority is not None else found.value
     judge(context, request, answer)
 
 
-def _validate_new(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
+def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
@@ -72,7 +68,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, data: dict[str
     else:
         _check_priority(context, meta, spec, named, answer)
     _check_management(context, meta, spec, named, answer)
-    request = request_for(context, review, data)
+    request = pod_request(context, review, pod)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
     judge(context, request, answer)
@@ -142,8 +138,8 @@ def _deny_disagreement(answer: Answer, spec: PodSpec, context: Context, named: P
         )
 
 
-def _validate_change(context: Context, review: Review, pod: PodView, data: dict[str, Any], answer: Answer) -> None:
-    old = decode_pod(review, review.old_object or {}, "oldObject")
+def _validate_change(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+    old = review.old_pod()
     _check_preserved(answer, pod.spec or PodSpec(), old.spec or PodSpec())
     labels, old_labels = (((view.metadata or Meta()).labels or {}).get(MARK) for view in (pod, old))
     if labels != old_labels:
@@ -153,7 +149,7 @@ def _validate_change(context: Context, review: Review, pod: PodView, data: dict[
             f" (now {old_labels or 'absent'}, requested {labels or 'absent'})",
         )
     name = (pod.spec or PodSpec()).priority_class_name
-    request = request_for(context, review, data)
+    request = pod_request(context, review, pod, old)
     request.priority_class = context.lookup.priority_class(name) if name else None
     request.priority = (pod.spec or PodSpec()).priority
     judge(context, request, answer)

@@ -4,25 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.admission.decode import Review
+from webhook.admission.decode import PodView, Review
 from webhook.admission.lookup import Context
 from webhook.policy.request import Request
 
-__all__ = ["request_for"]
+__all__ = ["pod_request", "request_for"]
 
 
-def request_for(context: Context, review: Review, data: dict[str, Any]) -> Request:
+def request_for(context: Context, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> Request:
     """The request without its priority, which admission fills in once it is resolved."""
     namespace = review.namespace
     return Request(
         operation=review.operation,
         resource=review.resource,
         object=data,
-        old_object=review.old_object,
+        old_object=old,
         namespace=namespace,
         name=review.name,
         user=review.user,
         namespace_object=context.lookup.namespace(namespace) if namespace else None,
-        raw=review.raw,
+        raw=review.raw if context.reads_everything else {},
         dry_run=review.dry_run,
     )
+
+
+def pod_request(context: Context, review: Review, pod: PodView, old: PodView | None = None) -> Request:
+    """The request for a pod: in full where an expression may read any field, else with what other rules look at."""
+    if context.reads_everything:
+        return request_for(context, review, review.object, review.old_object)
+    return request_for(context, review, _reduced(pod), _reduced(old) if old is not None else None)
+
+
+def _reduced(pod: PodView) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if pod.metadata is not None:
+        meta = pod.metadata
+        data["metadata"] = {
+            "name": meta.name,
+            "labels": meta.labels,
+            "annotations": meta.annotations,
+            "deletionTimestamp": meta.deletion_timestamp,
+        }
+    if pod.spec is not None:
+        spec = pod.spec
+        data["spec"] = {
+            "priorityClassName": spec.priority_class_name,
+            "priority": spec.priority,
+            "preemptionPolicy": spec.preemption_policy,
+        }
+    return data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -66,12 +66,14 @@ def disagreement(spec: PodSpec, value: int, preemption_policy: str) -> bool:
     )
 
 
-def resolve(context: Context, spec: PodSpec, request: Request) -> Resolution:
-    """Resolve a new pod or a template: named class, else policy default, else global default, then its twin."""
+def resolve(context: Context, spec: PodSpec, request: Request, sent: Callable[[], dict[str, Any]]) -> Resolution:
+    """Resolve a new pod or a template: named class, else policy default, else global default, then its twin.
+
+    `sent` gives the whole pod, which is looked at in a rare case only.
+    """
     found = Resolution()
-    named = spec.priority_class_name or ""
-    if named:
-        _resolve_named(context, spec, request, found, named)
+    if spec.priority_class_name:
+        _resolve_named(context, spec, request, found, sent)
     else:
         _resolve_unnamed(context, spec, request, found)
     if found.priority_class is not None and not found.conflict:
@@ -79,7 +81,10 @@ def resolve(context: Context, spec: PodSpec, request: Request) -> Resolution:
     return found
 
 
-def _resolve_named(context: Context, spec: PodSpec, request: Request, found: Resolution, name: str) -> None:
+def _resolve_named(
+    context: Context, spec: PodSpec, request: Request, found: Resolution, sent: Callable[[], dict[str, Any]]
+) -> None:
+    name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name)
     if named is None:
         found.name = name
@@ -89,7 +94,7 @@ def _resolve_named(context: Context, spec: PodSpec, request: Request, found: Res
     if disagreement(spec, found.value, found.preemption_policy):
         found.conflict = True
         found.unsure.add((CLASSES, name))
-    elif named.global_default and _filled_in_by_plugin(request.object):
+    elif named.global_default and _filled_in_by_plugin(sent()):
         _take_policy_default(context, _without_class(request), found)
 
 

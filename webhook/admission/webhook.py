@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -15,14 +15,15 @@ from webhook.admission.respond import Answer, complete, failure
 __all__ = ["Phase", "Reviewed", "refuse", "review"]
 
 Phase = Literal["mutate", "validate"]
-Handler = Callable[[Context, Review, dict[str, Any], Answer], None]
+Handler = Callable[[Context, Review, Answer], None]
 
 HANDLERS: dict[tuple[str, str, str], Handler] = {
     ("mutate", "", "pods"): mutating.mutate_pod,
     ("validate", "", "pods"): pods.validate_pod,
     ("mutate", "scheduling.k8s.io", "priorityclasses"): mutating.mutate_class,
     ("validate", "scheduling.k8s.io", "priorityclasses"): classes.validate_class,
-} | {("validate", group, resource): pods.validate_workload for group, resource in WORKLOADS}
+    **{("validate", group, resource): pods.validate_workload for group, resource in WORKLOADS},
+}
 """Who answers, by phase, group and resource."""
 
 _KNOWN = {(group, resource) for _, group, resource in HANDLERS}
@@ -79,9 +80,9 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
     handler = HANDLERS.get((phase, *asked.kind))
     if handler is None or asked.subresource or asked.operation not in ("CREATE", "UPDATE"):
         return answer
-    if asked.object is None:
+    if not asked.has_object:
         raise BadReviewError(f"request.object is null in a {asked.operation}", uid=asked.uid)
     if asked.namespace and context.lookup.namespace(asked.namespace) is None:
         answer.unsure.add((NAMESPACES, asked.namespace))
-    handler(context, asked, asked.object, answer)
+    handler(context, asked, answer)
     return answer

@@ -111,8 +111,7 @@ class Front:
             return first
         for resource, _ in unsure:
             self._metrics.live_lookups.labels(resource).inc()
-        context = self._context()
-        return review(Context(context.engine, lookup), phase, body)
+        return review(self._context().with_lookup(lookup), phase, body)
 
     def _record(self, phase: Phase, reviewed: Reviewed, seconds: float) -> None:
         if reviewed.error is not None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
+from contextlib import suppress
 
 from aiohttp import web
 
 __all__ = ["Listener", "bind"]
 
+log = logging.getLogger(__name__)
+
 _HANDSHAKE_SECONDS = 10.0
+_BREATH_SECONDS = 0.1
+"""Wait after a failed accept: most often there is no file descriptor left, and one must come free first."""
 
 
 def bind(address: str, port: int) -> socket.socket:
@@ -22,11 +28,19 @@ def bind(address: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """Hands connections to `server`. The socket outlives every change of the TLS context."""
+    """Hands connections to `server`, each under the TLS context that is in use when it comes.
 
-    def __init__(self, server: web.Server, sock: socket.socket) -> None:
+    It accepts by itself, because an asyncio server keeps the context it was made with, and swapping two of them
+    loses the connections that are in between. A context of its own for each certificate, and not a new certificate
+    in the old context, because a context cannot forget a client CA.
+    """
+
+    def __init__(self, server: web.Server, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.context = context
         self._server, self._socket = server, sock
-        self._accepting: asyncio.Server | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+        sock.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept())
 
     @property
     def port(self) -> int:
@@ -34,23 +48,37 @@ class Listener:
         number: int = self._socket.getsockname()[1]
         return number
 
-    async def use(self, context: ssl.SSLContext) -> None:
-        """Accept connections under this context from now on; those that are open stay as they are.
-
-        A context of its own for each certificate, and not a new certificate in the old context, because a context
-        cannot forget a client CA, and a failed load would leave a half-changed one in use.
-        """
-        before = self._accepting
-        self._accepting = await asyncio.get_running_loop().create_server(
-            self._server, sock=self._socket.dup(), ssl=context, ssl_handshake_timeout=_HANDSHAKE_SECONDS
-        )
-        if before is not None:
-            before.close()
-
     async def close(self, grace: float) -> None:
         """Accept no more, end idle connections, and give requests in hand `grace` seconds."""
-        if self._accepting is not None:
-            self._accepting.close()
+        self._accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._accepting
         self._socket.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
         self._server.pre_shutdown()
         await self._server.shutdown(grace)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(_BREATH_SECONDS)
+                continue
+            handshake = asyncio.create_task(self._shake_hands(connection))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            await loop.connect_accepted_socket(
+                self._server, connection, ssl=self.context, ssl_handshake_timeout=_HANDSHAKE_SECONDS
+            )
+        except OSError as error:
+            connection.close()
+            log.debug("no TLS connection: %s", error)

@@ -136,13 +136,13 @@ class Server:
             lingering_time=1.0,
         )
         self._health_socket = bind(options.bind_address, options.health_port)
-        self._listener = Listener(server, bind(options.bind_address, options.secure_port))
+        secure_socket = bind(options.bind_address, options.secure_port)
         app = probes(self.checks, self.metrics, self.source.ages)
         app.add_routes(self.companion.routes() if self.companion else [])
         self._probes = web.AppRunner(app, access_log=None)
         await self._probes.setup()
         await web.SockSite(self._probes, self._health_socket).start()
-        await self._listener.use(self._serving.context)
+        self._listener = Listener(server, secure_socket, self._serving.context)
         self._tasks = [asyncio.create_task(self.source.run()), asyncio.create_task(self._follow_files(watched))]
         log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
 
@@ -198,7 +198,7 @@ class Server:
             self.metrics.certificate_reloads.labels("failure").inc()
             log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
             return
-        await self._listener.use(fresh.context)
+        self._listener.context = fresh.context
         self._use(fresh)
         self._tls_problem = ""
         self.metrics.certificate_reloads.labels("success").inc()
