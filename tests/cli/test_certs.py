@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.certs.handshake import server_context, shake_hands
-from tests.kube.server import Server
+from tests.kube.server import Server, answer
 from webhook.cli.main import main
 
 SERVICE = ["--service", "giveway-system/giveway"]
@@ -112,22 +112,29 @@ def test_issue_to_a_secret_and_a_directory(cluster, tmp_path):
     assert shown.output == result.output
 
 
-def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path):
-    """`issue --keep` stays as a process of its own, and ends at once and cleanly on SIGTERM."""
+@pytest.mark.parametrize("trouble", [False, True], ids=["well", "refused"])
+def test_keep_stays_until_it_is_told_to_go(cluster, tmp_path, trouble):
+    """`issue --keep` stays, even where the cluster refuses it, and ends at once and cleanly on SIGTERM."""
+    if trouble:
+        cluster.fault(answer(403, "Forbidden"), contains="secrets", times=1000)
     command = [sys.executable, "-m", "webhook.cli", "certs", "issue", "--keep", "--kubeconfig", str(cluster.kubeconfig)]
     command += ["--secret", "giveway-system/giveway-tls", "--dir", str(tmp_path / "certs"), *SERVICE]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 20
-        while len(cluster.asked("GET", "secrets")) < 3 and time.monotonic() < deadline:
+        while time.monotonic() < deadline and not ((tmp_path / "certs" / "tls.crt").exists() or trouble):
             time.sleep(0.05)
+        while time.monotonic() < deadline and not cluster.asked("GET", "secrets"):
+            time.sleep(0.05)
+        time.sleep(0.2)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=10)
     finally:
         process.kill()
     assert process.returncode == 0, output
-    assert (tmp_path / "certs" / "tls.crt").is_file()
+    assert ("403 Forbidden" in output) == trouble
+    assert (tmp_path / "certs" / "tls.crt").is_file() != trouble
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The base at work: the embedded control plane, its RBAC, and the containers' own commands with their own tokens."""
 
 import asyncio
+import shutil
 import socket
 import sys
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
+from tests.manifests.objects import BASE, NAMESPACE, POLICIES, base_objects, containers
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube import paths
 from webhook.kube.client import ApiError
@@ -162,6 +163,34 @@ async def test_the_reconciler_leads_with_its_rights(cluster):
     async with running(cluster, "giveway-reconciler", containers("giveway-reconciler")["reconciler"], changes):
         await eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
         await eventually(led)
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_applying_again_keeps_the_trust(tmp_path):
+    """`kubectl apply -k manifests/base` installs, and applied again takes neither certificates nor trust away."""
+    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
+
+        async def apply():
+            process = await asyncio.create_subprocess_exec(
+                *("kubectl", "--kubeconfig", str(cluster.kubeconfig), "apply", "-k", str(BASE)),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            output, _ = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode == 0, output.decode()
+            return output.decode().splitlines()
+
+        assert all(line.endswith(" created") for line in await apply())
+        issue = containers("giveway-webhook")["issue-certificates"]
+        async with running(cluster, "giveway-webhook", issue, {"--dir": f"--dir={tmp_path}"}) as process:
+            await asyncio.wait_for(process.wait(), 30)
+        before = await admin.get(paths.MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"))
+        assert all(line.endswith(" unchanged") or "webhookconfiguration" in line for line in await apply())
+        after = await admin.get(paths.MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"))
+        bundles = [[w["clientConfig"].get("caBundle") for w in obj["webhooks"]] for obj in (before, after)]
+        assert bundles[0] == bundles[1]
+        assert all(bundles[0])
 
 
 @pytest.mark.parametrize(

@@ -144,17 +144,23 @@ def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, r
 async def _in_cluster(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
     secret = SecretName(*options["secret"])
     async with await Client.connect(options["kubeconfig"]) as client:
+        if keep:
+            await _keep(client, secret, settings, options)
+            return
         bundle = await maintain(client, secret, options["configurations"], settings, _now, **rotate)
         _to_directory(options["directory"], bundle)
         _describe(bundle, _now())
-        if keep:
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-            keeping = asyncio.ensure_future(
-                keep_current(client, secret, options["configurations"], settings, options["directory"])
-            )
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
-            with suppress(asyncio.CancelledError):
-                await keeping
+
+
+async def _keep(client: Client, secret: SecretName, settings: Settings, options: dict[str, Any]) -> None:
+    """Stay until SIGTERM, whatever goes wrong: beside a server, ending would take the server out of service."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    keeping = asyncio.ensure_future(
+        keep_current(client, secret, options["configurations"], settings, options["directory"])
+    )
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
+    with suppress(asyncio.CancelledError):
+        await keeping
 
 
 def _in_directory(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
