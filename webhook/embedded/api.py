@@ -27,6 +27,7 @@ from webhook.embedded.calls import (
 )
 from webhook.embedded.faults import Faults
 from webhook.embedded.handling import Handlers, reply_of
+from webhook.embedded.impersonation import acting_user
 from webhook.embedded.local import LocalClient
 from webhook.embedded.resources import GROUPS, RESOURCES
 from webhook.embedded.routing import Route, route
@@ -109,7 +110,10 @@ class ApiServer:
         user = self.authenticator(call.headers, peer_cert)
         if user is None:
             return _refusal(statuses.unauthorized())
-        call.user = user
+        try:
+            call.user = acting_user(user, call.headers, self.authorizer)
+        except statuses.StatusError as error:
+            return _refusal(error)
         return await self.handle(call)
 
     def local(self, user: str | UserInfo = ADMIN, agent: str = USER_AGENT) -> LocalClient:

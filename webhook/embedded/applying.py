@@ -19,6 +19,9 @@ from webhook.kube.instants import rfc3339
 __all__ = ["Application"]
 
 
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
 class Application:
     """One apply of a configuration by `change.manager`; `merge` and `track` are what `Writer` calls."""
 
@@ -43,7 +46,9 @@ class Application:
         entries = ownership.read(current)
         conflicts = self._conflicts(entries, current, merged)
         if conflicts and not self._force:
-            raise _conflict(conflicts)
+            conflicts = self._not_applied_before(conflicts, current)
+            if conflicts:
+                raise _conflict(conflicts)
         self._prune(entries, merged)
         return merged
 
@@ -78,6 +83,18 @@ class Application:
         changed = self._changed(current, merged)
         mine = self._mine(entries)
         return [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
+
+    def _not_applied_before(self, conflicts: list[tuple[Entry, Path]], current: Object) -> list[tuple[Entry, Path]]:
+        """Without those over fields that kubectl itself applied before on the client's side: these it takes over."""
+        text = (current["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
+        if self._change.manager != "kubectl" or not text:
+            return conflicts
+        try:
+            before = msgspec.json.decode(text, type=dict[str, Any])
+            paths = fieldsets.applied(self._schema, before)
+        except (msgspec.DecodeError, TypeError, KeyError):
+            return conflicts
+        return [(entry, path) for entry, path in conflicts if path not in paths]
 
     def _prune(self, entries: list[Entry], merged: Object) -> None:
         mine = self._mine(entries)

@@ -62,13 +62,13 @@ class Handlers:
             raise statuses.method_not_allowed()
         match route.verb:
             case "get":
-                return self._shown(resource, self._writer.read(resource, route.namespace, route.name), media)
+                return self._shown(resource, self._writer.read(resource, change.namespace, route.name), media)
             case "list":
-                return self._list(route, resource, call, media)
+                return self._list(change, call, media)
             case "watch":
-                return self._watch(route, resource, call, media)
+                return self._watch(route, change, call, media)
             case "deletecollection":
-                return await self._delete_collection(route, resource, call, change)
+                return await self._delete_collection(call, change)
             case "delete":
                 return await self._delete(resource, call, change)
             case "create":
@@ -95,17 +95,17 @@ class Handlers:
     def _shown(self, resource: Resource, record: Record, media: negotiation.Media, status: int = 200) -> Reply:
         return Reply(status, rendering.one(resource, record, media))
 
-    def _list(self, route: Route, resource: Resource, call: Call, media: negotiation.Media) -> Reply:
-        selection = Selection(resource, route.namespace, call.query)
+    def _list(self, change: Change, call: Call, media: negotiation.Media) -> Reply:
+        selection = Selection(change.resource, change.namespace, call.query)
         found = listing.page(self._store, selection, call.query)
-        return Reply(200, rendering.many(resource, found, media))
+        return Reply(200, rendering.many(change.resource, found, media))
 
-    def _watch(self, route: Route, resource: Resource, call: Call, media: negotiation.Media) -> Reply:
+    def _watch(self, route: Route, change: Change, call: Call, media: negotiation.Media) -> Reply:
         query = dict(call.query)
         if route.name and "fieldSelector" not in query:
             query["fieldSelector"] = f"metadata.name={route.name}"
-        selection = Selection(resource, route.namespace, query)
-        watch = Watch(self._store, selection, query, rendering.watched(resource, media))
+        selection = Selection(change.resource, change.namespace, query)
+        watch = Watch(self._store, selection, query, rendering.watched(change.resource, media))
         return Reply(200, stream=self._watched(route, watch))
 
     async def _watched(self, route: Route, watch: Watch) -> AsyncGenerator[bytes, None]:
@@ -143,13 +143,13 @@ class Handlers:
             details["group"] = resource.group
         return reply_of(statuses.success(**details, kind=resource.plural, uid=metadata["uid"]))
 
-    async def _delete_collection(self, route: Route, resource: Resource, call: Call, change: Change) -> Reply:
-        selection = Selection(resource, route.namespace, call.query)
+    async def _delete_collection(self, call: Call, change: Change) -> Reply:
+        selection = Selection(change.resource, change.namespace, call.query)
         found = listing.page(self._store, selection, {})
         options = decoding.delete_options(call)
         for record in found.records:
             single = Change(
-                resource,
+                change.resource,
                 record.namespace,
                 record.name,
                 user=change.user,
@@ -162,7 +162,7 @@ class Handlers:
             except statuses.StatusError as error:
                 if error.code != 404:
                     raise
-        return Reply(200, rendering.many(resource, found, negotiation.Media()))
+        return Reply(200, rendering.many(change.resource, found, negotiation.Media()))
 
     async def _scale(self, route: Route, call: Call, change: Change) -> Reply:
         if route.verb == "get":

@@ -7,6 +7,7 @@ import ssl
 
 from aiohttp import web
 
+from webhook.embedded import impersonation
 from webhook.embedded.api import ApiServer
 from webhook.embedded.calls import Call, Reply
 
@@ -16,7 +17,7 @@ _LARGEST_BODY = 3 * 1024 * 1024
 """Bytes, as in Kubernetes."""
 _PATIENCE = 30.0
 """Seconds a watch's client may leave its events unread before the watch is cut."""
-_HEADERS = ("accept", "authorization", "content-type", "user-agent")
+_HEADERS = ("accept", "authorization", "content-type", "user-agent", *impersonation.HEADERS)
 _ALWAYS = {"Cache-Control": "no-cache, private"}
 
 
@@ -53,7 +54,7 @@ class HttpServer:
             self._runner = None
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        headers = {name: request.headers[name] for name in _HEADERS if name in request.headers}
+        headers = {name: ",".join(request.headers.getall(name)) for name in _HEADERS if name in request.headers}
         body = await request.read() if request.can_read_body else b""
         if len(body) > _LARGEST_BODY:
             raise web.HTTPRequestEntityTooLarge(_LARGEST_BODY, len(body))
