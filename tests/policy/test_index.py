@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.engine import Engine
 from webhook.policy.model import (
     Enforcement,
@@ -23,7 +23,15 @@ from webhook.policy.ranges import Ranges
 
 NAMES = st.sampled_from(["a", "b", "team-a", "team-b", "team-*", "t*", "*", "*-a"])
 LABELS = st.dictionaries(st.sampled_from("xy"), st.sampled_from("12"), max_size=2)
-SELECTORS = st.none() | st.builds(LabelSelector, match_labels=LABELS)
+ROWS = st.builds(
+    Requirement,
+    key=st.sampled_from("xy"),
+    operator=st.sampled_from(["In", "NotIn"]),
+    values=st.lists(st.sampled_from("12"), min_size=1),
+)
+SELECTORS = st.none() | st.builds(
+    LabelSelector, match_labels=LABELS, match_expressions=st.none() | st.lists(ROWS, max_size=2)
+)
 SUBJECTS = st.builds(
     Subject, kind=st.sampled_from(["User", "Group"]), name=st.sampled_from(["u", "g", "*", "u*"])
 ) | st.builds(

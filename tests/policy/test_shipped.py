@@ -1,13 +1,14 @@
 """The shipped policies: safe on any cluster, and kept in order with their documentation."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.policy.builders import create, define, outcomes, pod, priority_class, update, user
 from webhook.policy.engine import Engine
-from webhook.policy.loading import load
+from webhook.policy.loading import load, load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -61,6 +62,14 @@ def test_no_existing_class_is_managed_by_surprise():
     assert ENGINE.managed("giveway-online") is not None
     names = ("online", "high-priority", "system-node-critical", "default", "my-giveway-class")
     assert [name for name in names if ENGINE.managed(name)] == []
+
+
+def test_documented_policies_load():
+    """The examples of the reference are policies without mistakes."""
+    text = (POLICIES.parent / "docs" / "policies.md").read_text()
+    blocks = [one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "Policy\n" in one]
+    assert len(blocks) == 2
+    assert [str(one) for block in blocks for one in load_texts([("policies.md", block)]).findings] == []
 
 
 def test_documentation_names_every_field():

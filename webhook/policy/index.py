@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
+from webhook.kube.objects import LabelSelector
 from webhook.policy.facts import PODS, Facts
 from webhook.policy.globs import WILDCARD, literal_prefix
 from webhook.policy.matching import SERVICE_ACCOUNT
@@ -41,10 +42,10 @@ class Index(Generic[T]):
             for one in match.subjects:
                 name = f"{SERVICE_ACCOUNT}{one.namespace}:{one.name}" if one.kind == "ServiceAccount" else one.name
                 (self._groups if one.kind == "Group" else self._users)[name].append(row)
-        elif match.object_selector is not None and match.object_selector.match_labels:
-            self._labels.add(match.object_selector.match_labels, row)
-        elif match.namespace_selector is not None and match.namespace_selector.match_labels:
-            self._namespace_labels.add(match.namespace_selector.match_labels, row)
+        elif pairs := _telling(match.object_selector):
+            self._labels.add(pairs, row)
+        elif pairs := _telling(match.namespace_selector):
+            self._namespace_labels.add(pairs, row)
         else:
             self._always.append(row)
 
@@ -72,6 +73,16 @@ class Index(Generic[T]):
                 yield from self._groups.get(group, ())
 
 
+def _telling(selector: LabelSelector | None) -> list[tuple[str, str]]:
+    """Labels of which whatever the selector selects has one: those of a `matchLabels`, or the values of an `In`."""
+    if selector is None:
+        return []
+    if selector.match_labels:
+        return list(selector.match_labels.items())[:1]
+    wanted = next((row for row in selector.match_expressions or () if row.operator == "In"), None)
+    return [(wanted.key, value) for value in wanted.values or ()] if wanted else []
+
+
 class _Prefixes(Generic[T]):
     """Entries by literal name, and by what their globs begin with."""
 
@@ -96,7 +107,7 @@ class _Prefixes(Generic[T]):
 
 
 class _Labels(Generic[T]):
-    """Entries by one `key=value` that they ask for."""
+    """Entries by the labels of which they ask for one."""
 
     def __init__(self) -> None:
         self.everything: list[tuple[int, T]] = []
@@ -105,10 +116,10 @@ class _Labels(Generic[T]):
     def __bool__(self) -> bool:
         return bool(self.everything)
 
-    def add(self, labels: Mapping[str, str], row: tuple[int, T]) -> None:
+    def add(self, pairs: Iterable[tuple[str, str]], row: tuple[int, T]) -> None:
         self.everything.append(row)
-        key, value = next(iter(labels.items()))
-        self._rows[key][value].append(row)
+        for key, value in pairs:
+            self._rows[key][value].append(row)
 
     def find(self, labels: Mapping[str, str]) -> Iterable[tuple[int, T]]:
         few, many = (self._rows, labels) if len(self._rows) < len(labels) else (labels, self._rows)
