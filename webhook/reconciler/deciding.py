@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -72,10 +72,10 @@ def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, att
     """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
     snapshot, now = world.state.snapshot, world.clock.wall()
     full = world.restraint.full(policy.limits, world.clock.monotonic())
-    decision = _decide(world, pod, rules, full)
+    leaving = world.leaving_within(policy.plan_timeout)
+    decision = _decide(world, pod, rules, full, frozenset(leaving))
     if decision.fits:
         return Fits(tuple(decision.fits))
-    leaving = world.leaving_within(policy.plan_timeout)
     if leaving:
         node = _unclaimed(world, pod, fits(snapshot, pod, now, without=leaving))
         if node:
@@ -108,12 +108,18 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def _decide(world: World, pod: Pod, rules: Rules, full: Full) -> Decision:
-    """Decide with last-resort victims spared; only where that finds nothing, with them too."""
+def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Container[str]) -> Decision:
+    """Decide with last-resort victims spared; only where that finds nothing, with them too.
+
+    Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
+    """
     state, now, bare = world.state, world.clock.wall(), _unnominated(pod)
     rated = sparing.over_rate(state, full)
     last = sparing.last_resort(state)
-    spared = last if rated is None else last | rated
+    stuck = [key for key in state.leaving if key not in soon]
+    if stuck:
+        rated = sparing.union(rated, sparing.of_keys(state, stuck))
+    spared = sparing.union(rated, last)
     decision = decide(state.snapshot, bare, rules, now, spared=spared)
     if decision.selected is None and decision.eligible and last.any() and not decision.fits:
         decision = decide(state.snapshot, bare, rules, now, spared=rated)

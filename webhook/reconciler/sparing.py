@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.pods import Owner
-from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler.restraint import Full
 from webhook.reconciler.state import State
 
-__all__ = ["Mask", "last_resort", "over_rate"]
+__all__ = ["Mask", "last_resort", "of_keys", "over_rate", "union"]
 
 Mask = NDArray[np.bool_]
 
@@ -35,7 +36,7 @@ def last_resort(state: State) -> Mask:
     snapshot = state.snapshot
     pods = snapshot.pods
     bound = snapshot.table(("reconciler", "bound-owners"), pods.owners, np.bool_, _is_bound_to_node)
-    mask: Mask = bound[pods.owner[: pods.rows]].copy()
+    mask: Mask = bound[pods.owner[: pods.rows]].copy() if len(bound) else np.zeros(pods.rows, np.bool_)
     if state.pinned:
         mask[snapshot.pod_rows(state.pinned)] = True
     return mask
@@ -45,7 +46,13 @@ def _is_bound_to_node(owner: Owner) -> bool:
     return owner.kind in {"DaemonSet", "Node"}
 
 
-def covers(mask: Mask, snapshot: Snapshot, key: str) -> bool:
-    """Whether the mask covers the pod of that key."""
-    rows = snapshot.pod_rows((key,))
-    return bool(mask[rows].any())
+def of_keys(state: State, keys: Collection[str]) -> Mask:
+    """By pod row, the pods with these keys."""
+    mask = np.zeros(state.snapshot.pods.rows, np.bool_)
+    mask[state.snapshot.pod_rows(keys)] = True
+    return mask
+
+
+def union(one: Mask | None, other: Mask) -> Mask:
+    """What either mask covers."""
+    return other if one is None else one | other

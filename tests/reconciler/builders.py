@@ -1,0 +1,140 @@
+"""Small builders of the objects the reconciler decides on, and a world that no API server is needed for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.cache import Change
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
+from webhook.reconciler.book import PolicyBook
+from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.restraint import Restraint
+from webhook.reconciler.state import State
+
+START = 1_800_000_000.0
+"""When the tests' clock begins, in seconds since the epoch."""
+
+
+class FakeClock:
+    """A clock that stands until it is told to go on; `jump` moves the wall clock alone."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.jump = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return START + self.now + self.jump
+
+
+def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more: Any) -> Pod:
+    """A pod that may be a victim; on a node it has been running for an hour."""
+    owner = more.pop("owner", None)
+    meta: dict[str, Any] = {
+        "name": name,
+        "namespace": more.pop("namespace", "default"),
+        "uid": more.pop("uid", f"uid-{name}"),
+        "labels": more.pop("labels", {}),
+        "annotations": more.pop("annotations", {CAN_BE_PREEMPTED: "true"}),
+        "deletionTimestamp": more.pop("deleted", None),
+        "ownerReferences": [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}]
+        if owner
+        else [],
+    }
+    spec = {
+        "nodeName": node,
+        "priority": priority,
+        "priorityClassName": more.pop("class_name", "low"),
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        **more.pop("spec", {}),
+    }
+    status = {
+        "phase": more.pop("phase", "Running" if node else "Pending"),
+        "startTime": more.pop("start", rfc3339(START - 3600)) if node else None,
+        "nominatedNodeName": more.pop("nominated", ""),
+        "conditions": more.pop("conditions", []),
+    }
+    assert not more, more
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": status}, Pod)
+
+
+def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: Any) -> Pod:
+    """A marked pod that the scheduler found no node for."""
+    since = rfc3339(START - 10)
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
+    labels = {MARK: MANAGED, **more.pop("labels", {})}
+    more.setdefault("class_name", "high")
+    return pod(name, cpu, priority=priority, labels=labels, conditions=[unschedulable], annotations={}, **more)
+
+
+def node(name: str, cpu: str = "8") -> Node:
+    """A node."""
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": amounts}}, Node)
+
+
+def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> PodDisruptionBudget:
+    """A disruption budget with so many disruptions left."""
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+    return msgspec.convert(body, PodDisruptionBudget)
+
+
+def policy(**fields: Any) -> PreemptionPolicy:
+    """A policy that manages class `high`."""
+    return PreemptionPolicy(name="test", source=Source(), preemptors=Preemptors(priority_classes=("high",)), **fields)
+
+
+class Setting:
+    """A cluster in memory, and decisions on it."""
+
+    def __init__(self, *nodes: Node, under: PreemptionPolicy | None = None) -> None:
+        self.policy = under or policy()
+        self.book = PolicyBook(Policies(preemption=(self.policy,)))
+        self.state = State(None, self.book.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
+        self.clock = FakeClock()
+        self.world = World(self.state, Restraint(), self.clock)
+        self.state.snapshot.set_priority_class(
+            msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
+        )
+        for one in nodes:
+            self._put(self.state.nodes, one.metadata.name, one)
+
+    def add(self, *pods: Pod) -> None:
+        """Let the watch show these pods."""
+        for one in pods:
+            self._put(self.state.pods, f"{one.metadata.namespace}/{one.metadata.name}", one)
+
+    def remove(self, key: str) -> None:
+        """Let the watch show that a pod is gone."""
+        self.state.pods._remove(key, self.state.pods.items()[key])
+
+    def budget(self, one: PodDisruptionBudget) -> None:
+        """Let the watch show a budget."""
+        self._put(self.state.budgets, f"default/{one.metadata.name}", one)
+
+    def consider(self, one: Pod, attempts: int = 0) -> Any:
+        """What would be done for a preemptor now."""
+        self.add(one)
+        return consider(self.world, one, self.policy, self.book.rules_of(self.policy), attempts)
+
+    def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
+        """Begin to carry out an outcome, as far as later decisions are concerned."""
+        key = f"default/{one.metadata.name}"
+        victims = getattr(outcome, "victims", ())
+        self.state.expect(plan, (key, one.metadata.uid), outcome.node, victims, self.clock.wall())
+
+    @staticmethod
+    def _put(cache: Any, key: str, obj: Any) -> None:
+        before = cache.get(key)
+        cache._items[key] = obj
+        cache._tell(Change("modified" if before else "added", key, before, obj))

@@ -1,0 +1,230 @@
+"""What is done for one preemptor: nothing, wait, evict, or nothing that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
+from webhook.preemption.extending import ExtenderError
+from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
+from webhook.reconciler.restraint import Budgeted
+
+
+def names(outcome: Evicts) -> list[str]:
+    return [victim.metadata.name for victim in outcome.victims]
+
+
+def full(*more, under=None) -> Setting:
+    """One node of 8 CPU, full of four victims of 2 CPU."""
+    setting = Setting(node("n1"), under=under)
+    setting.add(*(pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)), *more)
+    return setting
+
+
+def test_fits_without_preemption():
+    """A pod that fits is left to kube-scheduler."""
+    setting = Setting(node("n1"))
+    assert setting.consider(preemptor()) == Fits(("n1",))
+
+
+def test_evicts_as_few_as_needed():
+    """Two victims of 2 CPU make room for 3; the least important go."""
+    outcome = full().consider(preemptor())
+    assert isinstance(outcome, Evicts)
+    assert (outcome.node, names(outcome)) == ("n1", ["v2", "v3"])
+
+
+def test_waits_for_those_already_leaving():
+    """Where pods that are leaving make the room, nobody is evicted."""
+    setting = full()
+    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(START + 5)) for number in range(2)))
+    assert setting.consider(preemptor()) == Waits("n1", 2)
+
+
+@pytest.mark.parametrize("leaves", [START + 100_000, START - 100_000], ids=["in a day", "overdue"])
+def test_does_not_wait_for_ever(leaves: float):
+    """A pod that leaves long after the plan's time, or should be long gone, is not waited for."""
+    setting = full()
+    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(leaves)) for number in range(2)))
+    outcome = setting.consider(preemptor())
+    assert isinstance(outcome, Evicts)
+    assert names(outcome) == ["v2", "v3"]
+
+
+def test_several_share_one_hole():
+    """A second preemptor that fits into what the first one's victims leave evicts nobody."""
+    setting = Setting(node("n1"))
+    setting.add(pod("big", "8", node="n1"))
+    first = setting.consider(preemptor("p1"))
+    setting.expect(preemptor("p1"), first)
+    assert names(first) == ["big"]
+    assert setting.consider(preemptor("p2")) == Waits("n1", 1)
+
+
+def test_no_hole_is_promised_twice():
+    """A preemptor for which no room is left beside the first one evicts others."""
+    setting = full()
+    first = setting.consider(preemptor("p1"))
+    setting.expect(preemptor("p1"), first)
+    second = setting.consider(preemptor("p2"))
+    assert isinstance(second, Evicts)
+    assert not set(names(first)) & set(names(second))
+
+
+def test_hole_of_a_lower_priority_is_not_taken_silently():
+    """Room that was promised to a pod of lower priority is not waited for: the decision weighs the whole node."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
+    setting.add(preemptor("low", priority=90, nominated="n1"))
+    outcome = setting.consider(preemptor("p", "6", priority=100))
+    assert not (isinstance(outcome, Waits) and outcome.node == "n1" and outcome.leaving == 0)
+
+
+def test_protected_until_a_time():
+    """Where only protection stands in the way, the pod is tried again when the first window ends."""
+    setting = Setting(node("n1"))
+    said = {"godel.bytedance.com/can-be-preempted": "true", PROTECTION_DURATION: "30"}
+    setting.add(pod("v", "6", node="n1", annotations=said, start=rfc3339(START - 10)))
+    outcome = setting.consider(preemptor())
+    assert isinstance(outcome, Hopeless)
+    assert outcome.due == pytest.approx(20.0)
+    setting.clock.now = 20.0
+    assert isinstance(setting.consider(preemptor()), Evicts)
+
+
+def test_protection_by_policy_holds_for_everyone():
+    """The policy's default window protects pods that say nothing."""
+    setting = Setting(node("n1"), under=policy(protection=Protection(default=60.0)))
+    setting.add(pod("v", "6", node="n1", start=rfc3339(START)))
+    assert isinstance(setting.consider(preemptor()), Hopeless)
+
+
+def test_budget_is_spent_once():
+    """Two plans made before the budget's status has followed do not spend the same disruption."""
+    setting = Setting(node("n1"), node("n2"))
+    labels = {"app": "web"}
+    setting.add(pod("a", "6", node="n1", labels=labels), pod("b", "6", node="n2", labels=labels))
+    setting.budget(budget("web", 1, labels))
+    first = setting.consider(preemptor("p1", "5"))
+    setting.expect(preemptor("p1", "5"), first)
+    assert isinstance(setting.consider(preemptor("p2", "5")), Hopeless)
+    setting.budget(budget("web", 1, labels, disruptedPods={first.victims[0].metadata.name: rfc3339(START)}))
+    assert isinstance(setting.consider(preemptor("p3", "5")), Evicts)
+
+
+def test_dropped_plan_gives_its_disruption_back():
+    """When a plan is given up before its victim was asked, the budget is free again."""
+    setting = Setting(node("n1"))
+    labels = {"app": "web"}
+    setting.add(pod("a", "6", node="n1", labels=labels))
+    setting.budget(budget("web", 1, labels))
+    setting.expect(preemptor("p1"), setting.consider(preemptor("p1")))
+    setting.state.give_up("plan", ())
+    assert isinstance(setting.consider(preemptor("p2")), Evicts)
+    assert len(setting.state.expectations) == 0
+
+
+def test_last_resort():
+    """A DaemonSet's pod goes only where nobody else could."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("agent", "6", node="n1", priority=1, owner=("DaemonSet", "agent")))
+    setting.add(pod("web", "6", node="n2", priority=90))
+    assert names(setting.consider(preemptor())) == ["web"]
+    setting.add(pod("web", "6", node="n2", priority=200))
+    outcome = setting.consider(preemptor())
+    assert names(outcome) == ["agent"]
+    assert outcome.last_resort == {"default/agent"}
+
+
+def test_last_resort_is_spared_within_a_node():
+    """On one node, too, another pod goes rather than a DaemonSet's of lower priority."""
+    setting = Setting(node("n1"))
+    setting.add(pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "agent")))
+    setting.add(pod("web", "4", node="n1", priority=90))
+    assert names(setting.consider(preemptor())) == ["web"]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(per_owner=Rate(1, 60.0)), id="owner"),
+        pytest.param(Limits(per_node=Rate(1, 60.0)), id="node"),
+    ],
+)
+def test_rate_leads_elsewhere(limits: Limits):
+    """Where an owner or a node has had its evictions, the next best plan is taken."""
+    setting = Setting(node("n1"), node("n2"), under=policy(limits=limits))
+    setting.add(
+        pod("a", "6", node="n1", owner=("Job", "one"), priority=10), pod("b", "6", node="n2", owner=("Job", "two"))
+    )
+    setting.world.restraint.full(limits, 0.0)
+    setting.world.restraint.note([Budgeted("Job/default/one", "n1")], 0.0)
+    assert names(setting.consider(preemptor())) == ["b"]
+
+
+def test_rate_of_the_cluster():
+    """A cluster that has had its evictions keeps its pods until the window has passed."""
+    limits = Limits(per_cluster=Rate(1, 60.0))
+    setting = Setting(node("n1"), under=policy(limits=limits))
+    setting.add(pod("a", "6", node="n1"))
+    setting.world.restraint.full(limits, 0.0)
+    setting.world.restraint.note([Budgeted("", "n2")], 0.0)
+    outcome = setting.consider(preemptor())
+    assert isinstance(outcome, Hopeless)
+    assert (outcome.restrained, outcome.due) == (True, 60.0)
+    setting.clock.now = 60.1
+    assert names(setting.consider(preemptor())) == ["a"]
+
+
+def test_attempts_are_capped():
+    """After the policy's number of attempts nobody is evicted for this pod any more."""
+    setting = full(under=policy(limits=Limits(attempts_per_preemptor=3)))
+    assert isinstance(setting.consider(preemptor(), attempts=2), Evicts)
+    outcome = setting.consider(preemptor(), attempts=3)
+    assert isinstance(outcome, Hopeless)
+    assert outcome.restrained
+
+
+@pytest.mark.parametrize("priority", [2_000_000_000, 2_000_001_000])
+def test_system_critical_pods_never_go(priority: int):
+    """No policy makes a system-critical pod a victim."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "6", node="n1", priority=priority))
+    assert isinstance(setting.consider(preemptor(priority=2_000_002_000)), Hopeless)
+
+
+def test_pods_of_other_schedulers_stay():
+    """Pods of another scheduler go only where the policy says so."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "6", node="n1", spec={"schedulerName": "volcano"}))
+    assert isinstance(setting.consider(preemptor()), Hopeless)
+
+
+def test_own_nomination_does_not_stand_in_the_way():
+    """A preemptor that is nominated already is decided for as if it were not."""
+    setting = full()
+    assert isinstance(setting.consider(preemptor(nominated="n1")), Evicts)
+
+
+def test_alternatives_are_recorded():
+    """The record names the other nodes that would have done, best first."""
+    setting = Setting(*(node(f"n{number}") for number in range(4)))
+    setting.add(*(pod(f"v{number}", "6", node=f"n{number}", priority=10 * number) for number in range(4)))
+    outcome = setting.consider(preemptor())
+    assert (outcome.node, outcome.candidates) == ("n0", 4)
+    assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
+    assert [row.highest_priority for row in outcome.alternatives] == [10, 20, 30]
+
+
+def test_unreadable_objects_are_left_out_of_account():
+    """A pod with an impossible amount neither stops the watch nor the next decision."""
+    setting = full()
+    setting.add(pod("odd", "-5", node="n1"))
+    assert isinstance(setting.consider(preemptor()), Evicts)
+
+
+def test_extender_error_is_its_own():
+    """An extender's failure is an error of its own kind, which the loop turns into a reason."""
+    assert issubclass(ExtenderError, RuntimeError)

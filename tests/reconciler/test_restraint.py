@@ -1,0 +1,123 @@
+"""Restraint: rates per owner, node and cluster, growing back-off, and who is a last resort."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import pod
+from webhook.policy.model import Limits, Rate
+from webhook.reconciler.restraint import Budgeted, Restraint, attempts_back_off, is_last_resort, owner_of
+
+OWNER, NODE = Limits(per_owner=Rate(2, 60.0)), Limits(per_node=Rate(2, 60.0))
+CLUSTER = Limits(per_cluster=Rate(2, 60.0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "more", "refused"),
+    [
+        pytest.param(OWNER, Budgeted("web", "n9"), "owner web", id="owner is full"),
+        pytest.param(OWNER, Budgeted("db", "n1"), "", id="another owner"),
+        pytest.param(OWNER, Budgeted("", "n1"), "", id="a bare pod has no owner"),
+        pytest.param(NODE, Budgeted("db", "n1"), "node n1", id="node is full"),
+        pytest.param(NODE, Budgeted("web", "n2"), "", id="another node"),
+        pytest.param(CLUSTER, Budgeted("db", "n2"), "in the cluster", id="cluster is full"),
+        pytest.param(Limits(), Budgeted("web", "n1"), "", id="no limits"),
+    ],
+)
+def test_rates(limits: Limits, more: Budgeted, refused: str):
+    """At most so many evictions in the window, for an owner, a node, the cluster."""
+    restraint = Restraint()
+    restraint.full(limits, 0.0)
+    restraint.note([Budgeted("web", "n1"), Budgeted("web", "n1")], 0.0)
+    reason = restraint.refusal(limits, [more], 30.0)
+    assert (refused in reason) if refused else reason == ""
+    assert restraint.refusal(limits, [more], 60.1) == ""
+
+
+def test_one_plan_is_counted_as_a_whole():
+    """Three victims of one owner at once are too many for a rate of two."""
+    assert Restraint().refusal(OWNER, [Budgeted("web", "n1")] * 3, 0.0)
+
+
+def test_full_says_until_when():
+    """What is used up is named, with the time at which room comes up again."""
+    restraint = Restraint()
+    restraint.full(OWNER, 0.0)
+    restraint.note([Budgeted("web", "n1")], 10.0)
+    assert restraint.full(OWNER, 10.0).until is None
+    restraint.note([Budgeted("web", "n2")], 20.0)
+    full = restraint.full(OWNER, 25.0)
+    assert (full.owners, full.nodes, full.cluster, full.until) == ({"web"}, set(), False, 70.0)
+    assert restraint.full(OWNER, 70.1).owners == frozenset()
+
+
+def test_evictions_that_did_not_happen_do_not_count():
+    """A plan that was dropped gives its share of the rates back."""
+    restraint = Restraint()
+    restraint.full(OWNER, 0.0)
+    restraint.take_back(restraint.note([Budgeted("web", "n1")] * 2, 0.0))
+    assert restraint.refusal(OWNER, [Budgeted("web", "n1")] * 2, 1.0) == ""
+
+
+def test_memory_does_not_grow():
+    """What is older than the longest window is forgotten."""
+    restraint = Restraint()
+    restraint.full(OWNER, 0.0)
+    for second in range(5000):
+        restraint.note([Budgeted(f"owner-{second}", f"n{second}")], float(second))
+    assert len(restraint._owners) <= 61
+    assert len(restraint._tickets) <= 61
+
+
+def test_back_off_between_attempts_grows():
+    """Nobody is evicted thousands of times for one pod: every attempt in vain doubles the wait, up to five minutes."""
+    waits = [attempts_back_off(attempts) for attempts in range(12)]
+    assert waits[:4] == [0.0, 1.0, 2.0, 4.0]
+    assert waits == sorted(waits)
+    assert waits[-1] == 300.0
+
+
+@pytest.mark.parametrize(
+    ("made", "owner"),
+    [
+        pytest.param({}, "", id="bare pod"),
+        pytest.param({"owner": ("Job", "nightly")}, "Job/default/nightly", id="job"),
+        pytest.param(
+            {"owner": ("ReplicaSet", "web-5d4"), "labels": {"pod-template-hash": "5d4"}},
+            "Deployment/default/web",
+            id="replica set of a deployment",
+        ),
+        pytest.param({"owner": ("ReplicaSet", "web-5d4")}, "ReplicaSet/default/web-5d4", id="bare replica set"),
+    ],
+)
+def test_owner(made, owner: str):
+    """A pod counts for its workload; both ReplicaSets of a rollout are one Deployment."""
+    assert owner_of(pod("v", **made)) == owner
+
+
+def affinity(field: str, key: str, values: list[str], operator: str = "In"):
+    term = {field: [{"key": key, "operator": operator, "values": values}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        pytest.param({}, False, id="bare pod"),
+        pytest.param({"owner": ("ReplicaSet", "web")}, False, id="replica set"),
+        pytest.param({"owner": ("DaemonSet", "agent")}, True, id="daemon set"),
+        pytest.param({"owner": ("Node", "n1")}, True, id="static pod"),
+        pytest.param({"spec": {"nodeSelector": {HOSTNAME: "n1"}}}, True, id="hostname selector"),
+        pytest.param({"spec": affinity("matchFields", "metadata.name", ["n1"])}, True, id="node by name"),
+        pytest.param({"spec": affinity("matchExpressions", HOSTNAME, ["n1"])}, True, id="one hostname"),
+        pytest.param({"spec": affinity("matchExpressions", HOSTNAME, ["n1", "n2"])}, False, id="two hostnames"),
+        pytest.param({"spec": affinity("matchExpressions", "zone", ["a"])}, False, id="a zone"),
+    ],
+)
+def test_last_resort(made, expected: bool):
+    """A pod whose replacement could run nowhere else is a victim only as a last resort."""
+    assert is_last_resort(pod("v", **made)) is expected
