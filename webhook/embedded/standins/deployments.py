@@ -15,7 +15,8 @@ from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.cache import Change
 from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import rfc3339
-from webhook.kube.paths import DEPLOYMENT, REPLICA_SET
+from webhook.kube.objects import Pod
+from webhook.kube.paths import DEPLOYMENT, POD, REPLICA_SET
 
 __all__ = ["DeploymentController"]
 
@@ -36,6 +37,8 @@ class DeploymentController:
         self._sets = informers.cache(REPLICA_SET, Workload)
         self._sets.handlers.append(self._set_changed)
         self._of_owner: dict[str, dict[str, Workload]] = {}
+        self._pods = informers.cache(POD, Pod)
+        self._pods.handlers.append(self._pod_changed)
 
     async def run(self) -> None:
         """Keep the Deployments for ever."""
@@ -53,6 +56,22 @@ class DeploymentController:
             else:
                 rows[change.key] = change.new
             self._queue.add(f"{known.metadata.namespace}/{owner.name}")
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """Look at a Deployment again whose pod is gone: strategy Recreate waits for that."""
+        if change.new is not None or change.old is None:
+            return
+        metadata = change.old.metadata
+        for owner in metadata.owner_references or ():
+            found = self._sets.get(f"{metadata.namespace}/{owner.name}")
+            for above in (found.metadata.owner_references if found else None) or ():
+                self._queue.add(f"{metadata.namespace}/{above.name}")
+
+    def _has_pods(self, sets: list[Workload]) -> bool:
+        uids = {one.metadata.uid for one in sets}
+        return any(
+            owner.uid in uids for pod in self._pods.items().values() for owner in pod.metadata.owner_references or ()
+        )
 
     async def _sync(self, key: str) -> None:
         deployment = self._deployments.get(key)
@@ -78,7 +97,7 @@ class DeploymentController:
         selector.setdefault("matchLabels", {})[HASH] = digest
         recreate = _strategy(deployment) == "Recreate"
         room = max(0, _wanted(deployment) + _surge(deployment) - sum(map(_replicas, sets)))
-        replicas = 0 if recreate and any(map(_replicas, sets)) else min(_wanted(deployment), room)
+        replicas = 0 if recreate and sets else min(_wanted(deployment), room)
         body = {
             "apiVersion": REPLICA_SET.api_version,
             "kind": REPLICA_SET.kind,
@@ -113,7 +132,7 @@ class DeploymentController:
         if _strategy(deployment) == "Recreate":
             for one in others:
                 await self._scale(one, 0)
-            if not any(one.status.get("replicas", 0) for one in others):
+            if not any(map(_replicas, others)) and not self._has_pods(others):
                 await self._scale(current, wanted)
             return
         room = wanted + _surge(deployment) - total
