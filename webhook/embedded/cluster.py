@@ -21,6 +21,7 @@ from webhook.embedded.calls import UserInfo
 from webhook.embedded.eviction import Evictor
 from webhook.embedded.faults import Faults
 from webhook.embedded.http import HttpServer
+from webhook.embedded.persistence import Journal
 from webhook.embedded.rbac import Authorizer
 from webhook.embedded.reading import Reader
 from webhook.embedded.resources import by_kind
@@ -70,6 +71,7 @@ class EmbeddedCluster:
             self.api.subresources[plural, ""] = handler
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._crew: Crew | None = None
+        self._journal: Journal | None = None
         Crew.check(self.without)
 
     @property
@@ -92,6 +94,8 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
         self._directory = self._make_directory()
+        if self.data is not None:
+            self._journal = Journal(self.store, self.data)
         tls, self.ca = server_context(self._directory)
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
@@ -108,6 +112,8 @@ class EmbeddedCluster:
             await self._crew.stop()
         await self._server.stop()
         await self._caller.close()
+        if self._journal is not None:
+            self._journal.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
