@@ -90,7 +90,7 @@ class Table(Generic[V]):
     def __init__(self, interner: Interner[Any, V], dtype: Any, evaluate: Callable[[V], Any]) -> None:
         self._interner = interner
         self._evaluate = evaluate
-        self._column: NDArray[Any] = np.zeros(0, dtype)
+        self._column: NDArray[Any] = np.zeros(1, dtype)  # row 0, which is no pod, may ask before there is any
         self._seen = 0
         self._epoch = interner.epoch
 

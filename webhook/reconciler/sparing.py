@@ -36,7 +36,7 @@ def last_resort(state: State) -> Mask:
     snapshot = state.snapshot
     pods = snapshot.pods
     bound = snapshot.table(("reconciler", "bound-owners"), pods.owners, np.bool_, _is_bound_to_node)
-    mask: Mask = bound[pods.owner[: pods.rows]].copy() if len(bound) else np.zeros(pods.rows, np.bool_)
+    mask: Mask = bound[pods.owner[: pods.rows]].copy()
     if state.pinned:
         mask[snapshot.pod_rows(state.pinned)] = True
     return mask
