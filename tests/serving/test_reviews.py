@@ -24,7 +24,7 @@ from webhook.kube.client import ApiError
 from webhook.policy.engine import Engine
 from webhook.policy.model import Policies, PriorityClasses
 from webhook.serving.cluster import Given
-from webhook.serving.logs import Lines
+from webhook.serving.logs import Lines, ReviewLine
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -251,9 +251,10 @@ def test_text_logs_are_for_people():
     """`--log-format text` writes the same as one readable line."""
     stream = io.BytesIO()
     lines = Lines(stream, "text")
-    lines.write({"time": 0.0, "level": "info", "message": "review", "uid": "u", "verdict": "denied"})
+    lines.write(ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25, user="alice"))
     lines.close()
-    assert stream.getvalue() == b"1970-01-01T00:00:00.000Z INFO review uid=u verdict=denied\n"
+    expected = b"1970-01-01T00:00:00.500Z INFO review phase=mutate uid=u verdict=denied ms=0.25 user=alice\n"
+    assert stream.getvalue() == expected
 
 
 def test_lines_nobody_reads_are_dropped_and_counted():
@@ -265,6 +266,6 @@ def test_lines_nobody_reads_are_dropped_and_counted():
 
     dropped = []
     lines = Lines(Broken(), "json", dropped.append)
-    lines.write({"time": 0.0, "level": "info", "message": "review"})
+    lines.write({"time": "now", "level": "info", "message": "hello"})
     lines.close()
     assert dropped == [1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from webhook.kube.objects import Namespace, PriorityClass
@@ -86,6 +87,8 @@ class Context:
         self.engine, self.lookup, self.trace = engine, lookup, trace
         self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
+        self.managed = lru_cache(4096)(engine.managed)
+        """The policy and twin of a managed class, by its name."""
 
     def with_lookup(self, lookup: Lookup) -> Context:
         """The same policies over other objects."""
@@ -95,7 +98,7 @@ class Context:
 
     def is_managed(self, name: str) -> bool:
         """Whether pods of this class are the reconciler's to preempt for."""
-        return self.engine.managed(name) is not None
+        return self.managed(name) is not None
 
 
 def _has_expressions(policy: PriorityPolicy) -> bool:

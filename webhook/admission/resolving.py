@@ -133,13 +133,13 @@ def _take_policy_default(context: Context, request: Request, found: Resolution) 
 def _apply_management(context: Context, found: Resolution, own: PriorityClass) -> None:
     """Move the pod of a managed class to its twin where it has one, and say whether the reconciler takes it."""
     name = found.name
-    if not context.is_managed(name):
+    managed = context.managed(name)
+    if managed is None:
         return
     if found.preemption_policy == NEVER:
         found.managed = True
         return
-    managed = context.engine.managed(name)
-    twin_name = managed.twin if managed else None
+    twin_name = managed.twin
     if twin_name is None:
         found.warnings.append(
             f"PriorityClass {name} is managed but has preemptionPolicy {PREEMPT} and no twin:"

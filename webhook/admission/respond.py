@@ -49,15 +49,13 @@ class Answer(msgspec.Struct, kw_only=True):
     @property
     def allowed(self) -> bool:
         """Whether the request passes."""
-        return self.code == 200 and not any(verdict.denies for verdict in self.verdicts)
+        return self.code == 200 and not (self.verdicts and any(verdict.denies for verdict in self.verdicts))
 
     @property
     def verdict(self) -> str:
         """`allowed`, `patched`, `denied` or `error`, as metrics and logs count it."""
-        if self.code != 200:
-            return "error"
         if not self.allowed:
-            return "denied"
+            return "denied" if self.code == 200 else "error"
         return "patched" if self.patch else "allowed"
 
     @property

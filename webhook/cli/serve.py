@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -90,4 +91,6 @@ async def _until_stopped(options: Options, source: Source, log_format: LogFormat
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with Server(options, source, sys.stdout.buffer, log_format=log_format) as server:
+        gc.collect()
+        gc.freeze()  # what is there now stays: the collector need not walk it again and again
         await server.serve_until(stop)

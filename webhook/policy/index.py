@@ -25,6 +25,7 @@ class Index(Generic[T]):
 
     def __init__(self) -> None:
         self._always: list[tuple[int, T]] = []
+        self._entries: list[T] = []
         self._namespaces = _Prefixes[T]()
         self._users: dict[str, list[tuple[int, T]]] = defaultdict(list)
         self._groups: dict[str, list[tuple[int, T]]] = defaultdict(list)
@@ -48,9 +49,12 @@ class Index(Generic[T]):
             self._namespace_labels.add(pairs, row)
         else:
             self._always.append(row)
+            self._entries.append(entry)
 
     def candidates(self, facts: Facts) -> Iterable[T]:
         """The entries that could match, in the order of adding, each once."""
+        if len(self._always) == self._count:
+            return self._entries  # all of them: the ordinary case of a small set costs no sorting
         found = dict(self._always)
         if facts.kind == PODS:
             found.update(self._namespaces.find(facts.request.namespace))

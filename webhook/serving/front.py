@@ -26,9 +26,10 @@ log = logging.getLogger(__name__)
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes; the API server itself takes objects of up to 3 MB, and an UPDATE carries two."""
 _CONCURRENT = 64
-"""Reviews in hand at a time; further ones wait, so that bodies cannot fill the memory."""
+"""Reviews that wait at a time, for their body or for the API server; so bodies cannot fill the memory."""
 _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds where the query names none (the API server's own default), and the share of it that a review may take."""
+_JSON = "application/json"
 _PHASES: dict[str, Phase] = {"/mutate": "mutate", "/validate": "validate"}
 _KNOWN = frozenset((group, resource) for _, group, resource in HANDLERS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
@@ -73,11 +74,17 @@ class Front:
         return self._respond(reviewed)
 
     async def _within(self, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
+        """Wait for what is not there yet, for so many seconds in all and in a slot; mostly all is there."""
+        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds), self._slots:
+            if request.content.is_eof():
                 body = await self._body(request)
-                reviewed = review(self._context(), phase, body)
-                if reviewed.answer.unsure:
+            else:
+                async with asyncio.timeout_at(deadline), self._slots:
+                    body = await self._body(request)
+            reviewed = review(self._context(), phase, body)
+            if reviewed.answer.unsure:
+                async with asyncio.timeout_at(deadline), self._slots:
                     reviewed = await self._ask_and_repeat(phase, body, reviewed)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
@@ -90,7 +97,7 @@ class Front:
         if unready:
             raise _RefusedError(503, f"giveway is not ready: {unready}")
         sent = request.headers.get("Content-Type", "")
-        if sent.partition(";")[0].strip().lower() != "application/json":
+        if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
             raise _RefusedError(415, f"Content-Type is {sent!r}; application/json was expected")
         if (request.content_length or 0) > BODY_LIMIT:
             raise _RefusedError(413, f"the body is larger than {BODY_LIMIT} bytes")
@@ -121,7 +128,7 @@ class Front:
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
     def _respond(self, reviewed: Reviewed) -> web.Response:
-        headers = CIMultiDict({"Content-Type": "application/json"})
+        headers = CIMultiDict({"Content-Type": _JSON})
         response = web.Response(body=reviewed.body, status=reviewed.code, headers=headers)
         if self.draining or reviewed.code == 413:
             response.force_close()

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, BinaryIO
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from webhook.admission.webhook import Reviewed
 from webhook.serving.options import LogFormat
 
-__all__ = ["Handler", "Lines", "review_line"]
+__all__ = ["Handler", "Lines", "ReviewLine", "review_line"]
 
 _MOST_WAITING = 100_000
 """Lines kept for a reader that does not read; further ones are dropped and counted."""
@@ -27,17 +28,17 @@ class Lines:
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
         self._render = _json_line if format_ == "json" else _text_line
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: list[ReviewLine | dict[str, Any]] = []
         self._lock, self._dropped = threading.Lock(), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_out, name="log", daemon=True)
         self._thread.start()
 
-    def write(self, fields: dict[str, Any]) -> None:
+    def write(self, line: ReviewLine | dict[str, Any]) -> None:
         """Add a line."""
         with self._lock:
             if len(self._waiting) < _MOST_WAITING:
-                self._waiting.append(fields)
+                self._waiting.append(line)
             else:
                 self._dropped += 1
 
@@ -87,46 +88,60 @@ class Handler(logging.Handler):
         self._lines.write(fields)
 
 
-def review_line(now: float, phase: str, reviewed: Reviewed, milliseconds: float) -> dict[str, Any]:
+class ReviewLine(msgspec.Struct, rename="camel", omit_defaults=True):
     """The line of one review: who asked for what, and what became of it; never the object itself."""
+
+    time: float | str
+    level: str
+    message: str
+    phase: str
+    uid: str
+    verdict: str
+    ms: float
+    user: str = ""
+    operation: str = ""
+    resource: str = ""
+    object: str = ""
+    dry_run: bool = False
+    rule: str = ""
+    code: int = 200
+    error: str = ""
+
+
+def review_line(now: float, phase: str, reviewed: Reviewed, milliseconds: float) -> ReviewLine:
+    """The line of a review; `now` in seconds since the epoch."""
     answer, asked = reviewed.answer, reviewed.review
-    line: dict[str, Any] = {
-        "time": now,
-        "level": "info",
-        "message": "review",
-        "phase": phase,
-        "uid": reviewed.uid,
-        "verdict": answer.verdict,
-        "ms": round(milliseconds, 3),
-    }
+    line = ReviewLine(now, "info", "review", phase, reviewed.uid, answer.verdict, round(milliseconds, 3))
     if asked is not None:
-        line["user"] = asked.user.username
-        line["operation"] = asked.operation
-        line["resource"] = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        line["object"] = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
-        if asked.dry_run:
-            line["dryRun"] = True
+        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
+        line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+        line.object = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
     if answer.code != 200:
-        line["code"], line["error"] = answer.code, answer.message
-    elif not answer.allowed:
-        line["rule"] = ",".join(answer.rules)
+        line.code, line.error = answer.code, answer.message
+    elif line.verdict == "denied":
+        line.rule = ",".join(answer.rules)
     return line
 
 
+@lru_cache(4)
+def _second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole = int(seconds)
+    return f"{_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
 
 
-def _json_line(fields: dict[str, Any]) -> bytes:
-    if isinstance(fields["time"], float):
-        fields["time"] = _timestamp(fields["time"])
-    return _encode(fields) + b"\n"
+def _json_line(line: ReviewLine | dict[str, Any]) -> bytes:
+    if isinstance(line, ReviewLine) and isinstance(line.time, float):
+        line.time = _timestamp(line.time)
+    return _encode(line) + b"\n"
 
 
-def _text_line(fields: dict[str, Any]) -> bytes:
-    rest = dict(fields)
+def _text_line(line: ReviewLine | dict[str, Any]) -> bytes:
+    rest = msgspec.json.decode(_json_line(line))
     when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
     rest.pop("logger", None)
-    stamp = when if isinstance(when, str) else _timestamp(when)
-    words = [stamp, level.upper(), message, *(f"{key}={value}" for key, value in rest.items())]
+    words = [when, level.upper(), message, *(f"{key}={value}" for key, value in rest.items())]
     return " ".join(words).encode(errors="replace") + b"\n"

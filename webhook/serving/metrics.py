@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from webhook.admission.lookup import CLASSES, NAMESPACES
 from webhook.admission.webhook import Reviewed
@@ -14,9 +19,46 @@ from webhook.admission.webhook import Reviewed
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
+_PHASES = ("mutate", "validate")
 _OTHER = "other"
+
+
+class _Reviews(Collector):
+    """Number and time of reviews. Counted in plain integers on the event loop, which is all that touches them."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str], int] = defaultdict(int)
+        self._buckets = {phase: [0] * (len(_BUCKETS) + 1) for phase in _PHASES}
+        self._sums = dict.fromkeys(_PHASES, 0.0)
+
+    def add(self, labels: tuple[str, str, str, str], seconds: float) -> None:
+        """Count one review by phase, resource, operation and verdict."""
+        self._counts[labels] += 1
+        phase = labels[0]
+        self._buckets[phase][bisect_left(_BUCKETS, seconds)] += 1
+        self._sums[phase] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """The two families, as of now."""
+        reviews = CounterMetricFamily(
+            "giveway_admission_reviews",
+            "Reviews answered, by verdict: allowed, patched, denied or error.",
+            labels=["phase", "resource", "operation", "verdict"],
+        )
+        for labels, count in self._counts.items():
+            reviews.add_metric(labels, count)
+        yield reviews
+        times = HistogramMetricFamily(
+            "giveway_admission_duration_seconds", "Time from a review's arrival to its answer.", labels=["phase"]
+        )
+        for phase in _PHASES:
+            bounds = [*map(str, _BUCKETS), "+Inf"]
+            times.add_metric(
+                [phase], list(zip(bounds, accumulate(self._buckets[phase]), strict=True)), self._sums[phase]
+            )
+        yield times
 
 
 class Metrics:
@@ -26,19 +68,8 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._reviews = Counter(
-            "giveway_admission_reviews",
-            "Reviews answered, by verdict: allowed, patched, denied or error.",
-            ["phase", "resource", "operation", "verdict"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "giveway_admission_duration_seconds",
-            "Time from a review's arrival to its answer.",
-            ["phase"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
+        self._reviews = _Reviews()
+        registry.register(self._reviews)
         self._evaluations = Counter(
             "giveway_policy_evaluations",
             "Rules evaluated, by verdict: allow, deny or error.",
@@ -84,17 +115,14 @@ class Metrics:
             self.certificate_reloads.labels(result)
         for resource in (CLASSES, NAMESPACES):
             self.live_lookups.labels(resource)
-        self._review_of = lru_cache(4096)(self._reviews.labels)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)
-        self._seconds_of = {phase: self._seconds.labels(phase) for phase in ("mutate", "validate")}
 
     def observe(self, phase: str, reviewed: Reviewed, seconds: float, *, known: bool) -> None:
         """Count one answered review; `known` says that its resource is one that admission handles."""
         asked, answer = reviewed.review, reviewed.answer
         resource = asked.resource if asked and known else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
-        self._review_of(phase, resource, operation, answer.verdict).inc()
-        self._seconds_of[phase].observe(seconds)
+        self._reviews.add((phase, resource, operation, answer.verdict), seconds)
         for verdict in answer.verdicts:
             self._evaluation_of(verdict.policy, verdict.rule, verdict.outcome).inc()
 
@@ -107,8 +135,3 @@ class Metrics:
     def certificate(self, expires: float) -> None:
         """Note the certificate in use."""
         self.certificate_expiry.set(expires)
-
-    @staticmethod
-    def now() -> float:
-        """Seconds of a monotonic clock, for durations."""
-        return time.perf_counter()
