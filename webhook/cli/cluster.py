@@ -15,6 +15,7 @@ from webhook.embedded.authentication import read_token_file
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.faults import FaultError, Faults
 from webhook.embedded.faultspec import inject
+from webhook.embedded.persistence import DataError
 from webhook.embedded.standins.crew import STAND_INS
 
 __all__ = ["command"]
@@ -84,7 +85,7 @@ def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> 
         for text in fault:
             inject(Faults(), text)
         asyncio.run(_serve(cluster, kubeconfig, fault))
-    except (FaultError, OSError, ValueError) as error:
+    except (DataError, FaultError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 

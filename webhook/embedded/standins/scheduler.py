@@ -117,8 +117,8 @@ class Scheduler:
         if error.status == NOT_FOUND or pod is None or not _is_pending(pod):
             return
         log.info("binding %s: %s", entry.key, error)
-        if self._queue.get(entry.key) is None:
-            self._queue.add(entry.key, pod, entry.incoming)
+        if self._queue.get(entry.key) is None and pod.metadata.uid == entry.pod.metadata.uid:
+            self._queue.broke(entry)
 
     async def _report(self, entry: Entry, failures: Failures) -> None:
         """Preempt where that is this scheduler's to do, and write the reasons into the pod's status."""

@@ -93,16 +93,17 @@ class SchedulingQueue:
         for entry in [entry for entry in self._unschedulable.values() if helps(entry)]:
             self._move(entry)
 
-    def failed(self, entry: Entry, *, error: bool = False) -> None:
-        """Put a pod back after an attempt: it waits for an event, or after an error for its backoff."""
-        entry.attempts += 1
-        entry.failed_at, entry.error = time.monotonic(), error
-        if self._entries.get(entry.key) is not entry:
-            return
-        if error:
-            self._move(entry)
-        else:
+    def failed(self, entry: Entry) -> None:
+        """Put a pod back that fits nowhere: it waits for an event."""
+        self._count(entry, error=False)
+        if self._entries.get(entry.key) is entry:
             self._unschedulable[entry.key] = entry
+
+    def broke(self, entry: Entry) -> None:
+        """Queue a pod again whose attempt ended in an error: it serves its backoff."""
+        self._entries[entry.key] = entry
+        self._count(entry, error=True)
+        self._move(entry)
 
     async def pop(self) -> Entry:
         """The next pod to try; waits for one."""
@@ -121,6 +122,10 @@ class SchedulingQueue:
         """Move back what has been unschedulable for more than so many seconds, in case an event was missed."""
         limit = time.monotonic() - older_than
         self.wake(lambda entry: entry.failed_at < limit)
+
+    def _count(self, entry: Entry, *, error: bool) -> None:
+        entry.attempts += 1
+        entry.failed_at, entry.error = time.monotonic(), error
 
     def _next(self) -> Entry | None:
         now = time.monotonic()
