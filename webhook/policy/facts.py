@@ -33,13 +33,20 @@ class Facts:
     asked for by whoever applies the workload: `template` is true then.
     """
 
-    __slots__ = ("inputs", "kind", "new", "old", "operation", "request", "template")
+    __slots__ = ("_inputs", "kind", "new", "old", "operation", "request", "template")
 
     def __init__(self, request: Request, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS
         self.operation = "CREATE" if self.template else request.operation
-        self.inputs = Inputs(self._variables)
+        self._inputs: Inputs | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What expressions read; made when the first one asks, so that most requests leave no reference cycle."""
+        if self._inputs is None:
+            self._inputs = Inputs(self._variables)
+        return self._inputs
 
     @property
     def namespace_labels(self) -> Mapping[str, str]:
