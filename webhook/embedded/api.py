@@ -51,6 +51,7 @@ __all__ = [
     "SubresourceCall",
     "SubresourceHandler",
     "UserInfo",
+    "refusal",
 ]
 
 StatusError = statuses.StatusError
@@ -100,20 +101,20 @@ class ApiServer:
                 return await self._handlers.handle(where, where.resource, call)
             return self._document(call)
         except statuses.StatusError as error:
-            return _refusal(error)
+            return refusal(error)
         except Exception as error:
             log.exception("%s %s", call.method, call.path)
-            return _refusal(statuses.internal_error(f"{type(error).__name__}: {error}"))
+            return refusal(statuses.internal_error(f"{type(error).__name__}: {error}"))
 
     async def serve(self, call: Call, peer_cert: Any) -> Reply:
         """Authenticate by headers and certificate, then handle."""
         user = self.authenticator(call.headers, peer_cert)
         if user is None:
-            return _refusal(statuses.unauthorized())
+            return refusal(statuses.unauthorized())
         try:
             call.user = acting_user(user, call.headers, self.authorizer)
         except statuses.StatusError as error:
-            return _refusal(error)
+            return refusal(error)
         return await self.handle(call)
 
     def local(self, user: str | UserInfo = ADMIN, agent: str = USER_AGENT) -> LocalClient:
@@ -196,7 +197,8 @@ def _denied(user: UserInfo, where: Route, reason: str) -> statuses.StatusError:
     return statuses.failure(403, "Forbidden", text, {**details, "kind": where.plural})
 
 
-def _refusal(error: statuses.StatusError) -> Reply:
+def refusal(error: statuses.StatusError) -> Reply:
+    """A refusal as a reply, with the time to wait where there is one."""
     reply = reply_of(error.status, error.code)
     if error.retry_after is not None:
         reply.headers.append(("Retry-After", str(error.retry_after)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
 
-from webhook.embedded import impersonation
-from webhook.embedded.api import ApiServer
+from webhook.embedded import impersonation, statuses
+from webhook.embedded.api import ApiServer, refusal
 from webhook.embedded.calls import Call, Reply
 
 __all__ = ["HttpServer"]
@@ -38,7 +41,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
-        server = web.Server(self._answer, access_log=None)
+        server = web.Server(self._answer, request_factory=_request, access_log=None)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)
@@ -55,19 +58,16 @@ class HttpServer:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         headers = {name: ",".join(request.headers.getall(name)) for name in _HEADERS if name in request.headers}
-        body = await request.read() if request.can_read_body else b""
-        if len(body) > _LARGEST_BODY:
-            raise web.HTTPRequestEntityTooLarge(_LARGEST_BODY, len(body))
+        try:
+            body = await request.read() if request.can_read_body else b""
+        except web.HTTPRequestEntityTooLarge:
+            return _answered(refusal(statuses.request_too_large(_LARGEST_BODY)))
         call = Call(request.method, request.path, request.query, headers, body)
         peer = request.transport.get_extra_info("peercert") if request.transport and self._tls else None
         reply = await self.api.serve(call, peer)
         if reply.stream is not None:
             return await self._streamed(request, reply)
-        answer = web.Response(status=reply.status, body=reply.body, headers=_ALWAYS)
-        answer.headers["Content-Type"] = reply.content_type
-        for name, value in reply.headers:
-            answer.headers.add(name, value)
-        return answer
+        return _answered(reply)
 
     async def _streamed(self, request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
         """Send a watch. A client that does not read is cut: nothing is buffered for it beyond one batch."""
@@ -86,3 +86,23 @@ class HttpServer:
         finally:
             await reply.stream.aclose()
         return answer
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request whose body may be as large as Kubernetes allows."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
+
+
+def _answered(reply: Reply) -> web.Response:
+    answer = web.Response(status=reply.status, body=reply.body, headers=_ALWAYS)
+    answer.headers["Content-Type"] = reply.content_type
+    for name, value in reply.headers:
+        answer.headers.add(name, value)
+    return answer

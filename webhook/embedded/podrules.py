@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from webhook.embedded.calls import Object
+from webhook.embedded.objectrules import resource_causes
 from webhook.embedded.statuses import Cause
 
 __all__ = ["changed_pod", "new_pod"]
@@ -26,6 +27,7 @@ def new_pod(obj: Object) -> list[Cause]:
         if name in seen:
             causes.append(Cause(f"{at}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"'))
         seen.add(name)
+        causes += resource_causes(container, at)
         if not container.get("image"):
             causes.append(Cause(f"{at}.image", "FieldValueRequired", "Required value"))
     return causes

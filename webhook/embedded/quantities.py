@@ -12,6 +12,8 @@ _FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[
 _DECIMAL = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"]
 _BINARY = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 _ZERO_AT = 3
+_LONGEST = 64
+_LONGEST_EXPONENT = 4
 _RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
@@ -22,8 +24,8 @@ class QuantityFormatError(ValueError):
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
     """The canonical form. Raises QuantityFormatError."""
-    match = _FORM.fullmatch(text)
-    if match is None:
+    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None or (match[2][:1] in "eE" and len(match[2]) > _LONGEST_EXPONENT):
         raise QuantityFormatError(_RULE)
     number, suffix = Decimal(match[1]), match[2]
     if suffix in _BINARY[1:]:

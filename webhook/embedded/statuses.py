@@ -28,6 +28,7 @@ __all__ = [
     "not_acceptable",
     "not_found",
     "path_not_found",
+    "request_too_large",
     "success",
     "too_many_requests",
     "unauthorized",
@@ -185,6 +186,11 @@ def invalid_options(kind: str, cause: Cause) -> StatusError:
 
 def _shown(cause: Cause) -> Object:
     return {"reason": cause.reason, "message": cause.message, "field": cause.field}
+
+
+def request_too_large(limit: int) -> StatusError:
+    """413; `limit` in bytes."""
+    return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}", {})
 
 
 def too_many_requests(message: str, causes: Iterable[Object] = (), retry_after: int | None = None) -> StatusError:

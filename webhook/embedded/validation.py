@@ -5,6 +5,7 @@ from __future__ import annotations
 from webhook.embedded import fields, podrules, schemas, statuses
 from webhook.embedded.calls import Object
 from webhook.embedded.names import generate_name_cause, name_cause
+from webhook.embedded.objectrules import changed_object, new_object
 from webhook.embedded.priorityrules import changed_class, new_class
 from webhook.embedded.resources import BY_STORAGE, Resource
 from webhook.embedded.statuses import Cause
@@ -15,6 +16,7 @@ __all__ = ["check_changed", "check_new"]
 def check_new(resource: Resource, obj: Object) -> None:
     """Raise StatusError (422) with everything that is wrong with a new object."""
     causes = [*_name(resource, obj), *fields.missing(schemas.of_resource(resource), obj)]
+    causes += new_object(resource, obj)
     match resource.kind:
         case "Pod":
             causes += podrules.new_pod(obj)
@@ -26,6 +28,7 @@ def check_new(resource: Resource, obj: Object) -> None:
 def check_changed(resource: Resource, subresource: str, old: Object, new: Object) -> None:
     """Raise StatusError (422) with everything an update may not do."""
     causes = [*_finalizers(old, new), *fields.missing(schemas.of_resource(resource), new)]
+    causes += changed_object(resource, old, new)
     match resource.kind, subresource:
         case "Pod", "":
             causes += podrules.changed_pod(old, new)
