@@ -87,15 +87,15 @@ class Executor:
         self._view = view
         self._reports = reports
         self._clock = clock
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
 
     async def carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> Ending | None:
         """From the nomination to the last victim; None where all victims have been asked to leave."""
         try:
-            await self._checkpoint("decided")
+            await self.checkpoint("decided")
             written = await self._writer.nominate(pod, plan.record, decision, self._view.still_wanted)
             plan.version = written.metadata.resource_version
-            await self._checkpoint("nominated")
+            await self.checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
@@ -110,9 +110,9 @@ class Executor:
         plan.step = Step.EVICTING
         try:
             await self._displace(plan)
-            await self._checkpoint("displaced")
+            await self.checkpoint("displaced")
             ending = await self._remove(plan, policy)
-            await self._checkpoint("evicted")
+            await self.checkpoint("evicted")
         except DeposedError:
             return Ending.DEPOSED
         if ending is None:
@@ -186,9 +186,9 @@ class Executor:
     async def _passed(self, plan: Plan) -> None:
         asked = len(plan.gone)
         if asked == 1:
-            await self._checkpoint("first-victim")
+            await self.checkpoint("first-victim")
         if asked == len(plan.record.victims) - 1:
-            await self._checkpoint("all-but-last")
+            await self.checkpoint("all-but-last")
 
 
 def _covered(view: View, pod: Pod | None) -> bool:

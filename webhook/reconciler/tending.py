@@ -306,6 +306,8 @@ class Tender:
         """Clear when nothing of the plan is on its way any more: what is written last must be the clearing."""
         if plan.task is not None:
             await asyncio.wait((plan.task,))
+        if plan.ended is Ending.BOUND:
+            await self._executor.checkpoint("bound")
         await self._clear(self._as_written(plan), plan.record.id)
 
     async def _clear(self, pod: Pod, plan_id: str) -> None:

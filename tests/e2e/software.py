@@ -1,0 +1,222 @@
+"""giveway on the cluster under test: real processes, with the rights and webhook configurations of manifests/base."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from ruamel.yaml import YAML
+
+from certs.files import maintain_files
+from certs.rotation import Settings
+from webhook.kube.client import ApiError, Client
+
+BASE = Path(__file__).parents[2] / "manifests" / "base"
+SYSTEM = "giveway-system"
+RECONCILER, WEBHOOK = "giveway-reconciler", "giveway-webhook"
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM}/roles",
+    "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM}/rolebindings",
+    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+}
+SHORT_LEASE = (
+    "--leader-elect-lease-duration=2",
+    "--leader-elect-renew-deadline=1.5",
+    "--leader-elect-retry-period=0.3",
+)
+
+
+class Process:
+    """A giveway command at work; what it writes goes to a file."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process, self.log = process, log
+
+    async def ended(self, seconds: float = 30.0) -> int:
+        """Its exit code, once it has ended by itself."""
+        return await asyncio.wait_for(self._process.wait(), seconds)
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """End it; its exit code."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        return await self.ended()
+
+    def lines(self, message: str = "") -> list[dict[str, Any]]:
+        """Its log lines, those with that message."""
+        found = []
+        for line in self.log.read_bytes().splitlines():
+            with suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line))
+        return [line for line in found if not message or line.get("message") == message]
+
+
+class Software:
+    """Starts giveway's commands as the service accounts of the manifests."""
+
+    def __init__(self, client: Client, kubeconfig: str, directory: Path) -> None:
+        self.client, self._kubeconfig, self.directory = client, kubeconfig, directory
+        self._processes: list[Process] = []
+        self._hooks: list[str] = []
+
+    async def install(self) -> None:
+        """Apply namespace, service accounts and rights of manifests/base."""
+        for name in ("namespace.yaml", "reconciler-rights.yaml", "webhook-rights.yaml"):
+            for document in documents(BASE / name):
+                with suppress_existing():
+                    await self.client.create(PATHS[document["kind"]], document)
+
+    async def start(self, command: str, *arguments: str, account: str | None = None) -> Process:
+        """Start a command; as the administrator without an account."""
+        config = await self.kubeconfig_of(account) if account else self._kubeconfig
+        log = self.directory / f"{command}-{len(self._processes)}.log"
+        with log.open("wb") as out:
+            made = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "webhook.cli",
+                command,
+                "--kubeconfig",
+                config,
+                *arguments,
+                stdout=out,
+                stderr=out,
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        process = Process(made, log)
+        self._processes.append(process)
+        return process
+
+    async def reconcile(self, policies: str, *arguments: str) -> Process:
+        """Start `giveway reconcile` with these policies and a lease that lapses within seconds."""
+        directory = self.directory / "policies"
+        directory.mkdir(exist_ok=True)
+        (directory / "policies.yaml").write_text(policies)
+        ports = ("--bind-address=127.0.0.1", "--health-port=0")
+        return await self.start(
+            "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
+        )
+
+    async def serve(self, policies: str) -> None:
+        """Start `giveway serve` and register it as manifests/base does, but for the address."""
+        directory, certificates = self.directory / "served", self.directory / "certs"
+        directory.mkdir()
+        (directory / "policies.yaml").write_text(policies)
+        bundle = maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+        port = free_port()
+        await self.start(
+            "serve",
+            f"--policies={directory}",
+            f"--tls-cert-file={certificates / 'tls.crt'}",
+            f"--tls-private-key-file={certificates / 'tls.key'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            "--health-port=0",
+            account=WEBHOOK,
+        )
+        await listening(port)
+        for document in documents(BASE / "webhook-configurations.yaml"):
+            for hook in document["webhooks"]:
+                service = hook["clientConfig"].pop("service")
+                hook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
+                hook["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
+            self._hooks.append(f"{PATHS[document['kind']]}/{document['metadata']['name']}")
+            await self.client.create(PATHS[document["kind"]], document)
+
+    async def kubeconfig_of(self, account: str) -> str:
+        """A kubeconfig with a token of a service account."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
+        answer = await self.client.create(f"{PATHS['ServiceAccount']}/{account}/token", body)
+        config = YAML(typ="safe").load(read(self._kubeconfig))
+        config["users"] = [{"name": account, "user": {"token": answer["status"]["token"]}}]
+        cluster = config["clusters"][0]["name"]
+        config["contexts"] = [{"name": account, "context": {"cluster": cluster, "user": account}}]
+        config["current-context"] = account
+        file = self.directory / f"{account}.kubeconfig"
+        with file.open("w") as out:
+            YAML(typ="safe").dump(config, out)
+        return str(file)
+
+    async def end(self) -> None:
+        """Take the webhook configurations away, then end the processes."""
+        for path in self._hooks:
+            with suppress(ApiError):
+                await self.client.delete(path)
+        for process in self._processes:
+            await process.stop()
+
+
+@asynccontextmanager
+async def installed(client: Client, kubeconfig: str, directory: Path) -> AsyncIterator[Software]:
+    """The rights of giveway on the cluster, ready to be started."""
+    software = Software(client, kubeconfig, directory)
+    await software.install()
+    try:
+        yield software
+    finally:
+        await software.end()
+
+
+def policies(class_name: str, **spec: Any) -> str:
+    """A PreemptionPolicy that manages one class."""
+    body = {"preemptors": {"priorityClasses": [class_name]}, "victims": {"mode": "opt-in"}, **spec}
+    head = {"apiVersion": "giveway.dev/v1alpha1", "kind": "PreemptionPolicy", "metadata": {"name": "e2e"}}
+    return msgspec.json.encode({**head, "spec": body}).decode()
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    """The objects of a manifest, in the system's namespace where they need one."""
+    found = [document for document in YAML(typ="safe").load_all(file.read_text()) if document]
+    for document in found:
+        if SYSTEM in PATHS.get(document["kind"], ""):
+            document["metadata"]["namespace"] = SYSTEM
+    return found
+
+
+class suppress_existing:  # noqa: N801 - reads as the statement it is
+    """Pass over an object that is there already."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        return isinstance(error, ApiError) and error.reason == "AlreadyExists"
+
+
+def read(file: str) -> str:
+    """The text of a small local file."""
+    return Path(file).read_text()
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+async def listening(port: int, seconds: float = 20.0) -> None:
+    """Wait until something listens on a port."""
+    for _ in range(int(seconds / 0.1)):
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return
+        await asyncio.sleep(0.1)
+    raise TimeoutError(f"nothing listens on port {port} after {seconds:g} s")

@@ -1,0 +1,66 @@
+"""Gödel's six quickstart scenarios (SEMANTICS G), with real processes under the rights of manifests/base."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from tests.e2e.software import installed
+from tests.workloads import eventually
+from webhook.embedded.scenarios import POLICIES, SCENARIOS, Stage, prepare
+from webhook.kube.client import ApiError
+from webhook.kube.paths import NAMESPACE, POD, PRIORITY_CLASS
+
+PROTECTION = 8
+"""Seconds: the document's 30 shortened, by the pods' own annotation."""
+
+
+async def test_the_six_scenarios(sandbox, kubeconfig, tmp_path):
+    """Each comes out as the document says, all six at once on one cluster."""
+    client = sandbox.client
+    nodes = [await sandbox.node(f"n{scenario.number}", cpu="8") for scenario in SCENARIOS]
+    async with installed(client, kubeconfig, tmp_path) as giveway:
+        try:
+            await giveway.serve(POLICIES)
+            reconciler = await giveway.reconcile(POLICIES)
+            await eventually(lambda: managed(client), 20, "the webhook is at work")
+            await prepare(client, nodes)
+            stages = [Stage(client, scenario.number, protection=PROTECTION, stillness=3.0) for scenario in SCENARIOS]
+            plays = [scenario.play(stage) for scenario, stage in zip(SCENARIOS, stages, strict=True)]
+            outcomes = await asyncio.gather(*plays)
+            different = {
+                scenario.number: outcome.happened
+                for scenario, outcome in zip(SCENARIOS, outcomes, strict=True)
+                if not outcome.as_documented
+            }
+            assert not different, reconciler.log.read_text()
+            acted = {line["preemptor"] for line in reconciler.lines("decision")}
+            assert {f"scenario-{number}/nginx-preemptor" for number in (1, 3, 6)} <= acted
+            assert not {f"scenario-{number}/nginx-preemptor" for number in (2, 4)} & acted
+            assert "Forbidden" not in reconciler.log.read_text(), "the rights of manifests/base are enough"
+        finally:
+            await clear(client)
+
+
+async def managed(client) -> bool:
+    """Whether the webhook turns a managed class into one that leaves preemption to the reconciler."""
+    body = {"metadata": {"name": "high-priority"}, "value": 100}
+    try:
+        made = await client.create(PRIORITY_CLASS.path(), body, dryRun="All")
+    except ApiError:
+        return False
+    return made.get("preemptionPolicy") == "Never"
+
+
+async def clear(client) -> None:
+    """Leave nothing of the scenarios behind."""
+    for scenario in SCENARIOS:
+        for path in (
+            POD.path("kube-system", f"system-{scenario.number}"),
+            NAMESPACE.path(name=f"scenario-{scenario.number}"),
+        ):
+            with suppress(ApiError):
+                await client.delete(path, {"gracePeriodSeconds": 0} if "pods" in path else None)
+    for name in ("low-priority", "low-priority-plain", "high-priority"):
+        with suppress(ApiError):
+            await client.delete(PRIORITY_CLASS.path(name=name))
