@@ -62,6 +62,7 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     help="Where webhooks that name this service are called.",
 )
 @click.option("--fault", multiple=True, metavar="FAULT", help="For example fail=500,count=3,resource=pods/eviction.")
+@click.option("--audit-log", type=_PATH, help="File for the audit annotations of webhooks, a JSON line each.")
 @click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
 def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
@@ -81,6 +82,7 @@ def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> 
             tokens=read_token_file(options["token_auth_file"]) if options["token_auth_file"] else {},
             services=options["service"],
             termination_seconds=options["termination_seconds"],
+            audit_log=options["audit_log"],
         )
         for text in fault:
             inject(Faults(), text)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from webhook.embedded.admission_calls import HookCaller, HookCallError
 from webhook.embedded.admission_hooks import Hook, compile_hooks
 from webhook.embedded.admission_review import Answer, denial, dry_run_unsupported, request_of
+from webhook.embedded.audit import AuditLog
 from webhook.embedded.calls import Attributes
 from webhook.embedded.match_conditions import ConditionError, conditions_hold
 from webhook.embedded.naming import denied
@@ -27,8 +28,9 @@ Labels = Mapping[str, str]
 class Webhooks:
     """Calls the webhooks that ask for a request, as the stored configurations say."""
 
-    def __init__(self, read: Reader, caller: HookCaller) -> None:
+    def __init__(self, read: Reader, caller: HookCaller, audit: AuditLog) -> None:
         self._read = read
+        self._audit = audit
         self._mutating = _registered(read, "mutatingwebhookconfigurations")
         self._validating = _registered(read, "validatingwebhookconfigurations")
         self._caller = caller
@@ -119,6 +121,7 @@ class Webhooks:
                 return None
             raise _failed(hook, str(error)) from error
         attributes.warnings.extend(answer.warnings)
+        self._audit.record(attributes, hook.name, answer.audit_annotations, allowed=answer.allowed)
         if not answer.allowed:
             raise denial(hook.name, answer.status)
         return answer

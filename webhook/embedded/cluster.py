@@ -15,6 +15,7 @@ from webhook.embedded.admission import AdmissionChain
 from webhook.embedded.admission_calls import HookCaller
 from webhook.embedded.admission_webhooks import Webhooks
 from webhook.embedded.api import ApiServer
+from webhook.embedded.audit import AuditLog
 from webhook.embedded.authentication import Authentication
 from webhook.embedded.bootstrap import bootstrap_objects
 from webhook.embedded.calls import UserInfo
@@ -43,7 +44,8 @@ class EmbeddedCluster:
 
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
     `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
-    `data` where given, with the kubeconfig; else it goes with the process.
+    `data` where given, with the kubeconfig; else it goes with the process. `audit_log` is the file for webhooks'
+    audit annotations, of which the latest are in `audit`.
     """
 
     nodes: int = 3
@@ -56,14 +58,16 @@ class EmbeddedCluster:
     tokens: Mapping[str, UserInfo] = field(default_factory=dict)
     services: dict[str, str] = field(default_factory=dict)
     termination_seconds: float = 0.2
+    audit_log: Path | None = None
 
     def __post_init__(self) -> None:
         self.store = Store()
         self._read = Reader(self.store)
         self.authentication = Authentication(self.tokens, self._uid_of)
         self.authorizer = Authorizer(self._read)
+        self.audit = AuditLog(self.audit_log)
         self._caller = HookCaller(self.services, self._service_exists)
-        chain = AdmissionChain(self._read, Webhooks(self._read, self._caller), self.disabled_plugins)
+        chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.token_request()
