@@ -1,0 +1,191 @@
+"""Reviews per second against a bare handler in the same run, the cost of rules that do not match, and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import timeit
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from tests.admission.builders import make_class, make_context, make_policy, make_rule
+from tests.bench.load import Load, drive
+from tests.serving.certificates import Authority
+from webhook.admission.webhook import review
+from webhook.policy.model import PriorityClasses
+from webhook.serving.showcase import recorded
+
+ROOT = Path(__file__).parents[2]
+CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0
+MEMORY_REVIEWS = 200_000
+TARGET, LIMIT_MB = 0.65, 100.0
+CLASSES, NAMESPACES = 1_000, 10_000
+
+
+def main() -> None:
+    """Print every figure, and which of them miss their target."""
+    with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory, ExitStack() as stack:
+        files = _files(Path(directory))
+        server = stack.enter_context(
+            _process("-m", "webhook.cli", "serve", *_options(files), "--objects", files["few"])
+        )
+        plain = stack.enter_context(_process("-m", "tests.bench.bare", files["certificate"], files["key"]))
+        trust = ssl.create_default_context(cafile=files["ca"])
+        asyncio.run(_throughput(trust, server[1], plain[1]))
+    _rules()
+    with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
+        _memory(_files(Path(directory)))
+
+
+def review_body(name: str = "mutate-CREATE-Pod-low", plugin: str = "off") -> bytes:
+    """One recorded review, compact as the API server sends it."""
+    row = next(row for row in recorded() if row.name == name and row.plugin == plugin)
+    return json.dumps(row.review, separators=(",", ":")).encode()
+
+
+async def _throughput(trust: ssl.SSLContext, served: int, plain: int) -> None:
+    body = review_body()
+    loads = {"giveway serve": served, "bare aiohttp": plain}
+    found: dict[str, list[Load]] = {name: [] for name in loads}
+    for port in loads.values():
+        await drive(port, trust, body, CONNECTIONS, 1.0)
+    for _ in range(ROUNDS):
+        for name, port in loads.items():
+            found[name].append(await drive(port, trust, body, CONNECTIONS, SECONDS))
+    print(f"one pod review ({len(body)} bytes), {CONNECTIONS} keep-alive TLS connections, {ROUNDS} x {SECONDS:g} s")
+    for name, rounds in found.items():
+        rate, p50, p99 = (statistics.median(getattr(one, field) for one in rounds) for field in ("rate", "p50", "p99"))
+        print(f"  {name:14} {rate:6.0f} reviews/s   p50 {p50 * 1e3:5.2f} ms   p99 {p99 * 1e3:5.2f} ms")
+    # Round by round, so that what else runs on the machine weighs on both.
+    ratios = [ours.rate / theirs.rate for ours, theirs in zip(*found.values(), strict=True)]
+    ratio = statistics.median(ratios)
+    print(f"  ratio          {ratio:6.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
+
+
+def _rules() -> None:
+    body = review_body("validate-CREATE-Pod-low", "on")
+    print("rules that do not match (other namespaces), microseconds a review in process")
+    for count in (0, 10, 100, 1000):
+        rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("standard",)))
+        policies = tuple(make_policy(f"p{n}", rule, namespaces=(f"tenant-{n}",)) for n in range(count))
+        context = make_context(make_class("low-priority", 80), policies=policies)
+        best = min(timeit.repeat(partial(review, context, "validate", body), number=1000, repeat=7)) / 1000
+        print(f"  {count:5} rules {best * 1e6:6.1f} us")
+
+
+def _memory(files: dict[str, str]) -> None:
+    with (
+        _cluster() as kubeconfig,
+        _process("-m", "webhook.cli", "serve", *_options(files), "--kubeconfig", kubeconfig) as (process, port, health),
+    ):
+        _wait_ready(health)
+        trust = ssl.create_default_context(cafile=files["ca"])
+        start = _resident(process.pid)
+        body, figures, done = review_body(), [], 0
+        while done < MEMORY_REVIEWS:
+            done += asyncio.run(drive(port, trust, body, CONNECTIONS, 600.0, most=MEMORY_REVIEWS // 5)).count
+            figures.append((done, _resident(process.pid)))
+        print(f"resident memory with {CLASSES} PriorityClasses and {NAMESPACES} Namespaces from an API server")
+        print(f"  {'at the start':>15} {start:6.1f} MB")
+        for count, megabytes in figures:
+            print(f"  {count:7} reviews {megabytes:6.1f} MB")
+        growth = figures[-1][1] - figures[0][1]
+        good = figures[-1][1] < LIMIT_MB and growth < 2.0
+        verdict = "ok" if good else "MISSED"
+        print(f"  growth after the first {figures[0][0]}: {growth:+.1f} MB (limit {LIMIT_MB:g} MB, flat) {verdict}")
+
+
+@contextmanager
+def _cluster() -> Iterator[str]:
+    """An API server that holds the objects; its kubeconfig."""
+    arguments = [sys.executable, "-m", "tests.bench.filled_cluster", str(CLASSES), str(NAMESPACES)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert process.stdout is not None
+        word, _, path = process.stdout.readline().decode().strip().partition(" ")
+        if word != "kubeconfig":
+            sys.exit("the cluster did not start")
+        yield path
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _resident(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    match = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert match
+    return int(match[1]) / 1024
+
+
+def _wait_ready(port: int) -> None:
+    for _ in range(300):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.1)
+    sys.exit("the server did not become ready")
+
+
+def _options(files: dict[str, str]) -> list[str]:
+    return [
+        "--tls-cert-file", files["certificate"], "--tls-private-key-file", files["key"],
+        "--policies", str(ROOT / "policies"), "--bind-address", "127.0.0.1", "--secure-port", "0", "--health-port", "0",
+    ]  # fmt: skip
+
+
+def _files(directory: Path) -> dict[str, str]:
+    authority = Authority("bench")
+    certificate, key = authority.issue(directory, "server")
+    low = {
+        "kind": "PriorityClass",
+        "metadata": {
+            "name": "low-priority",
+            "annotations": {
+                "godel.bytedance.com/can-be-preempted": "true",
+                "godel.bytedance.com/protection-duration-from-preemption": "30",
+            },
+        },
+        "value": 80,
+    }
+    few = directory / "few.json"
+    few.write_text(json.dumps({"kind": "List", "items": [low, {"kind": "Namespace", "metadata": {"name": "team-a"}}]}))
+    ca = authority.write_ca(directory / "ca.crt")
+    named = {"certificate": certificate, "key": key, "ca": ca, "few": few, "directory": directory}
+    return {name: str(path) for name, path in named.items()}
+
+
+@contextmanager
+def _process(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """A server of ours and its two ports, read from its first line; what it logs goes nowhere."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=log, cwd=ROOT)
+        try:
+            yield process, *_ports(log, process)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _ports(log: IO[bytes], process: subprocess.Popen[bytes]) -> tuple[int, int]:
+    for _ in range(200):
+        log.seek(0)
+        match = re.search(rb"port (\d+), probes on port (\d+)", log.read(4096))
+        if match:
+            return int(match[1]), int(match[2])
+        if process.poll() is not None:
+            break
+        time.sleep(0.05)
+    sys.exit(f"{process.args} did not start")

@@ -1,0 +1,147 @@
+"""`giveway review`: reviews answered offline, as the server answers them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.admission.builders import UID, make_pod, make_review, patch_of
+from webhook.cli.review import command
+from webhook.serving.showcase import Expected, recorded
+
+POLICIES = Path(__file__).parents[2] / "policies"
+OBJECTS = """\
+kind: List
+apiVersion: v1
+items:
+- apiVersion: scheduling.k8s.io/v1
+  kind: PriorityClass
+  metadata: {name: high-priority}
+  value: 1000000
+  preemptionPolicy: Never
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata:
+  name: low-priority
+  annotations:
+    godel.bytedance.com/can-be-preempted: "true"
+    godel.bytedance.com/protection-duration-from-preemption: "30"
+value: 80
+"""
+NAMESPACES = {"kind": "NamespaceList", "apiVersion": "v1", "items": [{"metadata": {"name": "team-a"}}]}
+
+
+@pytest.fixture
+def objects(tmp_path) -> list[str]:
+    (tmp_path / "classes.yaml").write_text(OBJECTS)
+    (tmp_path / "namespaces.json").write_text(json.dumps(NAMESPACES))
+    return ["--objects", str(tmp_path / "classes.yaml"), "--objects", str(tmp_path / "namespaces.json")]
+
+
+def run(*arguments: str, stdin: str | None = None):
+    return CliRunner().invoke(command, ["--policies", str(POLICIES), *arguments], input=stdin)
+
+
+def test_every_recorded_review_is_answered_as_it_must_be(objects):
+    """Offline the recorded reviews get the same verdicts, rules, patches and warnings as over TLS."""
+    for row in recorded():
+        phase = row.path.partition("?")[0].strip("/")
+        result = run("--phase", phase, *objects, stdin=json.dumps(row.review))
+        assert result.exit_code == 0, row.name
+        answer = json.loads(result.stdout)["response"]
+        denied, patch = answer.get("auditAnnotations", {}).get("denied-by"), patch_of(answer)
+        verdict = "denied" if not answer["allowed"] else "patched" if patch else "allowed"
+        got = Expected(verdict, denied.split(",") if denied else [], patch, answer.get("warnings", []))
+        assert got == row.expect, f"{row.plugin} {row.name}"
+
+
+def test_several_files_are_answered_in_turn(objects, tmp_path):
+    """Each file's answer is printed, in their order."""
+    paths = []
+    for name in ("one", "two"):
+        review = make_review(make_pod(priorityClassName="low-priority"))
+        review["request"]["uid"] = name
+        paths.append(tmp_path / f"{name}.json")
+        paths[-1].write_text(json.dumps(review))
+    result = run("--phase", "mutate", *objects, *map(str, paths))
+    first, end = json.JSONDecoder().raw_decode(result.stdout)
+    second = json.loads(result.stdout[end:])
+    assert [first["response"]["uid"], second["response"]["uid"]] == ["one", "two"]
+
+
+def test_a_refusal_is_an_answer():
+    """The exit code says whether there is a verdict, not which one."""
+    result = run("--phase", "validate", stdin=json.dumps(make_review(make_pod(priorityClassName="ghost"))))
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["response"]["allowed"] is False
+
+
+def test_what_is_no_review_is_answered_and_fails():
+    """Bad input gets its well-formed answer, and exit code 2."""
+    result = run("--phase", "validate", stdin='{"kind": "Pod"}')
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["response"]["status"]["code"] == 400
+
+
+@pytest.mark.parametrize(
+    ("phase", "lines"),
+    [
+        pytest.param(
+            "validate",
+            [
+                "kubernetes/system-range yes deny priority 2000001000",
+                "preemptibility/shield no skip no annotation it protects changes",
+                "builtin/shield no skip no protected annotation changes",
+                "validate: denied",
+            ],
+            id="validate",
+        ),
+        pytest.param(
+            "mutate",
+            [
+                "preemptibility/copy yes allow a new pod takes over",
+                "kubernetes/system-range yes deny, at validation priority 2000001000",
+                "mutate: allowed",
+            ],
+            id="mutate",
+        ),
+    ],
+)
+def test_explain_says_of_every_rule_why(phase, lines):
+    """Every rule considered is listed on standard error, with why it did or did not apply."""
+    pod = make_pod(
+        priorityClassName="system-node-critical", priority=2000001000, preemptionPolicy="PreemptLowerPriority"
+    )
+    result = run("--phase", phase, "--explain", stdin=json.dumps(make_review(pod)))
+    assert json.loads(result.stdout)["response"]["uid"] == UID
+    shown = " ".join(result.stderr.split())
+    for line in lines:
+        assert line in shown
+
+
+def test_explain_lists_the_built_in_rules_that_refuse():
+    """What refuses without any policy file is listed as well."""
+    body = json.dumps(make_review(make_pod(priorityClassName="ghost")))
+    result = run("--phase", "validate", "--explain", stdin=body)
+    assert "builtin/class-exists yes deny no PriorityClass with name ghost was found" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param("a: [", "objects.yaml: while parsing", id="not YAML"),
+        pytest.param("- 1", "`kind` is missing", id="no object"),
+        pytest.param("kind: PriorityClass\nvalue: x", "PriorityClass: Expected `int`, got `str`", id="no integer"),
+        pytest.param("kind: Namespace", "Namespace: metadata.name is missing", id="no name"),
+    ],
+)
+def test_objects_that_cannot_be_read_are_named(tmp_path, content, words):
+    """The file, and what is wrong in it."""
+    (tmp_path / "objects.yaml").write_text(content)
+    result = run("--phase", "mutate", "--objects", str(tmp_path / "objects.yaml"), stdin="{}")
+    assert result.exit_code == 2
+    assert words in result.stderr

@@ -1,0 +1,134 @@
+"""`giveway test`: the declarative tests beside the policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli.test import command
+
+POLICIES = Path(__file__).parents[2] / "policies"
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  match: {namespaces: ["team-*"]}
+  rules:
+  - {name: default, defaultPriorityClass: standard}
+  - {name: allowed, priorityClasses: {allow: [standard]}}
+"""
+TEST = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: teams}
+spec:
+  policies: ..
+  objects:
+  - {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: standard}, value: 7}
+  - {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: other}, value: 9}
+  cases:
+  - name: the case
+    request:
+      user: alice
+      object: {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: team-a}, spec: {priorityClassName: CLASS}}
+    expect: EXPECT
+"""
+STANDARD_PATCH = (
+    "[{op: add, path: /spec/priority, value: 7}, {op: add, path: /spec/preemptionPolicy, value: PreemptLowerPriority}]"
+)  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a policy and a test with this class and expectation; returns the directory."""
+
+    def writing(name: str, expect: str, test: str = TEST) -> Path:
+        (tmp_path / "teams.yaml").write_text(POLICY)
+        (tmp_path / "tests").mkdir()
+        (tmp_path / "tests" / "teams.yaml").write_text(test.replace("CLASS", name).replace("EXPECT", expect))
+        return tmp_path
+
+    return writing
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
+
+
+def test_the_shipped_policies_pass_their_tests():
+    """What is shipped is tested, the worked examples included."""
+    result = run(POLICIES)
+    assert result.exit_code == 0, result.output
+    assert ", 0 failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "expect"),
+    [
+        pytest.param("other", "{verdict: deny, rule: teams/allowed, message: may not be used}", id="refused"),
+        pytest.param("standard", "{verdict: allow, warnings: []}", id="allowed"),
+        pytest.param("standard", f"{{verdict: allow, patch: {STANDARD_PATCH}}}", id="patch"),
+        pytest.param('""', "{verdict: allow, rule: teams/default}", id="the rule that filled something in"),
+    ],
+)
+def test_a_case_that_holds_passes(write, name, expect):
+    """Verdict, rule, message, patch and warnings as expected: exit code 0."""
+    result = run(write(name, expect))
+    assert result.exit_code == 0, result.output
+    assert "1 passed, 0 failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "expect", "words"),
+    [
+        pytest.param("other", "{verdict: allow}", "verdict: expected allow, got deny: PriorityClass", id="verdict"),
+        pytest.param("other", "{verdict: deny, rule: teams/x}", "rule: expected teams/x, got teams/allowed", id="rule"),
+        pytest.param("other", "{verdict: deny, message: hello}", "message: expected 'hello' in", id="message"),
+        pytest.param("standard", "{verdict: allow, patch: []}", "patch: expected [], got [{", id="patch"),
+        pytest.param("standard", "{verdict: allow, warnings: [x]}", "warnings: expected 'x' in none", id="warnings"),
+    ],
+)
+def test_a_case_that_does_not_hold_fails(write, name, expect, words):
+    """What was expected and what came instead is told, and the exit code is 1."""
+    result = run(write(name, expect))
+    assert result.exit_code == 1
+    assert words in result.output
+    assert "0 passed, 1 failed" in result.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(("expect:", "expects:"), "unknown field `expects`", id="unknown field"),
+        pytest.param(("verdict: allow", "verdict: maybe"), "Invalid enum value 'maybe'", id="unknown verdict"),
+        pytest.param(("policies: ..", "policies: nowhere"), "nowhere", id="no policies"),
+        pytest.param(("value: 7", "value: x"), "spec.objects[0]: PriorityClass: Expected `int`", id="bad object"),
+        pytest.param(("kind: PolicyTest", "kind: Other"), "no PolicyTest in", id="no test at all"),
+    ],
+)
+def test_a_test_that_cannot_be_run_is_an_error(write, change, words):
+    """A mistake in a test file is no failed test: exit code 2, and where it is."""
+    result = run(write("standard", "{verdict: allow}", TEST.replace("EXPECT", "{verdict: allow}").replace(*change)))
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_results_are_written_as_junit_xml(write, tmp_path):
+    """CI systems read suites, cases and failures."""
+    report = tmp_path / "report.xml"
+    assert run(write("other", "{verdict: allow}"), "--junit", report).exit_code == 1
+    suite = ET.parse(report).getroot()[0]
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("teams", "1", "1")
+    assert suite[0].get("name") == "the case"
+    assert "expected allow, got deny" in suite[0][0].text
+
+
+def test_a_case_may_ask_one_webhook_alone(write):
+    """`phase: validate` judges the object as it is written, without mutation."""
+    case = TEST.replace("  - name: the case\n", "  - name: the case\n    phase: validate\n")
+    result = run(write("standard", "{verdict: deny, rule: builtin/priority-resolved}", case))
+    assert result.exit_code == 0, result.output

@@ -1,0 +1,128 @@
+"""PriorityClasses and Namespaces from an API server, as they change."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.admission.builders import make_pod, make_review, patch_of
+from tests.serving.test_reload import until
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.standins.crew import STAND_INS
+from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
+from webhook.serving.cluster import Cluster
+
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  match: {namespaceSelector: {matchLabels: {env: prod}}}
+  rules:
+  - {name: allowed, priorityClasses: {deny: [high]}}
+"""
+RESOLVED = {"priorityClassName": "high", "priority": 100, "preemptionPolicy": "PreemptLowerPriority"}
+
+
+def make_body(name: str, value: int, **more):
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": value,
+        **more,
+    }
+
+
+@pytest.fixture
+async def cluster():
+    async with EmbeddedCluster(nodes=0, without=STAND_INS) as running:
+        client = running.client()
+        yield running, client
+        await client.close()
+
+
+@pytest.fixture
+def policies(tmp_path) -> Path:
+    directory = tmp_path / "policies"
+    directory.mkdir()
+    (directory / "teams.yaml").write_text(POLICY)
+    return directory
+
+
+async def ready(running) -> bool:
+    return (await running.get("/readyz"))[0] == 200
+
+
+async def test_classes_and_namespaces_of_a_cluster_decide(start, cluster, policies):
+    """The server is ready once it knows the cluster, and follows it: classes, defaults, namespaces' labels."""
+    _, client = cluster
+    await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a", "labels": {"env": "prod"}}})
+    await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
+    async with start(source=Cluster(client), policies=policies) as running:
+        await until(lambda: ready(running))
+        _, answer = await running.post("/validate", make_review(make_pod(**RESOLVED)))
+        assert "teams/allowed" in answer["status"]["message"]
+        await client.patch(NAMESPACE.path(name="team-a"), {"metadata": {"labels": {"env": "dev"}}})
+        await client.create(PRIORITY_CLASS.path(), make_body("std", 7, globalDefault=True))
+
+        async def followed() -> bool:
+            _, validated = await running.post("/validate", make_review(make_pod(**RESOLVED)))
+            _, mutated = await running.post("/mutate", make_review(make_pod()))
+            return validated["allowed"] and {"op": "add", "path": "/spec/priority", "value": 7} in patch_of(mutated)
+
+        await until(followed)
+        _, metrics = await running.get("/metrics")
+    assert 'giveway_cache_age_seconds{resource="priorityclasses"}' in metrics
+
+
+async def test_what_was_made_a_moment_ago_is_known(start, cluster):
+    """A class and a namespace that the cache has not heard of yet are looked up live, every time."""
+    _, client = cluster
+    async with start(source=Cluster(client)) as running:
+        await until(lambda: ready(running))
+        for number in range(10):
+            name = f"new-{number}"
+            await client.create(PRIORITY_CLASS.path(), make_body(name, number))
+            await client.create(NAMESPACE.path(), {"metadata": {"name": name}})
+            pod = make_pod(meta={"namespace": name}, priorityClassName=name)
+            _, answer = await running.post("/mutate", make_review(pod))
+            assert patch_of(answer)[0] == {"op": "add", "path": "/spec/priority", "value": number}
+        pod = make_pod(priorityClassName="ghost")
+        _, answer = await running.post("/validate", make_review(pod))
+        assert "no PriorityClass with name ghost was found" in answer["status"]["message"]
+
+
+async def test_a_class_deleted_a_moment_ago_is_no_default(start, cluster):
+    """A pod that the Priority plugin resolved without a default is not refused for one that is gone."""
+    _, client = cluster
+    await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+    await client.create(PRIORITY_CLASS.path(), make_body("std", 7, globalDefault=True))
+    async with start(source=Cluster(client)) as running:
+        await until(lambda: ready(running))
+        await client.delete(PRIORITY_CLASS.path(name="std"))
+        pod = make_pod(priority=0, preemptionPolicy="PreemptLowerPriority")
+        _, answer = await running.post("/validate", make_review(pod))
+    assert answer["allowed"] is True
+
+
+async def test_reviews_go_on_while_the_api_server_restarts(start, cluster):
+    """What is known stays in use while nobody can be asked, and what changed meanwhile is learned."""
+    running_cluster, client = cluster
+    await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+    await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
+    async with start(source=Cluster(client)) as running:
+        await until(lambda: ready(running))
+        restart = asyncio.create_task(running_cluster.restart())
+        status, _ = await running.post("/validate", make_review(make_pod(**RESOLVED)))
+        assert status == 200
+        await restart
+        assert await ready(running)
+        await client.create(PRIORITY_CLASS.path(), make_body("later", 5))
+
+        async def known() -> bool:
+            return running.server.source.lookup.priority_class("later") is not None
+
+        await until(known, 15)
