@@ -1,0 +1,136 @@
+"""A control plane in this process and reconcilers at work on it, for what needs faults or a look inside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.workloads import Json, eventually, priority_class
+from tests.workloads import pod as pod_body
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.kube.client import ApiError, Client
+from webhook.kube.objects import Pod
+from webhook.kube.paths import NAMESPACE, POD, PRIORITY_CLASS
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
+from webhook.reconciler.record import PLAN
+from webhook.reconciler.service import Options, Service
+
+PODS = POD.path("default")
+SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}
+
+
+def managing(**fields: Any) -> Policies:
+    """One policy that manages the classes `high` and `higher`."""
+    preemptors = Preemptors(priority_classes=("high", "higher"))
+    return Policies(preemption=(PreemptionPolicy(name="test", source=Source(), preemptors=preemptors, **fields),))
+
+
+class Play:
+    """A cluster, a client, and what the tests do with them."""
+
+    def __init__(self, cluster: EmbeddedCluster, client: Client) -> None:
+        self.cluster, self.client = cluster, client
+        self.told: list[dict[str, Any]] = []
+
+    async def classes(self) -> None:
+        """The classes of the tests: low may be evicted, high and higher are managed."""
+        low = priority_class("low", 80)
+        low["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+        for body in (
+            low,
+            priority_class("high", 100, preemptionPolicy="Never"),
+            priority_class("higher", 200, preemptionPolicy="Never"),
+        ):
+            await self.client.create(PRIORITY_CLASS.path(), body)
+
+    async def victim(self, name: str, node: str, cpu: str = "2", **fields: Any) -> None:
+        """A running pod of class low."""
+        await self.client.create(PODS, pod_body(name, cpu=cpu, node=node, priorityClassName="low", **fields))
+        await eventually(lambda: self.phase_is(name, "Running"))
+
+    async def preemptor(self, name: str, cpu: str = "3", class_name: str = "high", **fields: Any) -> Json:
+        """A marked pod of a managed class."""
+        labels = {MARK: MANAGED}
+        return await self.client.create(
+            PODS, pod_body(name, cpu=cpu, labels=labels, priorityClassName=class_name, **fields)
+        )
+
+    async def get(self, name: str) -> Pod | None:
+        """The pod, None where it is gone."""
+        try:
+            return await self.client.get(f"{PODS}/{name}", Pod)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def phase_is(self, name: str, phase: str) -> bool:
+        pod = await self.get(name)
+        return pod is not None and pod.status.phase == phase
+
+    async def bound(self, name: str, seconds: float = 15.0) -> str:
+        """The node a pod gets bound to."""
+
+        async def check() -> str:
+            pod = await self.get(name)
+            return pod.spec.node_name if pod else ""
+
+        return str(await eventually(check, seconds, f"{name} is bound"))
+
+    async def nominated(self, name: str, node: str, seconds: float = 10.0) -> None:
+        """Wait until a pod is nominated to a node (none: an empty name) and carries a plan (or none) accordingly."""
+
+        async def check() -> bool:
+            pod = await self.get(name)
+            if pod is None:
+                return False
+            planned = PLAN in (pod.metadata.annotations or {})
+            return pod.status.nominated_node_name == node and planned == bool(node)
+
+        await eventually(check, seconds, f"{name} is nominated to {node or 'no node'}")
+
+    async def here(self) -> set[str]:
+        """The pods that are neither gone nor leaving."""
+        pods, _ = await self.client.list(PODS, Pod)
+        return {pod.metadata.name for pod in pods if not pod.metadata.deletion_timestamp}
+
+    def lines(self, message: str) -> list[dict[str, Any]]:
+        """What the reconcilers said under that message."""
+        return [line for line in self.told if line["message"] == message]
+
+    @asynccontextmanager
+    async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[Service]:
+        """A reconciler at work; ready when this is entered."""
+        keywords = {name: options.pop(name) for name in ("clock", "checkpoint") if name in options}
+        settings = Options(lease_namespace="kube-system", **{**SHORT, **options})
+        async with self.cluster.client() as client:
+            service = Service(client, policies or managing(), settings, tell=self.told.append, **keywords)
+            work = asyncio.create_task(service.run())
+            try:
+                await asyncio.wait_for(service.state.wait_for_sync(), 10)
+                yield service
+                assert not work.done(), work.exception()
+            finally:
+                work.cancel()
+                await asyncio.gather(work, return_exceptions=True)
+
+
+@asynccontextmanager
+async def playing(nodes: int = 1, **settings: Any) -> AsyncIterator[Play]:
+    """A cluster with so many nodes of 8 CPU."""
+    async with EmbeddedCluster(nodes=nodes, **settings) as cluster, cluster.client() as client:
+        await eventually(lambda: _has(client, NAMESPACE.path(name="default")))
+        play = Play(cluster, client)
+        await play.classes()
+        yield play
+        assert cluster.failures() == []
+
+
+async def _has(client: Client, path: str) -> bool:
+    try:
+        await client.get(path)
+    except ApiError:
+        return False
+    return True

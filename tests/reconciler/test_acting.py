@@ -1,0 +1,203 @@
+"""Carrying plans out on a control plane: order, budgets, nominations and their end (SEMANTICS E)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.reconciler.acting import PODS, managing, playing
+from tests.workloads import budget, condition, eventually, never
+from webhook.kube.paths import EVENT, NODE, POD_DISRUPTION_BUDGET
+from webhook.policy.model import Eviction, Limits, Rate
+from webhook.reconciler.record import DECISION, PLAN, decision_of
+
+
+async def events(play, reason: str) -> list[dict]:
+    found, _ = await play.client.list(EVENT.path("default"), dict)
+    return [event for event in found if event.get("reason") == reason]
+
+
+async def test_plan_from_nomination_to_binding():
+    """The preemptor is bound, both sides have their Event, the decision is recorded, and no plan is left."""
+    async with playing() as play, play.reconciling():
+        await play.victim("victim", "node-1", "6")
+        await play.preemptor("p")
+        assert await play.bound("p") == "node-1"
+
+        async def told() -> bool:
+            return bool(await events(play, "Preempted") and await events(play, "PreemptForPodSuccessfully"))
+
+        await eventually(told)
+        preempted = (await events(play, "Preempted"))[0]
+        assert preempted["regarding"]["name"] == "victim"
+        assert "default/p" not in preempted["note"], "a tenant is not told another's pod names"
+        await play.nominated("p", "")
+        record = decision_of(await play.get("p"))
+        assert (record.node, [victim.pod for victim in record.victims], record.attempt) == (
+            "node-1",
+            ["default/victim"],
+            1,
+        )
+
+
+async def test_delete_mode_marks_the_victim_first():
+    """With `eviction: delete` the victim carries DisruptionTarget before it goes, and budgets are not asked."""
+    async with playing(termination_seconds=3.0) as play, play.reconciling(managing(eviction=Eviction.DELETE)):
+        await play.victim("victim", "node-1", "6")
+        await play.preemptor("p")
+
+        async def target() -> dict:
+            found = await play.client.get(f"{PODS}/victim")
+            return condition(found, "DisruptionTarget") if "deletionTimestamp" in found["metadata"] else {}
+
+        row = await eventually(target)
+        assert (row["status"], row["reason"]) == ("True", "PreemptionByScheduler")
+
+
+async def test_budget_that_refuses_drops_the_plan():
+    """429: the nomination is cleared, nobody else is evicted, and the pod is tried again later."""
+    async with playing(without=("disruption",)) as play:
+        for number in range(2):
+            await play.victim(f"v{number}", "node-1", "4")
+        body = budget("all", {"app": "v0"}, maxUnavailable=0)
+        await play.client.create(POD_DISRUPTION_BUDGET.path("default"), body)
+        status = {
+            "status": {
+                "disruptionsAllowed": 1,
+                "currentHealthy": 1,
+                "desiredHealthy": 0,
+                "expectedPods": 1,
+                "observedGeneration": 99,
+            }
+        }
+        await play.client.patch(POD_DISRUPTION_BUDGET.path("default", "all", "status"), status)
+        async with play.reconciling() as service:
+            # The watch of the budgets is behind: by the time of the eviction nothing is allowed any more.
+            service.state.budgets.handlers.clear()
+            await asyncio.sleep(0.3)
+            await play.client.patch(
+                POD_DISRUPTION_BUDGET.path("default", "all", "status"), {"status": {"disruptionsAllowed": 0}}
+            )
+            await play.preemptor("p", "7")
+            await eventually(lambda: play.lines("budget refused"))
+            await play.nominated("p", "")
+            assert await play.here() == {"v0", "v1", "p"}
+            assert service.metrics.budget_refusals._value.get() >= 1
+
+
+async def test_lower_nomination_is_cleared():
+    """A preemptor of higher priority takes the node, and the plan of the lower one starts over elsewhere."""
+    async with playing(2, termination_seconds=1.5) as play, play.reconciling():
+        await play.victim("a", "node-1", "6")
+        await play.victim("b", "node-2", "8", schedulerName="other")
+        await play.preemptor("low-one", "6")
+        await play.nominated("low-one", "node-1")
+        await play.preemptor("high-one", "6", "higher")
+        assert await play.bound("high-one") == "node-1"
+        await play.nominated("low-one", "")
+        assert "b" in await play.here()
+
+
+@pytest.mark.parametrize("how", ["node deleted", "time out", "pod deleted"])
+async def test_pointless_nomination_is_cleared(how: str):
+    """When the node is gone, or the time is over, the nomination goes; when the pod is gone, so does its plan."""
+    policies = managing(plan_timeout=1.0 if how == "time out" else 60.0)
+    async with playing(termination_seconds=30.0) as play, play.reconciling(policies) as service:
+        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=40)
+        await play.preemptor("p")
+        await play.nominated("p", "node-1")
+        if how == "node deleted":
+            await play.client.delete(NODE.path(name="node-1"))
+        if how == "pod deleted":
+            await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+            await eventually(lambda: not len(service.reconciler.plans))
+        else:
+            await play.nominated("p", "")
+            await never(lambda: len(play.lines("decision")) > 1, 1.0)
+
+
+async def test_space_taken_by_a_higher_priority():
+    """A pod of higher priority that kube-scheduler put on the node takes the plan's room: the pod starts over."""
+    async with playing(termination_seconds=1.0) as play, play.reconciling():
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p", "6")
+        await play.nominated("p", "node-1")
+        await play.preemptor("thief", "6", "higher", nodeName="node-1")
+        await play.nominated("p", "")
+        assert play.lines("plan ended")[0]["ending"] in ("space-taken", "outdated")
+
+
+async def test_foreign_nomination_is_left_alone():
+    """A nomination that somebody else set on a pod of no concern is not touched."""
+    async with playing() as play, play.reconciling():
+        await play.victim("a", "node-1", "7")
+        await play.client.create(
+            PODS,
+            {
+                "metadata": {"name": "other"},
+                "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "5"}}}]},
+            },
+        )
+        await play.client.patch(f"{PODS}/other/status", {"status": {"nominatedNodeName": "node-9"}})
+        await asyncio.sleep(1.0)
+        assert (await play.get("other")).status.nominated_node_name == "node-9"
+
+
+async def test_dry_run_touches_nothing():
+    """A dry run reports the plan it would make, and neither the pods nor a lease show a trace of it."""
+    async with playing() as play, play.reconciling(dry_run=True):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        line = (await eventually(lambda: play.lines("decision")))[0]
+        assert (line["dryRun"], line["node"], line["victims"][0]["pod"]) == (True, "node-1", "default/a")
+        await asyncio.sleep(0.5)
+        found = await play.get("p")
+        assert not {PLAN, DECISION} & set(found.metadata.annotations or {})
+        assert await play.here() == {"a", "p"}
+        leases, _ = await play.client.list("/apis/coordination.k8s.io/v1/leases", dict)
+        assert leases == []
+
+
+async def test_several_preemptors_share_one_hole():
+    """Two pods that fit beside each other cost one victim."""
+    async with playing() as play, play.reconciling():
+        await play.victim("big", "node-1", "8")
+        await asyncio.gather(play.preemptor("p1"), play.preemptor("p2"))
+        await asyncio.gather(play.bound("p1"), play.bound("p2"))
+        assert sum(len(line["victims"]) if "victims" in line else 0 for line in play.lines("decision")) == 1
+
+
+async def test_rate_per_owner_over_time():
+    """At most so many of one owner's pods go within the window; the next ones go when it has passed."""
+    policies = managing(limits=Limits(per_owner=Rate(1, 2.0)))
+    owner = [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "j",
+            "uid": "u",
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+    async with playing(2, without=("garbage",)) as play, play.reconciling(policies):
+        for number in (1, 2):
+            await play.victim(f"v{number}", f"node-{number}", "8")
+            await play.client.patch(f"{PODS}/v{number}", {"metadata": {"ownerReferences": owner}})
+        await asyncio.gather(play.preemptor("p1", "8"), play.preemptor("p2", "8"))
+        await eventually(lambda: play.lines("decision"))
+        await never(lambda: len(play.lines("decision")) > 1, 1.5)
+        await asyncio.gather(play.bound("p1"), play.bound("p2"))
+
+
+async def test_policies_are_reloaded():
+    """A pod whose class becomes managed is acted for from then on, by annotations the policy names."""
+    async with playing() as play, play.reconciling(managing()) as service:
+        await play.victim("a", "node-1", "6")
+        policies = managing()
+        service.use(type(policies)())
+        await play.preemptor("p")
+        await never(lambda: play.lines("decision"), 0.7)
+        service.use(policies)
+        assert await play.bound("p") == "node-1"
