@@ -225,12 +225,15 @@ def _one_step(room: _Room, shares: _Shares, span: slice) -> Mask:
 def _steps(evictable: _Evictable, violating: Mask) -> tuple[Index, Index, list[int]]:
     """Nodes by falling number of pods; all pods step by step, in that order of nodes; how many nodes take part."""
     starts, counts = evictable.starts, evictable.counts()
-    step = np.arange(len(evictable.pods)) - np.repeat(starts, counts)
+    step = np.arange(len(evictable.pods), dtype=np.int32) - np.repeat(starts.astype(np.int32), counts)
     if violating.any():
-        before: Ints = np.cumsum(violating) - violating
-        ahead = before - np.repeat(before[starts], counts)
-        beyond = per_node(violating.astype(np.int64), starts)
-        step = np.where(violating, ahead, np.repeat(beyond, counts) + step - ahead)
+        before = np.cumsum(violating, dtype=np.int32) - violating
+        first = before[starts]
+        beyond = np.diff(np.append(first, before[-1] + violating[-1]))
+        before -= np.repeat(first, counts)
+        step += np.repeat(beyond, counts)
+        step -= before
+        np.copyto(step, before, where=violating)
     order = np.argsort(-counts, kind="stable")
     place = np.empty(len(order), np.intp)
     place[order] = np.arange(len(order))

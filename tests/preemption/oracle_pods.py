@@ -1,0 +1,130 @@
+"""The oracle's reading of single pods and nodes: amounts, selectors, tolerations, ports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+__all__ = [
+    "importance",
+    "key",
+    "merged",
+    "node_term_holds",
+    "number",
+    "ports",
+    "priority",
+    "requests",
+    "selects",
+    "tolerated",
+]
+
+Json = dict[str, Any]
+SUFFIXES = {"m": Decimal("0.001"), "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def number(text: Any) -> Decimal:
+    text = str(text)
+    for suffix, factor in SUFFIXES.items():
+        if text.endswith(suffix):
+            return Decimal(text[: -len(suffix)]) * factor
+    return Decimal(text)
+
+
+def requests(pod: Json) -> Counter[str]:
+    """Sum of the containers and sidecars, or an init container with the sidecars before it if that is more."""
+    spec = pod["spec"]
+
+    def of(container: Json) -> Counter[str]:
+        listed = container.get("resources", {}).get("requests", {})
+        return Counter({name: number(amount) for name, amount in listed.items()})
+
+    total: Counter[str] = Counter()
+    for container in spec["containers"]:
+        total.update(of(container))
+    sidecars: Counter[str] = Counter()
+    peaks = []
+    for container in spec.get("initContainers", ()):
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(of(container))
+            peaks.append(sidecars.copy())
+        else:
+            peaks.append(of(container) + sidecars)
+    total.update(sidecars)
+    for peak in peaks:
+        total |= peak
+    for name, amount in spec.get("resources", {}).get("requests", {}).items():
+        total[name] = number(amount)
+    for name, amount in spec.get("overhead", {}).items():
+        total[name] += number(amount)
+    return total
+
+
+def priority(pod: Json) -> int:
+    return pod["spec"].get("priority", 0)
+
+
+def key(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def importance(pod: Json) -> tuple[Any, ...]:
+    meta = pod["metadata"]
+    return (-priority(pod), pod["status"].get("startTime", "9999"), meta["name"], meta["namespace"])
+
+
+def requirement_holds(row: Json, labels: Json) -> bool:
+    value, values = labels.get(row["key"]), row.get("values", [])
+    return {
+        "In": lambda: value in values,
+        "NotIn": lambda: value not in values,
+        "Exists": lambda: value is not None,
+        "DoesNotExist": lambda: value is None,
+        "Gt": lambda: value is not None and int(value) > int(values[0]),
+        "Lt": lambda: value is not None and int(value) < int(values[0]),
+    }[row["operator"]]()
+
+
+def selects(selector: Json | None, labels: Json) -> bool:
+    if selector is None:
+        return False
+    pairs = selector.get("matchLabels", {}).items()
+    return all(labels.get(k) == v for k, v in pairs) and all(
+        requirement_holds(row, labels) for row in selector.get("matchExpressions", ())
+    )
+
+
+def node_term_holds(term: Json, node: Json) -> bool:
+    rows, fields = term.get("matchExpressions", ()), term.get("matchFields", ())
+    if not rows and not fields:
+        return False
+    meta = node["metadata"]
+    by_field = all(requirement_holds(row, {"metadata.name": meta["name"]}) for row in fields)
+    return by_field and all(requirement_holds(row, meta["labels"]) for row in rows)
+
+
+def tolerated(pod: Json, taint: Json) -> bool:
+    for toleration in pod["spec"].get("tolerations", ()):
+        same_key = not toleration.get("key") or toleration["key"] == taint["key"]
+        same_effect = not toleration.get("effect") or toleration["effect"] == taint["effect"]
+        same_value = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+        if same_key and same_effect and same_value:
+            return True
+    return False
+
+
+def ports(pod: Json) -> set[tuple[str, int, str]]:
+    always = [c for c in pod["spec"].get("initContainers", ()) if c.get("restartPolicy") == "Always"]
+    return {
+        (port.get("protocol", "TCP"), port["hostPort"], port.get("hostIP") or "0.0.0.0")
+        for container in [*pod["spec"]["containers"], *always]
+        for port in container.get("ports", ())
+        if port.get("hostPort")
+    }
+
+
+def merged(selector: Json, own: Json, same: list[str], other: list[str]) -> Json:
+    rows = list(selector.get("matchExpressions", ()))
+    rows += [{"key": k, "operator": "In", "values": [own[k]]} for k in same if k in own]
+    rows += [{"key": k, "operator": "NotIn", "values": [own[k]]} for k in other if k in own]
+    return {**selector, "matchExpressions": rows}

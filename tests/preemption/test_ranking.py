@@ -1,0 +1,123 @@
+"""The order of candidates, one row a key, and what extenders may do to them."""
+
+import pytest
+
+from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
+from webhook.preemption.decision import decide
+from webhook.preemption.extending import ExtenderError
+from webhook.preemption.plan import Candidate, StaleDecisionError, Victim
+from webhook.preemption.ranking import best, in_order, keys_of
+from webhook.preemption.rules import kubernetes_rules
+
+
+def candidate(name, *victims, violations=0):
+    """A candidate whose victims are (priority, start)."""
+    pods = [Victim("default", f"{name}-{n}", "", priority, start, name) for n, (priority, start) in enumerate(victims)]
+    return Candidate(name, pods, violations)
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser"),
+    [
+        pytest.param(
+            candidate("z", (9, 1), violations=0), candidate("a", (1, 9), violations=1), id="1: fewer violated budgets"
+        ),
+        pytest.param(candidate("z", (1, 1), (1, 1)), candidate("a", (2, 9)), id="2: lower highest priority"),
+        pytest.param(candidate("z", (2, 1), (0, 1)), candidate("a", (2, 9), (1, 9)), id="3: smaller sum of priorities"),
+        pytest.param(candidate("z", (-1, 1)), candidate("a", (-1, 9), (-5, 9)), id="3: among negatives fewer pods win"),
+        pytest.param(
+            candidate("z", (2**31 - 1, 1)), candidate("a", (2**31 - 1, 9), (-(2**31), 9)), id="4: fewer victims"
+        ),
+        pytest.param(
+            candidate("z", (2, 7), (1, 0)), candidate("a", (2, 6), (1, 9)), id="5: later earliest start at the top"
+        ),
+        pytest.param(candidate("z", (2, float("inf"))), candidate("a", (2, 9)), id="5: not started counts as latest"),
+        pytest.param(candidate("a", (2, 5)), candidate("z", (2, 5)), id="6: the first by name"),
+    ],
+)
+def test_keys_in_order(winner, loser):
+    """Each key decides only between candidates that the keys before leave equal."""
+    for given in ([winner, loser], [loser, winner]):
+        keys = keys_of(given)
+        assert given[best(keys)[0]] == winner
+        assert [given[number] for number in in_order(keys, 5)] == [winner, loser]
+        assert [given[number] for number in in_order(keys, 1)] == [winner]
+
+
+def test_no_candidates():
+    """Nothing to choose from gives nothing."""
+    assert best(keys_of([])) == in_order(keys_of([]), 3) == []
+
+
+class Extender:
+    """An extender that answers what it is told to."""
+
+    name = "test"
+
+    def __init__(self, answer, *, ignorable=False, interested=True):
+        self.answer, self.ignorable, self.interested = answer, ignorable, interested
+
+    def is_interested(self, preemptor):
+        return self.interested
+
+    def __call__(self, preemptor, candidates):
+        return self.answer(candidates)
+
+
+def fail(candidates):
+    raise ExtenderError("no answer")
+
+
+def two_nodes(*extenders):
+    pods = [pod("low", on="n1", cpu="3"), pod("high", on="n2", cpu="3", priority=5), pod("also", on="n2", cpu="1")]
+    data = cluster([node("n1"), node("n2")], pods, pod("preemptor", priority=100, cpu="4"))
+    return decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW, extenders)
+
+
+def test_an_extender_may_drop_nodes_and_victims():
+    """The decision goes on with the nodes and victims that extenders leave, one extender after the other."""
+    drop_first = Extender(lambda candidates: [one for one in candidates if one.node != "n1"])
+    drop_victim = Extender(lambda candidates: [one._replace(victims=one.victims[:1]) for one in candidates])
+    assert two_nodes().selected.node == "n1"
+    decision = two_nodes(drop_first, drop_victim)
+    assert (decision.selected.node, [victim.name for victim in decision.selected.victims]) == ("n2", ["high"])
+    assert [one.node for one in decision.candidates] == ["n2"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(fail, id="no answer"),
+        pytest.param(lambda candidates: [one._replace(victims=[]) for one in candidates], id="a node without victims"),
+    ],
+)
+def test_an_extender_that_fails(answer):
+    """What goes wrong stops the decision, unless the extender is ignorable."""
+    with pytest.raises(ExtenderError):
+        two_nodes(Extender(answer))
+    assert two_nodes(Extender(fail, ignorable=True)).selected.node == "n1"
+
+
+def test_an_ignorable_extender_loses_nodes_without_victims():
+    """A node that an ignorable extender returns without victims is dropped."""
+    emptied = Extender(lambda c: [one._replace(victims=[]) if one.node == "n1" else one for one in c], ignorable=True)
+    assert two_nodes(emptied).selected.node == "n2"
+
+
+def test_an_extender_that_is_not_interested_is_not_asked():
+    """An extender without interest in the preemptor cannot fail it; one that drops all nodes ends the search."""
+    assert two_nodes(Extender(fail, interested=False)).selected.node == "n1"
+    assert two_nodes(Extender(lambda _candidates: []), Extender(fail)).selected is None
+
+
+def test_a_decision_knows_that_it_is_old():
+    """After the snapshot changed the plan can still be read, lists over all nodes say that they cannot."""
+    data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], pod("preemptor", priority=100, cpu="4"))
+    snapshot = snapshot_of(data)
+    decision = decide(snapshot, as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    assert decision.node_reasons == {"n1": "Insufficient cpu"}
+    snapshot.remove_pod("default/victim")
+    assert decision.selected.node == "n1"
+    assert decision.node_reasons == {"n1": "Insufficient cpu"}
+    with pytest.raises(StaleDecisionError):
+        _ = decision.candidates
