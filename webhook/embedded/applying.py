@@ -101,7 +101,7 @@ class Application:
         if mine is None:
             return
         others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
-        for path in sorted(mine.paths - self._paths, key=len, reverse=True):
+        for path in sorted(mine.paths - self._paths, key=len):
             if not any(kept[: len(path)] == path for kept in others):
                 _remove(self._schema, merged, path)
 
