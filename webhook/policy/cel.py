@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
 __all__ = ["VARIABLES", "CelError", "CelRuntimeError", "Inputs", "Problem", "Program", "compile_bool", "compile_text"]
 
@@ -33,10 +32,6 @@ LARGEST_INPUT = 3 * 1024 * 1024
 LARGEST_INPUT_WHEN_GROWING = 64 * 1024
 LONGEST_MESSAGE = 2048
 
-_ENV = cel.NewEnv(
-    variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
-    extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
-)
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _TOKEN = re.compile(
     r"""(?P<skip>//[^\n]*|[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"))"""
@@ -44,6 +39,25 @@ _TOKEN = re.compile(
     r"""|(?P<grow>\.\s*(?:replace|join|format|split)\s*\()|(?P<plus>\+)|(?P<open>[(\[{])|(?P<close>[)\]}])""",
     re.DOTALL,
 )
+
+
+@cache
+def _types() -> Any:
+    """The library's types. It is loaded with the first expression: it takes 15 MB, and many policies have none."""
+    from cel_expr_python import cel  # noqa: PLC0415 - see above
+
+    return cel.Type
+
+
+@cache
+def _env() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - see _types
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
+
+    return cel.NewEnv(
+        variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+    )
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -79,7 +93,7 @@ class Inputs:
         if self._activation is None:
             data = self._variables()
             self._size = len(msgspec.json.encode((data["object"], data["oldObject"])))
-            self._activation = _ENV.Activation(data)
+            self._activation = _env().Activation(data)
         if self._size > largest:
             raise CelRuntimeError(f"the object is {self._size} bytes long; this expression reads at most {largest}")
         return self._activation
@@ -99,7 +113,7 @@ class Program(msgspec.Struct, frozen=True):
             value = self.expression.eval(activation)
         except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
             raise CelRuntimeError(_plain(str(error))) from error
-        if value.type() == cel.Type.ERROR:
+        if value.type() == _types().ERROR:
             raise CelRuntimeError(_plain(str(value.value())))
         return value.value()
 
@@ -120,22 +134,22 @@ class Program(msgspec.Struct, frozen=True):
 
 def compile_bool(text: str) -> Program:
     """Compile an expression that must give a bool. Raises CelError."""
-    return _compile(text, cel.Type.BOOL, "true or false")
+    return _compile(text, _types().BOOL, "true or false")
 
 
 def compile_text(text: str) -> Program:
     """Compile an expression that must give a string. Raises CelError."""
-    return _compile(text, cel.Type.STRING, "a string")
+    return _compile(text, _types().STRING, "a string")
 
 
 def _compile(text: str, wanted: Any, words: str) -> Program:
     largest = _bound(text)
     try:
-        expression = _ENV.compile(text)
+        expression = _env().compile(text)
     except Exception as error:
         raise CelError(_problems(str(error))) from error
     kind = expression.return_type()
-    if kind not in (wanted, cel.Type.DYN):
+    if kind not in (wanted, _types().DYN):
         raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     return Program(text, expression, largest)
 
