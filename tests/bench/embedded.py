@@ -33,8 +33,10 @@ async def _run() -> None:
     started = time.perf_counter()
     async with EmbeddedCluster(nodes=0) as cluster:
         print(f"start: {time.perf_counter() - started:.2f} s")
+        worked = time.process_time()
         await _elsewhere(_load, cluster)
         await _settle(cluster)
+        print(f"processor time of the control plane so far: {time.process_time() - worked:.1f} s")
         await _elsewhere(_burst, cluster)
         _print_memory("at the end")
 

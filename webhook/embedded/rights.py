@@ -7,7 +7,7 @@ for refused rights (too few were granted) and `unused` for granted ones that wer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -41,7 +41,10 @@ class UsedRights:
 
     def record(self, user: str, right: Right, allowed: bool) -> None:
         """Note one decision."""
-        (self._granted if allowed else self._refused).setdefault(user, set()).add(right)
+        if allowed:
+            self._granted.setdefault(user, set()).add(replace(right, name=""))
+        else:
+            self._refused.setdefault(user, set()).add(right)
 
     def of(self, user: str) -> frozenset[Right]:
         """What the user did."""
