@@ -41,7 +41,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
-        server = web.Server(self._answer, request_factory=_request, access_log=None)
+        server = web.Server(self._answer, request_factory=_request, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from typing import Any, NamedTuple
 
@@ -65,6 +66,6 @@ def _yaml(body: bytes) -> Any:
     reader = YAML(typ="safe", pure=True)
     reader.version = (1, 1)
     try:
-        return reader.load(StringIO(body.decode()))
-    except (YAMLError, UnicodeDecodeError) as error:
+        return json.loads(json.dumps(reader.load(StringIO(body.decode()))))
+    except (YAMLError, UnicodeDecodeError, TypeError) as error:
         raise statuses.bad_request(f"error converting YAML to JSON: {error}") from error
