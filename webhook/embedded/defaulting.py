@@ -37,6 +37,8 @@ def begin(resource: Resource, obj: Object) -> None:
         obj["spec"]["finalizers"] = ["kubernetes"]
     if resource.kind == "Job":
         _begin_job(obj)
+    if resource.kind == "Service":
+        _begin_service(obj)
 
 
 def _set(target: Object, **values: Any) -> None:
@@ -256,6 +258,16 @@ def _service(obj: Object) -> None:
         _set(port, targetPort=port.get("port"))
     if spec["type"] != "ExternalName":
         _set(spec, internalTrafficPolicy="Cluster")
+
+
+def _begin_service(obj: Object) -> None:
+    """Give a service an address; nothing listens there."""
+    spec = obj["spec"]
+    if spec["type"] == "ExternalName" or spec.get("clusterIP"):
+        return
+    high, low = divmod(int(obj["metadata"]["uid"][:4], 16), 256)
+    address = f"10.96.{high}.{low}"
+    spec |= {"clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
 
 
 def _secret(obj: Object) -> None:
