@@ -19,7 +19,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION, Validate
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
@@ -297,3 +297,16 @@ def test_an_existing_class_is_not_made_never():
     context = make_context(policies=(manage("online"),))
     body = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, "preemptionPolicy": PREEMPT}
     assert mutated(context, body, body) == body
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_a_policy_with_an_expression_changes_nothing_else(phase):
+    """Where expressions may read any field, objects are decoded in full, and every other answer stays the same."""
+    policies = (DEFAULTS, COPIES, manage("batch", online="online-managed"))
+    always = make_policy("cel", make_rule("true", validate=Validate(expression="object.spec.containers.size() > 0")))
+    plain = make_context(HIGH, BATCH, ONLINE, TWIN, policies=policies)
+    whole = make_context(HIGH, BATCH, ONLINE, TWIN, policies=(*policies, always))
+    assert (plain.reads_everything, whole.reads_everything) == (False, True)
+    for row in RESOLUTION:
+        body = make_review(make_pod(**row.values[2]))
+        assert ask(plain, phase, body).body == ask(whole, phase, body).body
