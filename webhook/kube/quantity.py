@@ -1,4 +1,4 @@
-"""Resource quantities: Kubernetes' notation to integers, rounded up as Kubernetes rounds.
+"""Resource quantities: Kubernetes' notation to integers, rounded away from zero as Kubernetes rounds.
 
 Source of the notation: `k8s.io/apimachinery/pkg/api/resource` (decimal and binary suffixes, exponents).
 """
@@ -6,7 +6,7 @@ Source of the notation: `k8s.io/apimachinery/pkg/api/resource` (decimal and bina
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
 
 from webhook.kube.objects import Quantity
@@ -46,7 +46,7 @@ class QuantityError(ValueError):
 
 
 def units(quantity: Quantity) -> int:
-    """The amount in whole units (bytes, counts), rounded up, capped to an int64.
+    """The amount in whole units (bytes, counts), rounded away from zero, capped to an int64.
 
     Raises QuantityError for a text that is not a quantity.
     """
@@ -54,7 +54,7 @@ def units(quantity: Quantity) -> int:
 
 
 def millis(quantity: Quantity) -> int:
-    """The amount in thousandths (millicores), rounded up, capped to an int64.
+    """The amount in thousandths (millicores), rounded away from zero, capped to an int64.
 
     Raises QuantityError for a text that is not a quantity.
     """
@@ -63,8 +63,8 @@ def millis(quantity: Quantity) -> int:
 
 @lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
-    amount = _parse(text) * scale
-    whole = int(amount.to_integral_value(rounding=ROUND_CEILING, context=_EXACT))
+    amount = _EXACT.multiply(_parse(text), Decimal(scale))
+    whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
     return max(-INT64_MAX, min(INT64_MAX, whole))
 
 

@@ -69,7 +69,7 @@ def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]
 
 
 def parse_selector(text: str) -> Matcher:
-    """Compile the text form used in queries: `a=b,c!=d,e in (f,g),!h,i`.
+    """Compile the text form used in queries: `a=b,c!=d,e in (f,g),!h,i,j>5`.
 
     Raises SelectorError with the part that does not parse.
     """
@@ -116,17 +116,25 @@ def _check(row: Requirement) -> Matcher:
 
 def _compare(row: Requirement) -> Matcher:
     key, greater, values = row.key, row.operator == "Gt", row.values or []
-    if len(values) != 1 or not _INTEGER.fullmatch(values[0]):
+    bound = _int64(values[0]) if len(values) == 1 else None
+    if bound is None:
         raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
-    bound = int(values[0])
 
     def holds(labels: Labels) -> bool:
-        text = labels.get(key)
-        if text is None or not _INTEGER.fullmatch(text):
+        number = _int64(labels.get(key, ""))
+        if number is None:
             return False
-        return int(text) > bound if greater else int(text) < bound
+        return number > bound if greater else number < bound
 
     return holds
+
+
+def _int64(text: str) -> int | None:
+    """The number, or None for a text that is no int64."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
@@ -148,9 +156,12 @@ def _field_check(row: Requirement) -> Matcher:
 
 _PART = re.compile(
     r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
-    r"(?:(?P<op>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
+    r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
     re.ASCII,
 )
+
+
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 
 def _parse_part(part: str) -> Matcher:
@@ -159,7 +170,7 @@ def _parse_part(part: str) -> Matcher:
         raise SelectorError(f"unable to parse requirement: {part!r}")
     key = match["key"]
     if match["op"]:
-        operator, values = ("NotIn" if match["op"] == "!=" else "In"), [match["value"]]
+        operator, values = _OPERATORS[match["op"]], [match["value"]]
     elif match["set"]:
         operator = "In" if match["set"] == "in" else "NotIn"
         values = [value.strip() for value in match["values"].split(",")]

@@ -1,0 +1,82 @@
+"""Objects: what is decoded, and what is left alone."""
+
+import msgspec
+import pytest
+
+from webhook.kube import objects
+from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget, PriorityClass, key_of
+
+STRUCTS = [
+    getattr(objects, name)
+    for name in objects.__all__
+    if isinstance(getattr(objects, name), type) and issubclass(getattr(objects, name), msgspec.Struct)
+]
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_an_empty_object_decodes(struct):
+    """Every field may be absent, and what is absent is not made up when it is written back."""
+    written = msgspec.json.decode(msgspec.json.encode(msgspec.json.decode(b"{}", type=struct)))
+    assert all(part == {} for part in written.values())
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
+def test_unknown_fields_are_ignored(struct):
+    """Objects of newer versions decode."""
+    assert msgspec.json.decode(b'{"fromTheFuture": {"a": [1]}}', type=struct) == struct()
+
+
+def test_a_pod():
+    """Names are Kubernetes' own; quantities and instants stay as sent."""
+    pod = msgspec.json.decode(
+        b'{"metadata": {"name": "a", "namespace": "n", "labels": {"x": "y"}, "creationTimestamp": null},'
+        b' "spec": {"nodeName": "n1", "priority": -5, "preemptionPolicy": "Never", "priorityClassName": "c",'
+        b'  "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": 64}}}]},'
+        b' "status": {"phase": "Running", "nominatedNodeName": "n2", "startTime": "2026-01-01T00:00:00Z"}}',
+        type=Pod,
+    )
+    assert (pod.spec.node_name, pod.spec.priority, pod.spec.preemption_policy) == ("n1", -5, "Never")
+    assert pod.spec.containers[0].resources.requests == {"cpu": "100m", "memory": 64}
+    assert (pod.status.nominated_node_name, pod.status.start_time) == ("n2", "2026-01-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"metadata": {"labels": null, "annotations": null, "ownerReferences": null, "finalizers": null}}',
+        b'{"spec": {"containers": null, "initContainers": null, "tolerations": null, "volumes": null}}',
+        b'{"spec": {"affinity": null, "nodeSelector": null, "overhead": null, "topologySpreadConstraints": null}}',
+        b'{"status": {"conditions": null, "startTime": null}}',
+    ],
+)
+def test_null_collections(text):
+    """What Kubernetes may send as null decodes and counts as absent."""
+    assert msgspec.json.decode(text, type=Pod) == Pod()
+
+
+def test_keys():
+    """Namespaced objects are keyed by namespace and name, others by name."""
+
+    def meta(**fields):
+        return objects.ObjectMeta(**fields)
+
+    assert key_of(Pod(metadata=meta(name="a", namespace="n"))) == "n/a"
+    assert key_of(Node(metadata=meta(name="a"))) == "a"
+    assert key_of(Namespace(metadata=meta(name="a"))) == "a"
+
+
+def test_a_value_beyond_int32_decodes():
+    """The range of a PriorityClass's value is a rule's business, not the decoder's."""
+    assert msgspec.json.decode(b'{"value": 3000000000}', type=PriorityClass).value == 3_000_000_000
+
+
+def test_budgets_in_either_form():
+    """A budget's bound is a number or a percentage."""
+    budget = msgspec.json.decode(b'{"spec": {"minAvailable": 2, "maxUnavailable": "50%"}}', type=PodDisruptionBudget)
+    assert (budget.spec.min_available, budget.spec.max_unavailable) == (2, "50%")
+
+
+def test_objects_share_nothing():
+    """Two objects made without arguments have parts of their own."""
+    assert Pod().metadata is not Pod().metadata
+    assert Pod().spec is not Pod().spec
