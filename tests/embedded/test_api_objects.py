@@ -297,3 +297,30 @@ async def test_local_clients_are_users(api):
         'configmaps is forbidden: User "system:serviceaccount:n:a" cannot list resource "configmaps" in API group "" '
         'in the namespace "n": not alice'
     )
+
+
+async def test_the_oldest_events_go(client, monkeypatch):
+    """Events do not pile up: the oldest make room."""
+    monkeypatch.setattr("webhook.embedded.writing._MOST_EVENTS", 3)
+    path = "/api/v1/namespaces/n/events"
+    for number in range(5):
+        body = {"metadata": {"name": f"e{number}"}, "involvedObject": {"kind": "Pod", "name": "a"}, "reason": "R"}
+        await client.create(path, body)
+    assert [item["metadata"]["name"] for item in (await client.list(path))[0]] == ["e2", "e3", "e4"]
+
+
+async def test_what_admission_adds_is_completed():
+    """A container that admission adds gets its defaults like any other."""
+
+    class AddsContainer:
+        async def mutate(self, attributes):
+            attributes.object["spec"]["containers"].append({"name": "added", "image": "x:1"})
+            return attributes.object
+
+        async def validate(self, attributes):
+            assert attributes.object["metadata"]["uid"]
+
+    client = ApiServer(admission=AddsContainer()).local()
+    created = await client.create(PODS, pod())
+    assert created["spec"]["containers"][1]["imagePullPolicy"] == "IfNotPresent"
+    assert "added" not in str(created["metadata"]["managedFields"])

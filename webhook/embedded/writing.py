@@ -12,6 +12,7 @@ from webhook.embedded.store import Record, Store, record_of
 
 __all__ = ["Writer"]
 
+_MOST_EVENTS = 10_000
 _ATTEMPTS = 5
 """How often an update is tried again when the object changed while admission was asked."""
 
@@ -112,7 +113,9 @@ class Writer:
     async def _admitted(self, change: Change, operation: str, obj: Object, old: Object | None) -> Object:
         if not change.admit:
             return obj
-        return await self.admission.mutate(change.attributes(operation, obj, old)) or obj
+        admitted = await self.admission.mutate(change.attributes(operation, obj, old)) or obj
+        defaulting.complete(change.resource, admitted)
+        return admitted
 
     def _decoded(self, resource: Resource, record: Record) -> Object:
         stored = self.store[resource].resource
@@ -122,7 +125,17 @@ class Writer:
         stored = views.to_stored(change.resource, obj)
         if change.dry_run:
             return _unstored(self.store[change.resource].resource, stored)
-        return self.store.put(change.resource, stored)
+        record = self.store.put(change.resource, stored)
+        if change.resource.kind == "Event":
+            self._forget_events()
+        return record
+
+    def _forget_events(self) -> None:
+        """Let the oldest events go: Kubernetes keeps them for an hour, this server for as long as there is room."""
+        collection = self.store.collections["events"]
+        while len(collection.records) > _MOST_EVENTS:
+            oldest = next(iter(collection.records.values()))
+            self.store.remove(collection.resource, oldest.object(collection.resource))
 
     def _remove(self, change: Change, obj: Object) -> Record:
         stored = views.to_stored(change.resource, obj)
