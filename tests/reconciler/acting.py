@@ -27,6 +27,54 @@ def managing(**fields: Any) -> Policies:
     return Policies(preemption=(PreemptionPolicy(name="test", source=Source(), preemptors=preemptors, **fields),))
 
 
+class Wire:
+    """A network connection to the API server that can be held: what is on its way then arrives later."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def begin(self, cluster: EmbeddedCluster) -> None:
+        self._target = int(cluster.url.rpartition(":")[2])
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    async def end(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def client(self, cluster: EmbeddedCluster) -> Client:
+        """A client of the cluster over this wire."""
+        return Client.for_server(f"https://127.0.0.1:{self.port}", token=cluster.token, ca_file=str(cluster.ca))
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        for source, sink in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._carry(source, sink))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._open.wait()
+                sink.write(data)
+                await sink.drain()
+        except OSError:
+            pass
+        finally:
+            sink.close()
+
+
 class Play:
     """A cluster, a client, and what the tests do with them."""
 
@@ -103,9 +151,10 @@ class Play:
     @asynccontextmanager
     async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[Service]:
         """A reconciler at work; ready when this is entered."""
+        through: Wire | None = options.pop("through", None)
         keywords = {name: options.pop(name) for name in ("clock", "checkpoint") if name in options}
         settings = Options(lease_namespace="kube-system", **{**SHORT, **options})
-        async with self.cluster.client() as client:
+        async with through.client(self.cluster) if through else self.cluster.client() as client:
             service = Service(client, policies or managing(), settings, tell=self.told.append, **keywords)
             work = asyncio.create_task(service.run())
             try:

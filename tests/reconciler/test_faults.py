@@ -1,0 +1,180 @@
+"""What servers, networks and clocks do: nothing is lost, nobody is evicted twice, no pod gets two plans."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.reconciler.acting import PODS, Wire, playing
+from tests.workloads import eventually
+from webhook.embedded.faults import Match
+from webhook.kube.objects import Pod
+from webhook.policy.model import PROTECTION_DURATION
+from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.record import decision_of
+
+EVICTIONS, STATUS = Match(resource="pods/eviction"), Match(verb="patch", resource="pods/status", name="p?")
+PREEMPTORS = 4
+
+
+async def full_nodes(play, count: int = PREEMPTORS) -> None:
+    """Nodes of 8 CPU, each with two pods of 3 CPU: one must go for a preemptor of 4."""
+    for number in range(1, count + 1):
+        await play.victim(f"a{number}", f"node-{number}", "3")
+        await play.victim(f"b{number}", f"node-{number}", "3")
+
+
+async def all_settled(play, count: int = PREEMPTORS) -> None:
+    """All preemptors are bound, one victim each is gone, no plan is left."""
+    await asyncio.gather(*(play.bound(f"p{number}", 40) for number in range(count)))
+    await asyncio.gather(*(play.nominated(f"p{number}", "") for number in range(count)))
+    here = await play.here()
+    assert len([name for name in here if name[0] in "ab"]) == count
+
+
+async def preemptors(play, count: int = PREEMPTORS) -> None:
+    await asyncio.gather(*(play.preemptor(f"p{number}", "4") for number in range(count)))
+
+
+@pytest.mark.parametrize(
+    "inject",
+    [
+        pytest.param(lambda faults: faults.fail(500, 3, EVICTIONS), id="evictions answer 500"),
+        pytest.param(lambda faults: faults.fail(429, 3, EVICTIONS, retry_after=1), id="evictions are throttled"),
+        pytest.param(lambda faults: faults.fail(409, 16, STATUS), id="a storm of conflicts"),
+        pytest.param(lambda faults: faults.fail(500, 16, STATUS), id="nominations answer 500"),
+        pytest.param(lambda faults: faults.delay(1.0, 20, EVICTIONS), id="evictions hang for a second"),
+        pytest.param(lambda faults: faults.delay_watches(0.7, Match(resource="pods")), id="the watch lags"),
+        pytest.param(
+            lambda faults: faults.delay_watches(0.7, Match(resource="poddisruptionbudgets")), id="budgets lag"
+        ),
+    ],
+)
+async def test_faulty_server(inject):
+    """Whatever the server answers for a while, everyone is bound in the end and no pod too many is gone."""
+    async with playing(PREEMPTORS) as play:
+        await full_nodes(play)
+        await preemptors(play)
+        await asyncio.gather(
+            *(eventually(lambda name=f"p{number}": unschedulable(play, name)) for number in range(PREEMPTORS))
+        )
+        inject(play.cluster.faults)
+        async with play.reconciling():
+            await all_settled(play)
+
+
+async def unschedulable(play, name: str) -> bool:
+    pod = await play.get(name)
+    return any(row.reason == "Unschedulable" for row in pod.status.conditions or ())
+
+
+@pytest.mark.parametrize("how", ["cut", "truncated", "410", "restart"])
+async def test_watches_that_break(how: str):
+    """A watch that breaks in the middle of plans loses nothing and repeats nothing."""
+    async with playing(PREEMPTORS, termination_seconds=0.5) as play, play.reconciling():
+        await full_nodes(play)
+        await preemptors(play)
+        for _ in range(5):
+            if how == "restart":
+                await play.cluster.restart()
+            elif how == "410":
+                play.cluster.faults.fail(410, 2, Match(verb="watch"))
+            play.cluster.faults.truncate_watches() if how == "truncated" else play.cluster.faults.drop_watches()
+            await asyncio.sleep(0.15)
+        await all_settled(play)
+
+
+async def test_caches_equal_the_server_after_all_that():
+    """After cuts and lags the reconciler's caches hold what the server holds."""
+    async with playing(PREEMPTORS) as play, play.reconciling() as service:
+        await full_nodes(play)
+        play.cluster.faults.delay_watches(0.3)
+        await preemptors(play)
+        for _ in range(5):
+            play.cluster.faults.drop_watches()
+            await asyncio.sleep(0.2)
+        play.cluster.faults.clear()
+        await all_settled(play)
+
+        async def equal() -> bool:
+            pods, _ = await play.client.list("/api/v1/pods", Pod)
+            return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods} == dict(
+                service.state.pods.items()
+            )
+
+        await eventually(equal, 10)
+        assert len(service.state.expectations) == 0
+
+
+async def test_two_reconcilers_and_a_stalling_server():
+    """Two fight for the lease while the server stalls for the one that leads: never two plans for one pod.
+
+    What the stalled leader had sent arrives when the other one leads already.
+    """
+    async with playing(PREEMPTORS) as play, AsyncExitStack() as stack:
+        wires = [Wire(), Wire()]
+        for wire in wires:
+            await wire.begin(play.cluster)
+            stack.push_async_callback(wire.end)
+        services = [await stack.enter_async_context(play.reconciling(through=wire)) for wire in wires]
+        await full_nodes(play)
+        leaders = []
+        for number in range(PREEMPTORS):
+            leader = await eventually(
+                lambda: (
+                    [one.may_write() for one in services].index(True) + 1
+                    if any(one.may_write() for one in services)
+                    else 0
+                )
+            )
+            leaders.append(leader - 1)
+            await play.preemptor(f"p{number}", "4")
+            await asyncio.sleep(0.03 * number)
+            wires[leader - 1].hold()
+            for _ in range(25):
+                await asyncio.sleep(0.1)
+                assert sum(one.may_write() for one in services) < 2, "never two leaders at once"
+            wires[leader - 1].release()
+        await all_settled(play)
+        assert set(leaders) == {0, 1}, "the lease did change hands"
+        bound = [line for line in play.lines("plan ended") if line["ending"] == "bound"]
+        assert len({line["preemptor"] for line in bound}) == len(bound)
+
+
+async def test_new_leader_remembers_the_attempts():
+    """How often it was tried for a pod is read off the pod, so that a restart does not start the count anew."""
+    async with playing() as play:
+        await play.victim("a", "node-1", "6")
+        async with play.reconciling():
+            await play.preemptor("p")
+            await play.bound("p")
+        assert decision_of(await play.get("p")).attempt == 1
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0], ids=["an hour ahead", "an hour back"])
+async def test_clock_jump_moves_no_protection_window(jump: float):
+    """With the system clock set by an hour in the middle of a window, the victim goes when the window has passed."""
+    offset = [0.0]
+    clock = SteadyClock(lambda: time.time() + offset[0])
+    async with playing() as play, play.reconciling(clock=clock):
+        await play.client.create(
+            PODS,
+            {
+                "metadata": {"name": "a", "annotations": {PROTECTION_DURATION: "4"}},
+                "spec": {
+                    "nodeName": "node-1",
+                    "priorityClassName": "low",
+                    "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "6"}}}],
+                },
+            },
+        )
+        await eventually(lambda: play.phase_is("a", "Running"))
+        start = time.time()
+        await play.preemptor("p")
+        await asyncio.sleep(0.5)
+        offset[0] = jump
+        await eventually(lambda: play.lines("decision"), 10)
+        assert 2.8 <= time.time() - start <= 6.5
