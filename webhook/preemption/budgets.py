@@ -83,6 +83,13 @@ class Budgets:
         found = [budget for number in mine if (budget := self._rows[number])]
         return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
 
+    def covered(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods, in any shape, are covered by a budget at all."""
+        if len(self._by_identity()) == 0 or len(self._sets) == 1:
+            return np.zeros(rows.shape, np.bool_)
+        covered: Mask = (self._column != 0)[self._pods.identity[rows]]
+        return covered
+
     def exhausted(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods are covered by a budget that lets no pod go at all."""
         sets = self._by_identity()[self._pods.identity[rows]]
@@ -97,7 +104,7 @@ class Budgets:
         """Which pods go beyond a budget, counted node by node and pod by pod.
 
         `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
-        node and rises. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
+        node. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
         the least important one gives the budget to those who should go first.
         """
         sets = self._by_identity()[self._pods.identity[rows]]

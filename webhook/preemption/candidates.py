@@ -27,6 +27,20 @@ class Plans(NamedTuple):
     pods: Index
     violating: Mask
 
+    @classmethod
+    def joined(cls, snapshot: Snapshot, parts: list[Plans]) -> Plans:
+        """The candidates of all parts, in their order."""
+        lengths = np.cumsum([0, *(len(part.pods) for part in parts)])
+        return cls(
+            snapshot,
+            np.concatenate([np.zeros(0, np.intp), *(part.nodes for part in parts)]),
+            np.concatenate(
+                [np.zeros(0, np.intp), *(part.starts + at for part, at in zip(parts, lengths, strict=False))]
+            ),
+            np.concatenate([np.zeros(0, np.intp), *(part.pods for part in parts)]),
+            np.concatenate([np.zeros(0, np.bool_), *(part.violating for part in parts)]),
+        )
+
     def keys(self) -> Keys:
         """What the candidates are compared by."""
         pods = self.snapshot.pods

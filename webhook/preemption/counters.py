@@ -54,7 +54,7 @@ class Live:
 
 
 class Counter(NamedTuple):
-    """One thing pods use up; `share` gives what pods (by row) add on nodes (by row)."""
+    """One thing pods use up; `share` gives what pods (by row, of any shape) add on nodes (by row, broadcast to it)."""
 
     stage: str
     base: Ints
@@ -153,12 +153,12 @@ def _conflict_bits(wanted: HostPorts, taken: HostPorts, bit_of: dict[object, int
 
 def _one_each(rows: Rows, nodes: Rows) -> Ints:
     del nodes
-    return np.ones(len(rows), np.int64)
+    return np.ones(rows.shape, np.int64)
 
 
 def _none_each(rows: Rows, nodes: Rows) -> Ints:
     del nodes
-    return np.zeros(len(rows), np.int64)
+    return np.zeros(rows.shape, np.int64)
 
 
 def _column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:

@@ -1,20 +1,21 @@
 """Victims on every candidate node at once (SEMANTICS D3, kube-scheduler's `SelectVictimsOnNode`).
 
 All pods that may go are taken away; where the preemptor then fits, they are put back one by one, those beyond a
-budget first and then the others, most important first, each staying if the preemptor still fits. Step k handles
-the k-th pod of every node together, so that the number of steps is the number of pods on the fullest node.
+budget first and then the others, most important first, each staying if the preemptor still fits. The nodes are the
+columns of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node.
+Nodes with many pods are handled apart from those with few, so that a few full ones do not make all rows long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.candidates import Plans, per_node
+from webhook.preemption.candidates import Plans
 from webhook.preemption.filters import Problem
-from webhook.preemption.snapshot import Snapshot
 from webhook.preemption.victims import MAY_GO, Verdicts
 
 __all__ = ["find_victims"]
@@ -24,23 +25,16 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-class _Evictable(NamedTuple):
-    """The pods that may go from the candidate nodes: `pods` of `nodes[i]` from `starts[i]` on, `column` = i."""
+class _Pods(NamedTuple):
+    """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones."""
 
     nodes: Index
-    starts: Index
-    pods: Index
-    column: Index
+    rows: Index
+    may_go: Mask
 
-    def counts(self) -> Index:
-        """How many pods may go from each node."""
-        return np.diff(np.append(self.starts, len(self.pods)))
-
-    def only(self, nodes: Mask) -> tuple[_Evictable, Mask]:
-        """The chosen nodes with their pods, and which pods those are."""
-        pods, counts = nodes[self.column], self.counts()[nodes]
-        column = np.repeat(np.arange(len(counts)), counts)
-        return _Evictable(self.nodes[nodes], np.cumsum(counts) - counts, self.pods[pods], column), pods
+    def only(self, columns: Index) -> _Pods:
+        """The same of some of the nodes."""
+        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns])
 
 
 class _Shares(NamedTuple):
@@ -50,41 +44,115 @@ class _Shares(NamedTuple):
     ports: Ints | None
     matches: Ints | None
 
-    def taken(self, pods: Index | Mask) -> _Shares:
-        """The shares of some of the pods, in the given order."""
-        counters = [column[pods] for column in self.counters]
-        ports = None if self.ports is None else self.ports[pods]
-        return _Shares(counters, ports, None if self.matches is None else self.matches[pods])
+    def only(self, columns: Index) -> _Shares:
+        """The same of some of the nodes."""
+        counters = [share[:, columns] for share in self.counters]
+        ports = None if self.ports is None else self.ports[:, columns]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[:, columns])
+
+    def of(self, chosen: Mask) -> _Shares:
+        """The same where all but the chosen pods add nothing."""
+        counters = [share * chosen for share in self.counters]
+        ports = None if self.ports is None else self.ports * chosen
+        return _Shares(counters, ports, None if self.matches is None else self.matches * chosen)
+
+    def at(self, step: int) -> _Shares:
+        """One pod of every node."""
+        counters = [share[step] for share in self.counters]
+        ports = None if self.ports is None else self.ports[step]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[step])
+
+    def together(self) -> _Shares:
+        """All pods of every node."""
+        counters = [share.sum(axis=0) for share in self.counters]
+        ports = None if self.ports is None else np.bitwise_or.reduce(self.ports, axis=0)
+        return _Shares(counters, ports, None if self.matches is None else self.matches.sum(axis=0))
+
+
+class _Room:
+    """The room left on some nodes while pods go and come back; one entry a node.
+
+    `slack` is how much each binding counter may still grow, `crowd` what nominated pods take of it on the columns
+    `crowded`; `ports` are the conflicting ports taken, `matches` the change in matches of required affinity.
+    """
+
+    def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
+        self.slack: list[Ints] = [problem.limit[number, nodes] - problem.base[number, nodes] for number in binding]
+        self.ports = problem.ports.base[nodes] if problem.ports else np.zeros(len(nodes), np.int64)
+        self.matches = np.zeros(len(nodes), np.int64)
+        self.least = problem.affinity.least[nodes] if problem.affinity else self.matches.copy()
+        self.most = problem.affinity.most[nodes] if problem.affinity else self.matches.copy()
+        self._crowd_in(problem, binding, nodes)
+
+    def remove(self, pods: _Shares) -> None:
+        """Take pods away, one entry a node."""
+        self.slack = [slack + share for slack, share in zip(self.slack, pods.counters, strict=True)]
+        if pods.ports is not None:
+            self.ports = self.ports & ~pods.ports
+        if pods.matches is not None:
+            self.matches = self.matches - pods.matches
+
+    def put_back(self, pods: _Shares) -> Mask:
+        """Put one pod back on every node where the preemptor still fits then; returns where it does."""
+        stays = self.fits_beside(pods)
+        for slack, share in zip(self.slack, pods.counters, strict=True):
+            np.subtract(slack, share, out=slack, where=stays)
+        if pods.ports is not None:
+            self.ports = np.where(stays, self.ports | pods.ports, self.ports & ~pods.ports)
+        if pods.matches is not None:
+            np.add(self.matches, pods.matches, out=self.matches, where=stays)
+        return stays
+
+    def fits_beside(self, more: _Shares) -> Mask:
+        """Where the preemptor fits beside these pods, with the nominated pods and without."""
+        fits = np.ones(len(self.matches), np.bool_)
+        for slack, share in zip(self.slack, more.counters, strict=True):
+            fits &= share <= slack
+        if more.ports is not None:
+            fits &= (self.ports | more.ports) == 0
+        if more.matches is not None:
+            matches = self.matches + more.matches
+            fits &= (matches >= self.least) | (matches <= self.most)
+        if len(self.crowded):
+            fits[self.crowded] &= self._fits_crowded(more)
+        return fits
+
+    def _fits_crowded(self, more: _Shares) -> Mask:
+        """The same with the nominated pods, on the columns that have some."""
+        at = self.crowded
+        fits: Mask = self.crowd_ports == 0
+        for slack, share, crowd in zip(self.slack, more.counters, self.crowd, strict=True):
+            fits &= share[at] <= slack[at] - crowd
+        if more.matches is not None:
+            matches = self.matches[at] + more.matches[at] + self.crowd_matches
+            fits &= (matches >= self.least[at]) | (matches <= self.most[at])
+        return fits
+
+    def _crowd_in(self, problem: Problem, binding: list[int], nodes: Index) -> None:
+        nominated = problem.nominated
+        place = np.full(problem.base.shape[1], -1, np.intp)
+        if nominated is not None:
+            place[nominated.nodes] = np.arange(len(nominated.nodes))
+        self.crowded = np.flatnonzero(place[nodes] >= 0)
+        mine = place[nodes[self.crowded]]
+        self.crowd = [nominated.shares[number, mine] if nominated else mine for number in binding]
+        self.crowd_ports = nominated.bits[mine] if nominated else mine
+        self.crowd_matches = nominated.matches[mine] if nominated else mine
 
 
 def find_victims(problem: Problem, verdicts: Verdicts, nodes: Index) -> Plans:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
-    snapshot, strict = problem.snapshot, verdicts.rules.strict_budgets
-    evictable = _evictable(snapshot, verdicts, nodes)
-    binding = _binding(problem, evictable.nodes)
-    shares = _shares(problem, binding, evictable)
-    room = _Room.without(problem, binding, evictable, shares, np.arange(len(evictable.nodes)))
-    fits = room.fits()
-    if not fits.all():
-        evictable, pods = evictable.only(fits)
-        shares = shares.taken(pods)
-    violating = snapshot.budgets.violating(evictable.pods, evictable.column, least_important_first=strict)
-    kept = _put_back(problem, binding, evictable, shares, violating)
-    return _plans(snapshot, evictable, violating, ~kept, strict=strict)
+    binding = _binding(problem, nodes)
+    found = [_find(problem, verdicts, binding, some) for some in _by_size(problem, nodes)]
+    return Plans.joined(problem.snapshot, found)
 
 
-def _evictable(snapshot: Snapshot, verdicts: Verdicts, nodes: Index) -> _Evictable:
-    slots = snapshot.pods.slots_of(nodes)
-    may_go = (verdicts.code == MAY_GO)[slots]
-    counts = np.count_nonzero(may_go, axis=1)
-    chosen = np.flatnonzero(counts)
-    counts = counts[chosen]
-    return _Evictable(
-        nodes=nodes[chosen],
-        starts=np.cumsum(counts) - counts,
-        pods=slots[may_go].astype(np.intp),
-        column=np.repeat(np.arange(len(chosen)), counts),
-    )
+def _by_size(problem: Problem, nodes: Index) -> Iterator[Index]:
+    """The nodes in groups of similar numbers of pods: up to 16, 32, 64 and so on."""
+    sizes = np.maximum(problem.snapshot.nodes.pod_count[nodes] - 1, 15)
+    groups = np.frexp(sizes.astype(np.float64))[1]
+    for group in np.unique(groups):
+        yield nodes[groups == group]
 
 
 def _binding(problem: Problem, nodes: Index) -> list[int]:
@@ -96,160 +164,73 @@ def _binding(problem: Problem, nodes: Index) -> list[int]:
     return np.flatnonzero(over).tolist()
 
 
-def _shares(problem: Problem, binding: list[int], evictable: _Evictable) -> _Shares:
-    pods, on = evictable.pods, evictable.nodes[evictable.column]
-    return _Shares(
-        counters=[problem.counters[number].share(pods, on) for number in binding],
-        ports=problem.ports.bits(pods) if problem.ports else None,
-        matches=problem.affinity.share(pods, on) if problem.affinity else None,
+def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index) -> Plans:
+    pods, strict = _pods(problem, verdicts, nodes), verdicts.rules.strict_budgets
+    shares = _shares(problem, binding, pods)
+    room = _Room(problem, binding, pods.nodes)
+    room.remove(shares.together())
+    fits = (
+        room.fits_beside(shares.of(np.zeros(1, np.bool_)).at(0)) if len(pods.rows) else np.zeros(len(nodes), np.bool_)
     )
+    if not fits.all():
+        columns = np.flatnonzero(fits)
+        pods, shares = pods.only(columns), shares.only(columns)
+        room = _Room(problem, binding, pods.nodes)
+        room.remove(shares.together())
+    violating = _violating(problem, pods, strict=strict)
+    kept = _put_back(room, shares, violating, pods.may_go)
+    return _plans(problem, pods, violating, pods.may_go & ~kept, strict=strict)
 
 
-class _Room:
-    """The room left on the candidate nodes while pods go and come back; one column a node.
-
-    `slack` is how much each binding counter may still grow, `crowd` what nominated pods take of it on the columns
-    `crowded`; `ports` are the conflicting ports taken, `matches` the change in matches of required affinity.
-    """
-
-    def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
-        self.columns = len(nodes)
-        self.slack: list[Ints] = [problem.limit[number, nodes] - problem.base[number, nodes] for number in binding]
-        self.ports = problem.ports.base[nodes] if problem.ports else None
-        self.matches = np.zeros(len(nodes), np.int64) if problem.affinity else None
-        self.least = problem.affinity.least[nodes] if problem.affinity else None
-        self.most = problem.affinity.most[nodes] if problem.affinity else None
-        self._crowd_in(problem, binding, nodes)
-
-    @classmethod
-    def without(
-        cls, problem: Problem, binding: list[int], evictable: _Evictable, shares: _Shares, order: Index
-    ) -> _Room:
-        """The room on the nodes, taken in `order`, with all evictable pods gone."""
-        room = cls(problem, binding, evictable.nodes[order])
-        starts = evictable.starts
-        room.slack = [
-            slack + per_node(share, starts)[order] for slack, share in zip(room.slack, shares.counters, strict=True)
-        ]
-        if room.ports is not None and shares.ports is not None and len(starts):
-            room.ports &= ~np.bitwise_or.reduceat(shares.ports, starts)[order]
-        if room.matches is not None and shares.matches is not None:
-            room.matches -= per_node(shares.matches, starts)[order]
-        return room
-
-    def fits(self) -> Mask:
-        """Where the preemptor fits now, with the nominated pods and without."""
-        nothing = np.zeros(self.columns, np.int64)
-        return self.fits_with(self.columns, [nothing] * len(self.slack), self.ports, self.matches)
-
-    def fits_with(self, width: int, more: list[Ints], ports: Ints | None, matches: Ints | None) -> Mask:
-        """Where the preemptor fits if `more` is used up on the first columns, with these ports and matches."""
-        fits = np.ones(width, np.bool_)
-        for slack, share in zip(self.slack, more, strict=True):
-            fits &= share <= slack[:width]
-        if ports is not None:
-            fits &= ports == 0
-        if matches is not None:
-            fits &= self._affine(matches, slice(0, width))
-        crowded = self.crowded[: np.searchsorted(self.crowded, width)]
-        if len(crowded):
-            fits[crowded] &= self._fits_crowded(more, matches, crowded)
-        return fits
-
-    def _fits_crowded(self, more: list[Ints], matches: Ints | None, crowded: Index) -> Mask:
-        """The same with the nominated pods, on columns that have some."""
-        count = len(crowded)
-        fits: Mask = self.crowd_ports[:count] == 0
-        for slack, share, crowd in zip(self.slack, more, self.crowd, strict=True):
-            fits &= share[crowded] <= slack[crowded] - crowd[:count]
-        if matches is not None:
-            fits &= self._affine(matches[crowded] + self.crowd_matches[:count], crowded)
-        return fits
-
-    def _affine(self, matches: Ints, at: slice | Index) -> Mask:
-        assert self.least is not None
-        assert self.most is not None
-        affine: Mask = (matches >= self.least[at]) | (matches <= self.most[at])
-        return affine
-
-    def _crowd_in(self, problem: Problem, binding: list[int], nodes: Index) -> None:
-        nominated = problem.nominated
-        place = np.full(problem.base.shape[1], -1, np.intp)
-        if nominated is not None:
-            place[nominated.nodes] = np.arange(len(nominated.nodes))
-        mine = place[nodes]
-        self.crowded = np.flatnonzero(mine >= 0)
-        mine = mine[self.crowded]
-        self.crowd = [nominated.shares[number, mine] if nominated else mine for number in binding]
-        self.crowd_ports = nominated.bits[mine] if nominated else mine
-        self.crowd_matches = nominated.matches[mine] if nominated else mine
+def _pods(problem: Problem, verdicts: Verdicts, nodes: Index) -> _Pods:
+    """The pods of those of the nodes that have at least one that may go."""
+    rows = np.ascontiguousarray(problem.snapshot.pods.slots_of(nodes).T, np.intp)
+    may_go = (verdicts.code == MAY_GO)[rows]
+    pods = _Pods(nodes, rows, may_go)
+    some = may_go.any(axis=0)
+    return pods if some.all() else pods.only(np.flatnonzero(some))
 
 
-def _put_back(problem: Problem, binding: list[int], evictable: _Evictable, shares: _Shares, violating: Mask) -> Mask:
-    """Put the pods back one after the other on all nodes together; returns which of them may stay."""
-    kept = np.zeros(len(evictable.pods), np.bool_)
-    if not len(kept):
-        return kept
-    order, sequence, widths = _steps(evictable, violating)
-    room = _Room.without(problem, binding, evictable, shares, order)
-    ordered = shares.taken(sequence)
-    stayed = np.zeros(len(kept), np.bool_)
-    first = 0
-    for width in widths:
-        span = slice(first, first + width)
-        stayed[span] = _one_step(room, ordered, span)
-        first += width
-    kept[sequence] = stayed
+def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
+    rows, nodes = pods.rows, pods.nodes
+    shares = _Shares(
+        counters=[problem.counters[number].share(rows, nodes) for number in binding],
+        ports=problem.ports.bits(rows) if problem.ports else None,
+        matches=problem.affinity.share(rows, nodes) if problem.affinity else None,
+    )
+    return shares.of(pods.may_go)
+
+
+def _violating(problem: Problem, pods: _Pods, *, strict: bool) -> Mask:
+    """Which of the pods that may go are beyond a budget."""
+    budgets = problem.snapshot.budgets
+    violating = np.zeros(pods.rows.shape, np.bool_)
+    covered = np.flatnonzero(budgets.covered(pods.rows) & pods.may_go)
+    beyond = budgets.violating(
+        pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), least_important_first=strict
+    )
+    violating.ravel()[covered[beyond]] = True
+    return violating
+
+
+def _put_back(room: _Room, shares: _Shares, violating: Mask, may_go: Mask) -> Mask:
+    """Put the pods back, those beyond a budget first; returns which of them may stay."""
+    kept = np.zeros(may_go.shape, np.bool_)
+    phases = [violating, may_go & ~violating] if violating.any() else [may_go]
+    for phase in phases:
+        mine = shares.of(phase)
+        for step in np.flatnonzero(phase.any(axis=1)).tolist():
+            kept[step] |= room.put_back(mine.at(step)) & phase[step]
     return kept
 
 
-def _one_step(room: _Room, shares: _Shares, span: slice) -> Mask:
-    """Put back one pod on each of the first nodes, and take it away again where the preemptor does not fit."""
-    width = span.stop - span.start
-    more = [share[span] for share in shares.counters]
-    ports = matches = None
-    if room.ports is not None and shares.ports is not None:
-        ports = room.ports[:width] | shares.ports[span]
-    if room.matches is not None and shares.matches is not None:
-        matches = room.matches[:width] + shares.matches[span]
-    stays = room.fits_with(width, more, ports, matches)
-    for slack, share in zip(room.slack, more, strict=True):
-        np.subtract(slack[:width], share, out=slack[:width], where=stays)
-    if room.ports is not None and shares.ports is not None and ports is not None:
-        room.ports[:width] = np.where(stays, ports, room.ports[:width] & ~shares.ports[span])
-    if room.matches is not None and matches is not None:
-        np.copyto(room.matches[:width], matches, where=stays)
-    return stays
-
-
-def _steps(evictable: _Evictable, violating: Mask) -> tuple[Index, Index, list[int]]:
-    """Nodes by falling number of pods; all pods step by step, in that order of nodes; how many nodes take part."""
-    starts, counts = evictable.starts, evictable.counts()
-    step = np.arange(len(evictable.pods), dtype=np.int32) - np.repeat(starts.astype(np.int32), counts)
-    if violating.any():
-        before = np.cumsum(violating, dtype=np.int32) - violating
-        first = before[starts]
-        beyond = np.diff(np.append(first, before[-1] + violating[-1]))
-        before -= np.repeat(first, counts)
-        step += np.repeat(beyond, counts)
-        step -= before
-        np.copyto(step, before, where=violating)
-    order = np.argsort(-counts, kind="stable")
-    place = np.empty(len(order), np.intp)
-    place[order] = np.arange(len(order))
-    widths = len(counts) - np.cumsum(np.bincount(counts))[:-1]
-    offsets = np.cumsum(widths) - widths
-    sequence = np.empty(len(step), np.intp)
-    sequence[offsets[step] + np.repeat(place, counts)] = np.arange(len(step))
-    return order, sequence, widths.tolist()
-
-
-def _plans(snapshot: Snapshot, evictable: _Evictable, violating: Mask, evicted: Mask, *, strict: bool) -> Plans:
-    chosen = np.flatnonzero(evicted)
-    if strict and (violating & evicted).any():
-        over = snapshot.budgets.over(evictable.pods[chosen], evictable.column[chosen])
-        chosen = chosen[~np.isin(evictable.column[chosen], list(over))]
-    column = evictable.column[chosen]
+def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, *, strict: bool) -> Plans:
+    by_node = evicted.T
+    column = np.repeat(np.arange(len(pods.nodes)), np.count_nonzero(by_node, axis=1))
+    victims, beyond = pods.rows.T[by_node], violating.T[by_node]
+    if strict and beyond.any():
+        over = problem.snapshot.budgets.over(victims, column)
+        stays = ~np.isin(column, list(over))
+        column, victims, beyond = column[stays], victims[stays], beyond[stays]
     starts = np.flatnonzero(np.diff(column, prepend=-1))
-    beyond = np.zeros(len(chosen), np.bool_) if strict else violating[chosen]
-    return Plans(snapshot, evictable.nodes[column[starts]], starts, evictable.pods[chosen], beyond)
+    return Plans(problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not strict))
