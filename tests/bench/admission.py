@@ -75,13 +75,18 @@ async def _throughput(trust: ssl.SSLContext, served: int, plain: int) -> None:
 
 def _rules() -> None:
     body = review_body("validate-CREATE-Pod-low", "on")
-    print("rules that do not match (other namespaces), microseconds a review in process")
+    contexts = {}
     for count in (0, 10, 100, 1000):
         rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("standard",)))
         policies = tuple(make_policy(f"p{n}", rule, namespaces=(f"tenant-{n}",)) for n in range(count))
-        context = make_context(make_class("low-priority", 80), policies=policies)
-        best = min(timeit.repeat(partial(review, context, "validate", body), number=1000, repeat=7)) / 1000
-        print(f"  {count:5} rules {best * 1e6:6.1f} us")
+        contexts[count] = make_context(make_class("low-priority", 80), policies=policies)
+    best = dict.fromkeys(contexts, float("inf"))
+    for _ in range(40):
+        for count, context in contexts.items():
+            best[count] = min(best[count], timeit.timeit(partial(review, context, "validate", body), number=200) / 200)
+    print("rules that do not match (other namespaces), microseconds a review in process, best of 40")
+    for count, seconds in best.items():
+        print(f"  {count:5} rules {seconds * 1e6:6.1f} us")
 
 
 def _memory(files: dict[str, str]) -> None:
