@@ -73,8 +73,9 @@ async def _load(client: Client) -> None:
 async def _settle(cluster: EmbeddedCluster) -> None:
     """Wait until every pod is Running, as the kubelet stand-in says."""
     begun = time.perf_counter()
-    while Counter(pod["status"]["phase"] for pod in await _pods(cluster))["Running"] < PODS:
-        await asyncio.sleep(0.5)
+    running = 0
+    while running < PODS:
+        running = Counter(pod["status"]["phase"] for pod in await _pods(cluster))["Running"]
     print(f"all Running after another {time.perf_counter() - begun:.1f} s")
     begun = time.perf_counter()
     await _pods(cluster)
