@@ -3,7 +3,8 @@
 import pytest
 
 from webhook.embedded.api import ApiServer
-from webhook.embedded.fieldsets import decode, encode
+from webhook.embedded.fieldsets import added, decode, differences, encode
+from webhook.embedded.schemas import of_model
 from webhook.kube.client import ApiError
 
 PATH = "/apis/apps/v1/namespaces/n/deployments/d"
@@ -142,6 +143,21 @@ async def test_managed_fields_can_be_reset(client):
         PATH, [{"op": "replace", "path": "/metadata/managedFields", "value": rows}], kind="json"
     )
     assert owned(patched, "renamed") == owned(created, "one")
+
+
+@pytest.mark.parametrize("name", ["pod", "deployment", "secret"])
+def test_the_short_way_to_a_new_objects_fields(name):
+    """The fields of a new object are the differences from a blank one."""
+    row, obj = {
+        "pod": (
+            "V1Pod",
+            {"spec": {"containers": [{"name": "c", "env": [{"name": "E"}], "ports": []}], "hostname": "h"}},
+        ),
+        "deployment": ("V1Deployment", {"metadata": {"labels": LABELS}, "spec": {"replicas": 0, "strategy": {}}}),
+        "secret": ("V1Secret", {"data": {"a": "b"}, "immutable": None, "type": "Opaque"}),
+    }[name]
+    schema, blank = of_model(row), {"metadata": {}, "spec": {"containers": None, "strategy": {}}}
+    assert added(schema, blank, obj) == encode(differences(schema, blank, obj)[0])
 
 
 def test_field_sets_are_written_and_read():

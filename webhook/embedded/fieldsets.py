@@ -14,7 +14,7 @@ import msgspec
 from webhook.embedded.calls import Object
 from webhook.embedded.schemas import Schema
 
-__all__ = ["Path", "Paths", "applied", "child", "decode", "differences", "encode", "items_of", "shown"]
+__all__ = ["Path", "Paths", "added", "applied", "child", "decode", "differences", "encode", "items_of", "shown"]
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
@@ -105,6 +105,29 @@ def applied(schema: Schema | None, value: Any, path: Path = ()) -> set[Path]:
         found |= applied(below, one, at)
         if not named or one is None or one == {}:
             found.add(at)
+    return found
+
+
+def added(schema: Schema | None, blank: Any, new: Any) -> Object:
+    """FieldsV1 of what a new object has beyond a blank one: `encode(differences(...)[0])`, in one go."""
+    before, after = items_of(schema, blank), items_of(schema, new)
+    found: Object = {}
+    for element, (below, one) in (after or {}).items():
+        if before is None or element not in before:
+            found[element] = _whole(below, one)
+        elif one != before[element][1]:
+            found[element] = added(below, before[element][1], one)
+    return found
+
+
+def _whole(schema: Schema | None, value: Any) -> Object:
+    """FieldsV1 of a value that was not there before, itself included."""
+    items = items_of(schema, value)
+    if not items:
+        return {}
+    found: Object = {".": {}}
+    for element, (below, one) in items.items():
+        found[element] = _whole(below, one)
     return found
 
 

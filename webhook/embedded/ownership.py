@@ -89,20 +89,28 @@ def kept(resource: Resource, old: Object | None, new: Object, change: Change) ->
 def updated(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
     """Enter an update or create: what it changed is now its manager's, and nobody else's."""
     if old is None:
+        _created(resource, new, change)
+        return
+    entries = read(new) or read(old)
+    if not entries:
         new["metadata"].pop("managedFields", None)
-        entries: list[Entry] = []
-    else:
-        entries = read(new) or read(old)
-        if not entries:
-            new["metadata"].pop("managedFields", None)
-            return
-    before = blank(resource) if old is None else old
+        return
     changed, removed = fieldsets.differences(
         schemas.of_resource(resource),
-        strip(resource, change.subresource, before),
+        strip(resource, change.subresource, old),
         strip(resource, change.subresource, new),
     )
     write(new, _with_update(entries, resource, change, changed, removed))
+
+
+def _created(resource: Resource, new: Object, change: Change) -> None:
+    new["metadata"].pop("managedFields", None)
+    found = fieldsets.added(
+        schemas.of_resource(resource), strip(resource, "", blank(resource)), strip(resource, "", new)
+    )
+    if found:
+        row = Entry(change.manager, "Update", resource.api_version, "", frozenset(), rfc3339(time.time()))
+        new["metadata"]["managedFields"] = [{**_row(row), "fieldsV1": found}]
 
 
 def _with_update(
