@@ -14,7 +14,7 @@ from webhook.kube.objects import (
     Requirement,
     TopologySpreadConstraint,
 )
-from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
+from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
 from webhook.preemption.amounts import ClusterError
 
 __all__ = [
@@ -46,11 +46,16 @@ HostPorts = tuple[HostPort, ...]
 
 
 class Term:
-    """A compiled (anti-)affinity term: whether a pod of a namespace with some labels is meant, and the topology."""
+    """A compiled (anti-)affinity term: which pods are meant, by namespace and labels, and the topology.
+
+    Terms of equal `key` select the same pods, as long as no namespace changes.
+    """
 
     def __init__(self, term: PodAffinityTerm, own_namespace: str, own_labels: Labels) -> None:
+        term = _resolved(term, own_labels)
         self.topology_key = term.topology_key
-        self._selector = _with_label_keys(term, own_labels)
+        self.key = (own_namespace, msgspec.json.encode(term))
+        self._selector: Matcher = label_matcher(term.label_selector)
         self._namespaces = frozenset(term.namespaces or ())
         if not term.namespaces and term.namespace_selector is None:
             self._namespaces = frozenset((own_namespace,))
@@ -64,7 +69,10 @@ class Term:
 
 
 class SpreadConstraint(NamedTuple):
-    """A hard topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts."""
+    """A hard topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts.
+
+    Constraints of equal `key` match the same label sets.
+    """
 
     topology_key: str
     max_skew: int
@@ -73,6 +81,7 @@ class SpreadConstraint(NamedTuple):
     honor_taints: bool
     matches: Matcher
     counts_nothing: bool
+    key: bytes
 
 
 def host_ports(pod: Pod) -> HostPorts:
@@ -171,16 +180,12 @@ def _compiled(constraint: TopologySpreadConstraint, labels: Labels) -> SpreadCon
         honor_taints=constraint.node_taints_policy == "Honor",
         matches=label_matcher(selector),
         counts_nothing=empty,
+        key=msgspec.json.encode(selector),
     )
 
 
 def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
     return (affinity.required_during_scheduling_ignored_during_execution or []) if affinity else []
-
-
-def _with_label_keys(term: PodAffinityTerm, own_labels: Labels) -> Matcher:
-    selector = _resolved(term, own_labels).label_selector
-    return label_matcher(selector) if selector is not None else nothing
 
 
 def _resolved(term: PodAffinityTerm, own: Labels) -> PodAffinityTerm:

@@ -82,10 +82,10 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) 
     pods = snapshot.pods
     if len(pods.anti) <= 1:
         return []
-    own = snapshot.namespace_labels(incoming.namespace)
+    hits = _hits(snapshot, incoming)
     keys: dict[str, NDArray[np.int64]] = {}
-    for identity, value in pods.anti.used():
-        for key in _hits(value, incoming, own):
+    for identity, _ in pods.anti.used():
+        for key in hits[identity]:
             keys.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
     if not keys:
         return []
@@ -94,11 +94,18 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) 
     return [_anti_counter(snapshot, key, weights, rows, on) for key, weights in sorted(keys.items())]
 
 
-def _hits(value: tuple[str, tuple[PodAffinityTerm, ...]], incoming: Incoming, own: dict[str, str]) -> list[str]:
-    """The topology keys of the terms that forbid the preemptor."""
-    namespace, terms = value
-    compiled = compile_terms(namespace, terms)
-    return [term.topology_key for term in compiled if term.selects(incoming.namespace, incoming.labels, own)]
+def _hits(snapshot: Snapshot, incoming: Incoming) -> NDArray[np.object_]:
+    """By distinct set of anti-affinity terms: the topology keys of those that forbid the preemptor."""
+    own = snapshot.namespace_labels(incoming.namespace)
+
+    def hits(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
+        compiled = compile_terms(*value)
+        selecting = (term for term in compiled if term.selects(incoming.namespace, incoming.labels, own))
+        return tuple(term.topology_key for term in selecting)
+
+    labels = tuple(sorted(incoming.labels.items()))
+    key = ("hits", snapshot.namespaces_version, incoming.namespace, labels)
+    return snapshot.table(key, snapshot.pods.anti, np.object_, hits)
 
 
 def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows: Rows, on: Rows) -> Counter:
@@ -159,27 +166,24 @@ def _spread_limit(
 
 
 def _spread_matches(snapshot: Snapshot, incoming: Incoming, constraint: SpreadConstraint) -> Mask:
+    """Which distinct label sets the constraint counts, by the pods' identities."""
     selects, namespace = constraint.matches, incoming.namespace
-    return _identity_mask(snapshot, lambda identity: identity.namespace == namespace and selects(identity.labels))
+
+    def matches(identity: Identity) -> bool:
+        return identity.namespace == namespace and selects(identity.labels)
+
+    return snapshot.table(("spread", namespace, constraint.key), snapshot.pods.identities, np.bool_, matches)
 
 
 def _term_matches(snapshot: Snapshot, terms: list[Term]) -> Mask:
-    """Which distinct label sets all the terms select."""
-    return _identity_mask(
-        snapshot,
-        lambda identity: all(
-            term.selects(identity.namespace, identity.labels, snapshot.namespace_labels(identity.namespace))
-            for term in terms
-        ),
-    )
+    """Which distinct label sets all the terms select, by the pods' identities."""
 
+    def matches(identity: Identity) -> bool:
+        of_namespace = snapshot.namespace_labels(identity.namespace)
+        return all(term.selects(identity.namespace, identity.labels, of_namespace) for term in terms)
 
-def _identity_mask(snapshot: Snapshot, holds: Callable[[Identity], bool]) -> Mask:
-    identities = snapshot.pods.identities
-    mask = np.zeros(len(identities), np.bool_)
-    for number, identity in identities.used():
-        mask[number] = holds(identity)
-    return mask
+    key = ("terms", snapshot.namespaces_version, *(term.key for term in terms))
+    return snapshot.table(key, snapshot.pods.identities, np.bool_, matches)
 
 
 def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None = None) -> Ints:
