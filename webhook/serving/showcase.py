@@ -81,16 +81,19 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, header_style="bold", expand=True)
-    for name in ("plugin", "phase", "request", "by", "verdict"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("patch, rule or warning", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("verdict", no_wrap=True, min_width=7)
+    table.add_column("request", overflow="fold", ratio=4)
+    table.add_column("by", no_wrap=True, overflow="ellipsis", max_width=12)
+    table.add_column("patch, rule or warning", overflow="fold", ratio=4)
     colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
     outcomes = asyncio.run(_send_all(policies))
+    group = ""
     for row, outcome in outcomes:
-        verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
         told = _told(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
-        phase = row.path.partition("?")[0].strip("/")
-        table.add_row(row.plugin, phase, Text(_asked(row)), Text(_user(row)), verdict, Text(told))
+        if group != (group := _group(row)):
+            table.add_row("", Text(f"\n{group}", "bold"))
+        verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
+        table.add_row(verdict, Text(_asked(row)), Text(_user(row)), Text(told))
     console.print(table)
     refusals = {outcome.got.rules[0]: outcome.message for _, outcome in outcomes if len(outcome.got.rules) == 1}
     for message in refusals.values():
@@ -152,6 +155,10 @@ def _set_by(operation: dict[str, Any]) -> str:
     path, value = operation["path"].replace("~1", "/"), operation["value"]
     wanted = value if isinstance(value, dict) else {path: value}
     return ", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items())
+
+
+def _group(row: Recorded) -> str:
+    return f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"
 
 
 def _asked(row: Recorded) -> str:
