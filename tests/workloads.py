@@ -31,7 +31,13 @@ def namespace(name: str, **labels: str) -> Json:
 def priority_class(name: str, value: int, **fields: Any) -> Json:
     """A PriorityClass; further arguments are its fields."""
     metadata = {"name": name}
-    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value, **fields}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": metadata,
+        "value": value,
+        **fields,
+    }
 
 
 def budget(name: str, labels: dict[str, str], **spec: Any) -> Json:

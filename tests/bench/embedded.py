@@ -35,8 +35,8 @@ async def _run() -> None:
         print(f"start: {time.perf_counter() - started:.2f} s")
         worked = time.process_time()
         await _elsewhere(_load, cluster)
+        print(f"of which the control plane computed {time.process_time() - worked:.1f} s")
         await _settle(cluster)
-        print(f"processor time of the control plane so far: {time.process_time() - worked:.1f} s")
         await _elsewhere(_burst, cluster)
         _print_memory("at the end")
 

@@ -227,4 +227,3 @@ async def test_denied_review_stops_the_request(server):
             await cluster.api.local().get(NAMESPACE.path(None, "team-b"))
     finally:
         await cluster.stop()
-

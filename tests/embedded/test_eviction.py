@@ -150,7 +150,7 @@ async def test_dry_run_checks_and_changes_nothing(admin):
 
 
 async def test_grace_period_is_honoured(admin):
-    """gracePeriodSeconds of the eviction becomes the pod's."""
+    """GracePeriodSeconds of the eviction becomes the pod's."""
     names = await running_web(admin, 1)
     await evict(admin, names[0], gracePeriodSeconds=7)
     assert (await admin.get(POD.path(NS, names[0])))["metadata"]["deletionGracePeriodSeconds"] == 7
