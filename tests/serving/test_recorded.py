@@ -48,6 +48,6 @@ def test_the_showcase_shows_every_recorded_review():
     stream = io.StringIO()
     assert show_reviews(Console(file=stream, width=1000)) is True
     text = stream.getvalue()
-    assert sum(line.startswith((" on ", " off ")) for line in text.splitlines()) == len(ROWS)
+    assert sum(line.startswith((" allowed ", " patched ", " denied ")) for line in text.splitlines()) == len(ROWS)
     assert "kubernetes/system-range" in text
     assert "WRONG" not in text
