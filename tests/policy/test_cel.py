@@ -28,7 +28,25 @@ def inputs(**variables):
         pytest.param(
             "[1]" + ".filter(x, true)" * 9 + " == []", 1, 1, "9 comprehensions; at most 8", id="comprehensions"
         ),
-        pytest.param("'a'" + ".replace('a', 'aa')" * 17 + " == ''", 1, 1, "17 times; at most 16", id="growth"),
+        pytest.param("1" + " + 1" * 17 + " > 0", 1, 1, "17 times; at most 16", id="growth"),
+        pytest.param(
+            "['a'].map(x, [x, x, x, x]).map(x, [x, x, x, x]).map(x, [x, x, x, x])"
+            ".map(x, [x, x, x, x]).map(x, [x, x, x, x]).map(x, [x, x, x, x]) == []",
+            1,
+            1,
+            "adds, joins or collects 18 times",
+            id="lists of lists",
+        ),
+        pytest.param("'aa'.replace('a', 'aa') == ''", 1, 1, "the second not longer than the first", id="longer text"),
+        pytest.param("object.s.replace('a', object.s) == ''", 1, 1, "two texts written out", id="replaced by input"),
+        pytest.param("object.l.join(object.s) == ''", 1, 1, "a separator written out", id="joined by input"),
+        pytest.param(
+            "object.l.map(a, object.l.map(b, object.l.map(c, a + b + c + a + b + c))) == []",
+            1,
+            1,
+            "do it in fewer steps",
+            id="growth in nested loops",
+        ),
     ],
 )
 def test_refused_at_load(expression, line, column, words):
@@ -80,15 +98,32 @@ def test_numbers_beyond_int64_are_an_error():
         compile_bool("object.n == 1").holds(inputs(object={"n": 2**64 + 1}))
 
 
+@pytest.mark.parametrize(
+    ("expression", "least", "most"),
+    [
+        pytest.param("object.s != ''", 3 << 20, 3 << 20, id="plain"),
+        pytest.param("object.l.all(x, x.name != '')", 3 << 20, 3 << 20, id="loop"),
+        pytest.param("object.l.all(x, x.image.matches('^a'))", 3 << 20, 3 << 20, id="search of an element"),
+        pytest.param("object.s + 'a' != ''", 3 << 20, 3 << 20, id="concatenation"),
+        pytest.param("object.l.all(x, x in ['a', 'b', 'c'])", 3 << 20, 3 << 20, id="list of texts"),
+        pytest.param("object.s.replace('-', '_').lowerAscii() != ''", 3 << 20, 3 << 20, id="replacement"),
+        pytest.param("object.l.join(', ') != ''", 3 << 20, 3 << 20, id="join"),
+        pytest.param("object.l.all(x, object.s.contains(x))", 40_000, 41_000, id="search for each element"),
+        pytest.param("object.l.all(x, (x + object.s).size() > 0)", 28_000, 29_000, id="growth in a loop"),
+        pytest.param("object.l.all(x, object.l.all(y, x + y != ''))", 5_000, 6_000, id="growth in nested loops"),
+    ],
+)
+def test_what_an_expression_may_read(expression, least, most):
+    """Three megabytes as a rule, and less the more an expression makes of what it reads."""
+    assert least <= compile_bool(expression).largest <= most
+
+
 def test_large_objects_are_refused():
-    """An expression reads objects of 3 MB at most, and of 64 KiB where it grows values inside a comprehension."""
-    large = inputs(object={"s": "a" * 4_000_000})
-    with pytest.raises(CelRuntimeError, match="reads at most 3145728"):
-        compile_bool("object.s != ''").holds(large)
-    growing = compile_bool("object.l.all(x, (x + object.s).size() > 0)")
-    with pytest.raises(CelRuntimeError, match="reads at most 65536"):
-        growing.holds(inputs(object={"l": ["a"], "s": "a" * 100_000}))
-    assert growing.holds(inputs(object={"l": ["a"], "s": "a" * 10_000}))
+    """An object larger than an expression may read is an error, whatever is in it."""
+    with pytest.raises(
+        CelRuntimeError, match="the object is 4000015 bytes long; this expression reads at most 3145728"
+    ):
+        compile_bool("object.s != ''").holds(inputs(object={"s": "a" * 4_000_000}))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +134,8 @@ def test_large_objects_are_refused():
         pytest.param(
             "object.l.all(x, (x + object.s + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}, id="growth"
         ),
+        pytest.param("object.l.all(x, !object.s.contains(x))", {"l": ["aab"] * 3000, "s": "a" * 20_000}, id="search"),
+        pytest.param("object.l.map(x, x + object.s).size() > 0", {"l": [""] * 4600, "s": "b" * 13_000}, id="texts"),
         pytest.param("object == object", {"l": [list(range(300))] * 300}, id="comparison"),
     ],
 )

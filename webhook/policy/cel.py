@@ -1,8 +1,6 @@
 """CEL, behind one door: expressions compiled and type-checked at load, and bounded in what a run may cost.
 
-The library itself stops at 10 000 comprehension iterations and 32 levels of nesting. What it leaves open is growth:
-strings and lists that an expression makes longer and longer. So an expression may hold only so many of the
-operations that make values grow, and the input of one that grows values inside a comprehension is smaller.
+The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook.policy.cel_cost` bounds the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ from functools import cache
 from typing import Any
 
 import msgspec
+
+from webhook.policy.cel_cost import CostError, largest_input
 
 __all__ = ["VARIABLES", "CelError", "CelRuntimeError", "Inputs", "Problem", "Program", "compile_bool", "compile_text"]
 
@@ -25,20 +25,9 @@ VARIABLES = {
 }
 """The variables of every expression, and what each holds."""
 
-LONGEST_EXPRESSION = 4096
-MOST_COMPREHENSIONS = 8
-MOST_GROWTH = 16
-LARGEST_INPUT = 3 * 1024 * 1024
-LARGEST_INPUT_WHEN_GROWING = 64 * 1024
 LONGEST_MESSAGE = 2048
 
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
-_TOKEN = re.compile(
-    r"""(?P<skip>//[^\n]*|[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"))"""
-    r"""|(?P<loop>\.\s*(?:all|exists|exists_one|map|filter|existsOne)\s*\()"""
-    r"""|(?P<grow>\.\s*(?:replace|join|format|split)\s*\()|(?P<plus>\+)|(?P<open>[(\[{])|(?P<close>[)\]}])""",
-    re.DOTALL,
-)
 
 
 @cache
@@ -143,7 +132,10 @@ def compile_text(text: str) -> Program:
 
 
 def _compile(text: str, wanted: Any, words: str) -> Program:
-    largest = _bound(text)
+    try:
+        largest = largest_input(text)
+    except CostError as error:
+        raise CelError([Problem(1, 1, str(error))]) from error
     try:
         expression = _env().compile(text)
     except Exception as error:
@@ -152,33 +144,6 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     if kind not in (wanted, _types().DYN):
         raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     return Program(text, expression, largest)
-
-
-def _bound(text: str) -> int:
-    """The bytes of input that keep the expression cheap. Raises CelError when no input does."""
-    if len(text) > LONGEST_EXPRESSION:
-        raise CelError([Problem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
-    loops, growth, inside, depth = 0, 0, False, 0
-    open_loops: list[int] = []
-    for token in _TOKEN.finditer(text):
-        kind = token.lastgroup
-        if kind in ("loop", "grow", "open"):
-            depth += 1
-        if kind == "loop":
-            loops += 1
-            open_loops.append(depth)
-        elif kind in ("grow", "plus"):
-            growth += 1
-            inside = inside or bool(open_loops)
-        elif kind == "close":
-            if open_loops and open_loops[-1] == depth:
-                open_loops.pop()
-            depth -= 1
-    if loops > MOST_COMPREHENSIONS:
-        raise CelError([Problem(1, 1, f"the expression has {loops} comprehensions; at most {MOST_COMPREHENSIONS}")])
-    if growth > MOST_GROWTH:
-        raise CelError([Problem(1, 1, f"the expression adds, joins or replaces {growth} times; at most {MOST_GROWTH}")])
-    return LARGEST_INPUT_WHEN_GROWING if inside else LARGEST_INPUT
 
 
 def _problems(report: str) -> list[Problem]:

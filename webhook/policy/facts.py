@@ -174,7 +174,10 @@ def _definition(class_: dict[str, Any]) -> dict[str, Any]:
 
 
 def _for_cel(of: dict[str, Any], template_of: Request | None) -> dict[str, Any]:
-    """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works."""
+    """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works.
+
+    `managedFields` are left out: they are often most of an object, and nobody's policy.
+    """
     meta = {"labels": {}, "annotations": {}, **dict(_present(_part(of, "metadata")))}
     if template_of is None:
         return {**of, "metadata": meta}
@@ -184,7 +187,7 @@ def _for_cel(of: dict[str, Any], template_of: Request | None) -> dict[str, Any]:
 
 
 def _present(meta: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((key, value) for key, value in meta.items() if value is not None)
+    return ((key, value) for key, value in meta.items() if value is not None and key != "managedFields")
 
 
 def _resolved(request: Request) -> dict[str, Any]:

@@ -29,7 +29,7 @@ __all__ = [
 
 LARGEST_FILE = 128 * 1024
 """Bytes of one policy file."""
-MOST_NODES = 20_000
+MOST_NODES = 10_000
 """Nodes of one policy file, aliases counted once."""
 MOST_DOCUMENTS = 1000
 """Documents of one policy file."""
