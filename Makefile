@@ -41,5 +41,8 @@ soak: $(STAMP)
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --extra dev --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
 
+schema: $(STAMP)
+	$(BIN)/giveway schema > policies/schema.json
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info
