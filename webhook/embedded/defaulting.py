@@ -310,6 +310,8 @@ def _binding(obj: Object) -> None:
 
 
 def _event(obj: Object) -> None:
+    if obj.get("apiVersion") != "v1":
+        return
     for key in ("firstTimestamp", "lastTimestamp", "eventTime"):
         obj.setdefault(key, None)
     _set(obj, source={}, reportingComponent="", reportingInstance="")
@@ -338,6 +340,7 @@ _COMPLETIONS: dict[str, Callable[[Object], None]] = {
     "CronJob": _cron_job,
     "DaemonSet": _daemon_set,
     "Deployment": _deployment,
+    "Event": _event,
     "Job": _job,
     "MutatingWebhookConfiguration": _hooks,
     "Namespace": _namespace,

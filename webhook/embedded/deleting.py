@@ -42,13 +42,8 @@ def check_preconditions(resource: Resource, obj: Object, options: Object) -> Non
                 f"the {text} in the precondition ({value}) does not match the {text} in record "
                 f"({metadata.get(field)}). {hint}"
             )
-            qualified = resource.kind
-            raise statuses.failure(
-                409,
-                "Conflict",
-                f'Operation cannot be fulfilled on {qualified} "{metadata["name"]}": {why}',
-                {"name": metadata["name"], "kind": resource.kind},
-            )
+            message = f'Operation cannot be fulfilled on {resource.kind} "{metadata["name"]}": {why}'
+            raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
 
 
 def plan(resource: Resource, obj: Object, options: Object, now: float) -> Step:

@@ -11,12 +11,12 @@ from webhook.embedded.calls import Object
 from webhook.embedded.resources import Resource
 from webhook.kube.instants import rfc3339
 
-__all__ = ["begin", "check_update", "clean_new", "keep", "place", "same"]
+__all__ = ["begin", "check_update", "clean_new", "keep", "place"]
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _LONGEST_BASE = 58
-_KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
 """Kinds whose status sub-resource also writes labels and annotations."""
 
@@ -41,7 +41,7 @@ def clean_new(obj: Object) -> None:
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise statuses.bad_request("resourceVersion should not be set on objects to be created")
-    for key in ("resourceVersion", "uid", "creationTimestamp", "selfLink", "generation", *_KEPT[4:]):
+    for key in ("resourceVersion", "selfLink", "generation", *_SET_BY_SERVER):
         metadata.pop(key, None)
 
 
@@ -80,7 +80,7 @@ def check_update(resource: Resource, old: Object, new: Object) -> None:
 def keep(resource: Resource, subresource: str, old: Object, new: Object) -> None:
     """Carry over what this update may not change, and count the generation."""
     metadata, current = new["metadata"], old["metadata"]
-    for key in (*_KEPT, "resourceVersion", "generation"):
+    for key in ("name", "namespace", "resourceVersion", "generation", *_SET_BY_SERVER):
         _carry(metadata, current, key)
     metadata.pop("selfLink", None)
     for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
@@ -94,11 +94,6 @@ def keep(resource: Resource, subresource: str, old: Object, new: Object) -> None
         _carry(new.setdefault("spec", {}), old.get("spec") or {}, "finalizers")
     if resource.generation and subresource not in ("status", "binding") and _content(old) != _content(new):
         metadata["generation"] = current.get("generation", 0) + 1
-
-
-def same(old: Object, new: Object) -> bool:
-    """Whether an update changes nothing, so that nothing need be stored."""
-    return old == new
 
 
 def _keep_all_but_status(resource: Resource, old: Object, new: Object) -> None:

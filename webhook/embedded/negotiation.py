@@ -25,8 +25,6 @@ class Media(NamedTuple):
     """One media range of an Accept header; `form` is Table, PartialObjectMetadata and so on, or empty."""
 
     form: str = ""
-    group: str = ""
-    version: str = ""
     include: str = ""
     """What a row of a table carries: None, Metadata or Object."""
 
@@ -37,7 +35,7 @@ def accepted(header: str, include: str = "") -> Media:
         kind, *parameters = (part.strip() for part in media_range.split(";"))
         if kind in _WANTED:
             named = dict(part.split("=", 1) for part in parameters if "=" in part)
-            return Media(named.get("as", ""), named.get("g", ""), named.get("v", ""), include or "Metadata")
+            return Media(named.get("as", ""), include or "Metadata")
     raise statuses.not_acceptable(_SENDABLE)
 
 

@@ -79,8 +79,8 @@ class Writer:
             await self.admission.validate(change.attributes("UPDATE", new, old))
         if self.store.get(resource, change.namespace, change.name) is not current:
             return None
-        if metadata.same(old, new):
-            return current
+        if old == new:
+            return current  # nothing changed, so there is no new version and no event
         if deleting.is_finished(resource, new):
             return self._remove(change, new)
         return self._store(change, new)
