@@ -70,6 +70,17 @@ class Sandbox:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.id}}
         await self.client.create(NAMESPACE.path(), body)
         self._cluster_wide.append(NAMESPACE.path(None, self.id))
+        await eventually(self._takes_pods, what="the new namespace has its service account and takes pods")
+
+    async def _takes_pods(self) -> bool:
+        """A real cluster refuses pods until a controller has made the namespace's default ServiceAccount."""
+        try:
+            await self.client.create(self.pods, pod("probe"), dryRun="All")
+        except ApiError as error:
+            if error.status == 403 and "serviceaccount" in error.message:
+                return False
+            raise
+        return True
 
     async def end(self) -> None:
         pods, _ = await self.client.list(self.pods, dict)
