@@ -12,13 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, Taint
+from webhook.kube.objects import Taint
 from webhook.preemption import counters, topology, volumes
 from webhook.preemption.counters import Affinity, Counter, Live, Ports
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.placement import named_nodes, required_mask, taint_mask, tolerates
-from webhook.preemption.pods import priority_of
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.snapshot import Nominee, Snapshot
 
 __all__ = ["Failures", "Nominated", "Problem", "evaluate", "pose"]
 
@@ -258,15 +257,14 @@ def _nominated(problem: Problem, without: Rows) -> Nominated | None:
     gone = set(without.tolist())
     rows: list[int] = []
     on: list[int] = []
-    for name in snapshot.nominations():
-        node = snapshot.nodes.find(name)
-        if node is None:
+    own = f"{incoming.namespace}/{incoming.name}"
+    for key, nominee in snapshot.nominees.items():
+        if nominee.row in gone or key == own or not _reserves(nominee, incoming):
             continue
-        for pod in snapshot.nominated_to(name):
-            row = snapshot.pods.find(pod.metadata.namespace, pod.metadata.name)
-            if row is not None and row not in gone and _reserves(pod, incoming):
-                rows.append(row)
-                on.append(node)
+        node = snapshot.nodes.find(nominee.node)
+        if node is not None:
+            rows.append(nominee.row)
+            on.append(node)
     if not rows:
         return None
     pods, nodes = np.array(rows, np.intp), np.array(on, np.intp)
@@ -282,7 +280,7 @@ def _nominated(problem: Problem, without: Rows) -> Nominated | None:
     return Nominated(columns.astype(np.intp), shares, bits, matches)
 
 
-def _reserves(pod: Pod, incoming: Incoming) -> bool:
-    if incoming.is_same(pod) or pod.spec.scheduler_name != incoming.pod.spec.scheduler_name:
+def _reserves(nominee: Nominee, incoming: Incoming) -> bool:
+    if nominee.priority < incoming.priority or nominee.scheduler_name != incoming.pod.spec.scheduler_name:
         return False
-    return priority_of(pod) >= incoming.priority
+    return not (incoming.uid and nominee.uid == incoming.uid)

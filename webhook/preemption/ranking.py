@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -41,23 +42,35 @@ def best(keys: Keys) -> list[int]:
 
     Returns the equally good ones, the one to take first.
     """
-    left = np.arange(len(keys.victims))
-    for column in _columns(keys):
-        values = column[left]
-        left = left[values == values.min()] if len(left) else left
-    return sorted(left.tolist(), key=keys.name)
+    good = _equally_good(keys)
+    if good:
+        first = min(range(len(good)), key=lambda place: keys.name(good[place]))
+        good[0], good[first] = good[first], good[0]
+    return good
 
 
 def in_order(keys: Keys, count: int) -> list[int]:
     """The first `count` candidates by the same keys, best first."""
+    good = _equally_good(keys)
+    if len(good) >= count:
+        return heapq.nsmallest(count, good, key=keys.name)
     columns = np.stack(_columns(keys))
     order = np.lexsort(columns[::-1])
     ordered = columns[:, order]
     rank = np.cumsum(np.any(ordered[:, 1:] != ordered[:, :-1], axis=0), dtype=np.intp)
     ranks = np.append(0, rank)[: len(order)]
     end = int(np.searchsorted(ranks, ranks[count - 1], side="right")) if 0 < count < len(order) else len(order)
-    leading = sorted(zip(ranks[:end].tolist(), map(keys.name, order[:end].tolist()), order[:end].tolist(), strict=True))
-    return [number for _, _, number in leading[:count]]
+    numbers = order[:end].tolist()
+    leading = heapq.nsmallest(count, zip(ranks[:end].tolist(), map(keys.name, numbers), numbers, strict=True))
+    return [number for _, _, number in leading]
+
+
+def _equally_good(keys: Keys) -> list[int]:
+    left = np.arange(len(keys.victims))
+    for column in _columns(keys):
+        values = column[left]
+        left = left[values == values.min()] if len(left) else left
+    return left.tolist()
 
 
 def _columns(keys: Keys) -> tuple[NDArray[Any], ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,23 @@ from webhook.preemption.interning import Interner, Table
 from webhook.preemption.nodes import Nodes, Resources
 from webhook.preemption.pods import Pods, PodView
 
-__all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
+__all__ = ["KEPT_ANNOTATIONS", "Nominee", "Snapshot"]
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
 
 _MOST_TABLES = 128
 _ENDED = ("Succeeded", "Failed")
+
+
+class Nominee(NamedTuple):
+    """What is asked of a nominated pod in every decision; `row` is its pod row."""
+
+    row: int
+    node: str
+    priority: int
+    scheduler_name: str
+    uid: str
 
 
 class Snapshot:
@@ -56,6 +66,8 @@ class Snapshot:
         self.volumes: dict[str, PersistentVolume] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.storage_classes: dict[str, StorageClass] = {}
+        self.nominees: dict[str, Nominee] = {}
+        """The pods without a node that are nominated to one, by `namespace/name`."""
         self._nominated: dict[str, dict[str, Pod]] = {}
         self._nominated_to: dict[str, str] = {}
         self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
@@ -78,8 +90,8 @@ class Snapshot:
         if pod.status.phase in _ENDED or not (pod.spec.node_name or nominated):
             self._remove_pod(meta.namespace, meta.name)
             return
-        self.pods.put(pod)
-        self._nominate(pod, nominated if not pod.spec.node_name else "")
+        row = self.pods.put(pod)
+        self._nominate(pod, row, nominated if not pod.spec.node_name else "")
 
     def remove_pod(self, key: str) -> None:
         """Forget the pod `namespace/name`."""
@@ -203,16 +215,18 @@ class Snapshot:
         self.pods.remove(namespace, name)
         self._forget_nomination(f"{namespace}/{name}")
 
-    def _nominate(self, pod: Pod, node: str) -> None:
+    def _nominate(self, pod: Pod, row: int, node: str) -> None:
         key = f"{pod.metadata.namespace}/{pod.metadata.name}"
         self._forget_nomination(key)
         if node:
             self._nominated.setdefault(node, {})[key] = pod
             self._nominated_to[key] = node
+            self.nominees[key] = Nominee(row, node, pod.spec.priority or 0, pod.spec.scheduler_name, pod.metadata.uid)
 
     def _forget_nomination(self, key: str) -> None:
         node = self._nominated_to.pop(key, None)
         if node is not None:
+            del self.nominees[key]
             del self._nominated[node][key]
             if not self._nominated[node]:
                 del self._nominated[node]
