@@ -68,7 +68,7 @@ class Reconciler:
         self._dry_run = dry_run
         self._stir = asyncio.Event()
         self.world = World(state, Restraint(), clock)
-        writer = Writer(client, fence)
+        writer = Writer(client, fence, reporter.wrote)
         executor = Executor(writer, self, reporter, clock, checkpoint)
         self.tender = Tender(
             self.world,
@@ -123,7 +123,10 @@ class Reconciler:
 
     def objection(self, plan: Plan) -> str:
         """Why the plan should not go on, by the newest state."""
-        return self.world.objection(plan)
+        begun = time.perf_counter()
+        objection = self.world.objection(plan)
+        self.reporter.rechecked(time.perf_counter() - begun)
+        return objection
 
     def still_wanted(self, pod: Pod) -> bool:
         """Whether the pod is still one to act for."""
@@ -199,7 +202,6 @@ class Reconciler:
         except (ClusterError, ExtenderError) as error:
             outcome = Hopeless(str(error))
         seconds = time.perf_counter() - begun
-        self.reporter.considered(entry.key, outcome, seconds)
         now = self.clock.monotonic()
         match outcome:
             case Fits(nodes):
@@ -210,6 +212,7 @@ class Reconciler:
                 self.queue.park(entry.key, now, reason=reason, due=due)
             case Waits() | Evicts():
                 self._act(entry, pod, policy, outcome, seconds)
+        self.reporter.considered(entry.key, outcome, time.perf_counter() - begun)
 
     def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
         if self._dry_run:

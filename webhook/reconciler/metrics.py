@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 __all__ = ["Metrics"]
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+_WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 
@@ -29,8 +30,21 @@ class Metrics:
         )
         self.decision_seconds = Histogram(
             "giveway_decision_seconds",
-            "Seconds from taking a preemptor off the queue to knowing what to do",
+            "Seconds from taking a preemptor off the queue to its plan being under way",
             buckets=_DECISION_SECONDS,
+            registry=registry,
+        )
+        self.recheck_seconds = Histogram(
+            "giveway_recheck_seconds",
+            "Seconds it takes to look again just before evicting",
+            buckets=_DECISION_SECONDS,
+            registry=registry,
+        )
+        self.write_seconds = Histogram(
+            "giveway_write_seconds",
+            "Seconds the API server takes to answer a write, by kind of write",
+            ["write"],
+            buckets=_WRITE_SECONDS,
             registry=registry,
         )
         self.plan_seconds = Histogram(

@@ -35,10 +35,18 @@ class Reporter:
         self._recorder = recorder
 
     def considered(self, key: str, outcome: Outcome, seconds: float) -> None:
-        """A preemptor was considered, in that time."""
+        """A preemptor was considered and a plan, if any, begun, in that time."""
         self.metrics.attempts.labels(_result(outcome)).inc()
         self.metrics.decision_seconds.observe(seconds)
         log.debug("%s: %s", key, outcome)
+
+    def rechecked(self, seconds: float) -> None:
+        """A plan was looked at again, in that time."""
+        self.metrics.recheck_seconds.observe(seconds)
+
+    def wrote(self, write: str, seconds: float) -> None:
+        """The API server has answered a write."""
+        self.metrics.write_seconds.labels(write).observe(seconds)
 
     def decided(self, plan: Plan, record: DecisionRecord, *, dry_run: bool = False) -> None:
         """A plan was made, or would have been."""

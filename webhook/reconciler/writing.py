@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -48,11 +49,15 @@ class Left(StrEnum):
 
 
 class Writer:
-    """Writes through `client` as long as `fence()` is true. Methods raise DeposedError when it is not."""
+    """Writes through `client` as long as `fence()` is true. Methods raise DeposedError when it is not.
 
-    def __init__(self, client: Client, fence: Callable[[], bool]) -> None:
+    `wrote` is told of every answer: the kind of write and the seconds it took.
+    """
+
+    def __init__(self, client: Client, fence: Callable[[], bool], wrote: Callable[[str, float], None]) -> None:
         self._client = client
         self._fence = fence
+        self._wrote = wrote
 
     async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
         """Write nomination, plan and decision in one patch (FACTS 13); returns the pod as written.
@@ -66,7 +71,7 @@ class Writer:
         }
         for attempt in range(_TRIES):
             try:
-                return await self._patch_status(pod, body)
+                return await self._patch_status("nominate", pod, body)
             except ApiError as error:
                 await self._pause(error, attempt, also=(409,))
             pod = await self._read(pod)
@@ -87,7 +92,7 @@ class Writer:
             try:
                 current = known or await self._read(pod)
                 if _plan_id(current) == plan_id:
-                    await self._patch_status(current, _CLEARED)
+                    await self._patch_status("clear", current, _CLEARED)
                     return True
                 if known is None:
                     return False
@@ -102,7 +107,7 @@ class Writer:
 
     async def displace(self, pod: Pod) -> None:
         """Take the nomination of a pod of lower priority, with the plan that may stand behind it (SEMANTICS E)."""
-        await self._retrying(lambda: self._patch_status(pod, _CLEARED))
+        await self._retrying(lambda: self._patch_status("displace", pod, _CLEARED))
 
     async def evict(self, victim: PlanVictim, grace_period: int | None) -> Left:
         """Ask a victim to leave through the Eviction API, which keeps budgets. Raises ApiError where it fails."""
@@ -116,7 +121,7 @@ class Writer:
             "deleteOptions": options,
         }
         path = POD.path(victim.namespace, victim.name, "eviction")
-        return await self._leaving(lambda: self._timely(self._client.create(path, body)))
+        return await self._leaving(lambda: self._timely("evict", self._client.create(path, body)))
 
     async def delete(self, victim: PlanVictim, seen: Pod, grace_period: int | None, now: float) -> Left:
         """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
@@ -137,7 +142,7 @@ class Writer:
             status = {"conditions": [condition]}
             path = POD.path(victim.namespace, victim.name, "status")
             patch = {"metadata": meta, "status": status}
-            pod = await self._timely(self._client.patch(path, patch, kind="strategic", as_=Pod))
+            pod = await self._timely("mark", self._client.patch(path, patch, kind="strategic", as_=Pod))
             marked[0] = pod.metadata.resource_version
             self._check()
             options: dict[str, Any] = {
@@ -147,7 +152,7 @@ class Writer:
             }
             if grace_period is not None:
                 options["gracePeriodSeconds"] = grace_period
-            await self._timely(self._client.delete(POD.path(victim.namespace, victim.name), options))
+            await self._timely("delete", self._client.delete(POD.path(victim.namespace, victim.name), options))
 
         return await self._leaving(mark_and_delete)
 
@@ -181,17 +186,19 @@ class Writer:
         pause = _FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
         await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
 
-    async def _patch_status(self, pod: Pod, body: dict[str, Any]) -> Pod:
+    async def _patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
         self._check()
         meta = pod.metadata
         guarded = {**body, "metadata": {**body["metadata"], "uid": meta.uid, "resourceVersion": meta.resource_version}}
         path = POD.path(meta.namespace, meta.name, "status")
-        return await self._timely(self._client.patch(path, guarded, as_=Pod))
+        return await self._timely(what, self._client.patch(path, guarded, as_=Pod))
 
     async def _read(self, pod: Pod) -> Pod:
         """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
         try:
-            fresh = await self._timely(self._client.get(POD.path(pod.metadata.namespace, pod.metadata.name), Pod))
+            fresh = await self._timely(
+                "read", self._client.get(POD.path(pod.metadata.namespace, pod.metadata.name), Pod)
+            )
         except ApiError as error:
             if error.status == 404:
                 raise StaleError(f"{key_of(pod)} is gone") from error
@@ -200,13 +207,16 @@ class Writer:
             raise StaleError(f"{key_of(pod)} is another pod of that name now")
         return fresh
 
-    async def _timely(self, answer: Awaitable[T]) -> T:
+    async def _timely(self, what: str, answer: Awaitable[T]) -> T:
         """A write that hangs must not outlast the lease it was begun under."""
+        begun = time.perf_counter()
         try:
             async with asyncio.timeout(_LONGEST_WRITE):
                 return await answer
         except TimeoutError as error:
             raise ApiError(NO_ANSWER, "Timeout", f"no answer within {_LONGEST_WRITE:g} s") from error
+        finally:
+            self._wrote(what, time.perf_counter() - begun)
 
     def _check(self) -> None:
         if not self._fence():

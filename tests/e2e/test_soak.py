@@ -1,0 +1,215 @@
+"""Minutes of random load with reconcilers dying and taking over: what must never happen is checked at every event.
+
+`make soak` runs ten minutes; GIVEWAY_SOAK_SECONDS makes it shorter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections import Counter, deque
+from contextlib import suppress
+
+import pytest
+
+from tests.e2e.conftest import LABEL
+from tests.e2e.software import SYSTEM, installed, policies
+from tests.workloads import deployment, eventually
+from webhook.kube.cache import Cache, Change
+from webhook.kube.client import ApiError
+from webhook.kube.instants import epoch
+from webhook.kube.objects import Pod
+from webhook.kube.paths import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
+from webhook.policy.loading import load_texts
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
+from webhook.reconciler.record import PLAN
+from webhook.reconciler.service import Options, Service
+
+SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
+NODES, MOST_PODS = 6, 60
+pytestmark = pytest.mark.soak
+
+
+class Watch:
+    """The sandbox's pods, and every rule that an eviction broke."""
+
+    def __init__(self, sandbox) -> None:
+        self.cache = Cache(sandbox.client, POD.path(sandbox.id), Pod)
+        self.cache.handlers.append(self._look)
+        self.kept: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=20)
+        self.broken: list[str] = []
+        self.evicted: Counter[str] = Counter()
+
+    def keep(self, replicas: int) -> None:
+        """The budget keeps so many of the deployment's pods from now on."""
+        self.kept.append((time.monotonic(), replicas))
+
+    def healthy(self) -> int:
+        return sum(
+            _is_healthy(pod) for pod in self.cache.items().values() if (pod.metadata.labels or {}).get("app") == "web"
+        )
+
+    def _look(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or not new.metadata.deletion_timestamp or old.metadata.deletion_timestamp:
+            return
+        if not any(row.type == "DisruptionTarget" and row.status == "True" for row in new.status.conditions or ()):
+            return
+        self.evicted[new.metadata.uid] += 1
+        said = new.metadata.annotations or {}
+        if said.get(CAN_BE_PREEMPTED) != "true":
+            self.broken.append(f"{change.key} went though it may not")
+        window = float(said.get(PROTECTION_DURATION, 0))
+        if new.status.start_time and time.time() < epoch(new.status.start_time) + window - 0.5:
+            self.broken.append(f"{change.key} went inside its protection of {window:g} s")
+        if (new.metadata.labels or {}).get("app") == "web":
+            recent = [replicas for at, replicas in self.kept if at > time.monotonic() - 5] or [self.kept[-1][1]]
+            if self.healthy() < min(*recent, self.kept[-1][1]):
+                self.broken.append(
+                    f"{change.key} went though its budget keeps {min(recent)} and {self.healthy()} are left"
+                )
+
+
+def _is_healthy(pod: Pod) -> bool:
+    ready = any(row.type == "Ready" and row.status == "True" for row in pod.status.conditions or ())
+    return ready and not pod.metadata.deletion_timestamp
+
+
+class Load:
+    """Random changes of the sandbox's cluster."""
+
+    def __init__(self, sandbox, watch: Watch, dice: random.Random) -> None:
+        self.sandbox, self.watch, self.dice = sandbox, watch, dice
+        self._number = 0
+
+    async def begin(self) -> None:
+        """Nodes, classes, a deployment with a budget."""
+        for number in range(NODES):
+            await self.sandbox.node(f"n{number}", cpu="8")
+        self.low = await self.sandbox.priority_class("low", 80)
+        self.high = [await self.sandbox.priority_class(f"high{n}", 100 + n, preemptionPolicy="Never") for n in range(3)]
+        body = deployment("web", 6, "2")
+        body["spec"]["template"]["metadata"]["annotations"] = {CAN_BE_PREEMPTED: "true"}
+        body["spec"]["template"]["spec"] |= {"priorityClassName": self.low, "nodeSelector": {LABEL: self.sandbox.id}}
+        await self.sandbox.client.create(DEPLOYMENT.path(self.sandbox.id), body)
+        await self.sandbox.budget("web", {"app": "web"}, minAvailable=3)
+        self.watch.keep(3)
+
+    async def step(self) -> None:
+        """One change; one that the server refuses is no matter."""
+        acts = (
+            self._preemptor,
+            self._preemptor,
+            self._victim,
+            self._victim,
+            self._leave,
+            self._leave,
+            self._budget,
+            self._scale,
+            self._node,
+        )
+        with suppress(ApiError):
+            await self.dice.choice(acts)()
+
+    async def _preemptor(self) -> None:
+        if len(self.watch.cache.items()) < MOST_PODS:
+            self._number += 1
+            cpu, class_name = str(self.dice.randint(1, 6)), self.dice.choice(self.high)
+            await self.sandbox.pod(f"p{self._number}", cpu=cpu, priorityClassName=class_name, labels={MARK: MANAGED})
+
+    async def _victim(self) -> None:
+        if len(self.watch.cache.items()) < MOST_PODS:
+            self._number += 1
+            said = {CAN_BE_PREEMPTED: self.dice.choice(["true", "true", "true", "false"])}
+            said[PROTECTION_DURATION] = str(self.dice.choice([0, 2, 10]))
+            body = {
+                "metadata": {"name": f"v{self._number}", "annotations": said},
+                "spec": {
+                    "nodeSelector": {LABEL: self.sandbox.id},
+                    "tolerations": [{"operator": "Exists"}],
+                    "priorityClassName": self.low,
+                    "containers": [
+                        {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(self.dice.randint(1, 3))}}}
+                    ],
+                },
+            }
+            await self.sandbox.client.create(self.sandbox.pods, body)
+
+    async def _leave(self) -> None:
+        names = [pod.metadata.name for pod in self.watch.cache.items().values() if pod.metadata.name[0] in "pv"]
+        if len(names) > 10:
+            await self.sandbox.client.delete(f"{self.sandbox.pods}/{self.dice.choice(names)}")
+
+    async def _budget(self) -> None:
+        keeps = self.dice.randint(0, 6)
+        self.watch.keep(min(keeps, self.watch.kept[-1][1]))
+        path = POD_DISRUPTION_BUDGET.path(self.sandbox.id, "web")
+        await self.sandbox.client.patch(path, {"spec": {"minAvailable": keeps}})
+        self.watch.keep(keeps)
+
+    async def _scale(self) -> None:
+        body = {"spec": {"replicas": self.dice.randint(3, 10)}}
+        await self.sandbox.client.patch(DEPLOYMENT.path(self.sandbox.id, "web"), body)
+
+    async def _node(self) -> None:
+        name = f"{self.sandbox.id}-n{self.dice.randrange(NODES)}"
+        cordoned = self.dice.random() < 0.3
+        await self.sandbox.client.patch(NODE.path(name=name), {"spec": {"unschedulable": cordoned or None}})
+
+
+async def test_soak(sandbox, kubeconfig, tmp_path):
+    """Budgets and protection are kept all along; when the dust settles no nomination is left and caches are true."""
+    dice = random.Random(os.environ.get("GIVEWAY_SOAK_SEED", "1"))
+    watch = Watch(sandbox)
+    watching = asyncio.create_task(watch.cache.run())
+    load = Load(sandbox, watch, dice)
+    await load.begin()
+    text = policies("unused", preemptors={"priorityClasses": load.high}, planTimeout="20s")
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        other = await giveway.reconcile(text)
+        options = Options(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
+        service, work = begin(sandbox, text, options)
+        end, next_death = time.monotonic() + SECONDS, time.monotonic() + 5
+        while time.monotonic() < end:
+            await load.step()
+            await asyncio.sleep(dice.uniform(0.02, 0.3))
+            assert watch.broken == []
+            if time.monotonic() > next_death:
+                next_death = time.monotonic() + dice.uniform(5, 20)
+                if dice.random() < 0.5:
+                    await other.stop(signal.SIGKILL)
+                    other = await giveway.reconcile(text)
+                else:
+                    work.cancel()
+                    await asyncio.gather(work, return_exceptions=True)
+                    service, work = begin(sandbox, text, options)
+        await eventually(lambda: settled(watch), 60, "no unbound pod is nominated or carries a plan")
+        await eventually(lambda: agrees(sandbox, service), 20, "the caches are equal to the server")
+        assert len(service.state.expectations) == 0
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    watching.cancel()
+    assert watch.broken == []
+    assert len(watch.evicted) > SECONDS / 10, "the load did lead to evictions"
+    assert max(watch.evicted.values()) == 1, "nobody is evicted twice"
+
+
+def begin(sandbox, text: str, options: Options) -> tuple[Service, asyncio.Task[None]]:
+    """A reconciler in this process, whose caches can be looked into."""
+    loaded = load_texts([("soak.yaml", text)])
+    service = Service(sandbox.client, loaded.policies, options, tell=lambda _: None)
+    return service, asyncio.create_task(service.run())
+
+
+def settled(watch: Watch) -> bool:
+    pods = [pod for pod in watch.cache.items().values() if not pod.spec.node_name]
+    return not any(pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {}) for pod in pods)
+
+
+async def agrees(sandbox, service: Service) -> bool:
+    pods, _ = await sandbox.client.list(POD.path(), Pod)
+    there = {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods}
+    return there == dict(service.state.pods.items())
