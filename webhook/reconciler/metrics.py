@@ -16,6 +16,7 @@ class Metrics:
     """One set of instruments in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         self.attempts = Counter(
             "giveway_preemption_attempts",
             "Preemptors considered, by result: fits, waits, evicts, hopeless, restrained",

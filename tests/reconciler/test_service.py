@@ -1,0 +1,92 @@
+"""What people see of a reconciler: its private port, its metrics, and `giveway explain`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client import generate_latest
+
+from tests.reconciler.acting import playing
+from tests.workloads import eventually
+from webhook.embedded.scenarios import POLICIES
+from webhook.policy.model import PROTECTION_DURATION
+from webhook.reconciler import debug
+
+
+async def test_debug_pages():
+    """The queue shows who waits and why, the plans who is to leave and how far that is."""
+    async with playing(2, termination_seconds=3.0) as play, play.reconciling() as service:
+        await play.victim("a", "node-1", "6")
+        await play.victim("b", "node-2", "8", schedulerName="other")
+        await play.preemptor("going", "6")
+        await play.nominated("going", "node-1")
+        await play.preemptor("hopeless", "8")
+        await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in service.queue()))
+        app = web.Application()
+        app.add_routes(debug.routes(service))
+        async with TestClient(TestServer(app)) as client:
+            queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
+            plans = await (await client.get("/debug/plans")).json()
+        assert queue["default/hopeless"]["place"] in ("unschedulable", "backoff")
+        assert "no node" in queue["default/hopeless"]["reason"]
+        assert queue["default/going"]["place"] == "busy"
+        assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
+        assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]
+
+
+async def test_metrics():
+    """Attempts by result, plans by ending, victims, queue depth, nominations and the leader are counted."""
+    async with playing() as play, play.reconciling() as service:
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        await play.bound("p")
+        await play.nominated("p", "")
+        text = generate_latest(service.metrics.registry).decode()
+    for line in (
+        'giveway_preemption_attempts_total{result="evicts"} 1.0',
+        'giveway_preemption_plans_total{ending="bound"} 1.0',
+        'giveway_evictions_total{policy="test"} 1.0',
+        "giveway_preemption_victims_sum 1.0",
+        "giveway_leader 1.0",
+        "giveway_nominations 0.0",
+        'giveway_queue_depth{state="active"} 0.0',
+    ):
+        assert line in text, line
+
+
+async def explain(kubeconfig: Path, directory: Path, name: str) -> str:
+    (directory / "demo.yaml").write_text(POLICIES.replace("[high-priority]", "[high]"))
+    options = ["--kubeconfig", str(kubeconfig), "--policies", str(directory)]
+    command = [sys.executable, "-m", "webhook.cli", "explain", "pod", name, *options]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env={"COLUMNS": "200", "PATH": ""}
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    return output.decode()
+
+
+async def test_explain(tmp_path):
+    """Explain says whether a pod is acted for, what fails, who is protected by what, and what would happen now."""
+    async with playing() as play:
+        await play.victim("a", "node-1", "6")
+        await play.client.patch(
+            "/api/v1/namespaces/default/pods/a", {"metadata": {"annotations": {PROTECTION_DURATION: "600"}}}
+        )
+        await play.preemptor("p")
+
+        async def told() -> str:
+            output = await explain(play.cluster.kubeconfig, tmp_path, "default/p")
+            return output if "is acted for" in output else ""
+
+        output = await eventually(told, 20)
+        for part in ("by policy demo", "Insufficient cpu", "demo/protection", "default/a", "nothing would be done"):
+            assert part in output, output
+        assert "is not acted for: it does not carry the label" in await explain(
+            play.cluster.kubeconfig, tmp_path, "default/a"
+        )
+        assert "there is no pod default/ghost" in await explain(play.cluster.kubeconfig, tmp_path, "default/ghost")
+        assert await play.here() == {"a", "p"}
