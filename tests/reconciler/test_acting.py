@@ -201,3 +201,45 @@ async def test_policies_are_reloaded():
         await never(lambda: play.lines("decision"), 0.7)
         service.use(policies)
         assert await play.bound("p") == "node-1"
+
+
+async def test_nomination_that_was_taken_is_made_again():
+    """When somebody nominates the pod to a node that has no room, the room is reserved anew and nobody else evicted."""
+    async with playing(2, termination_seconds=3.0) as play, play.reconciling():
+        await play.victim("a", "node-1", "6")
+        await play.victim("b", "node-2", "8", schedulerName="other")
+        await play.preemptor("p", "6")
+        await play.nominated("p", "node-1")
+        await play.client.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "node-2"}})
+        assert await play.bound("p") == "node-1"
+        assert play.lines("plan ended")[0]["ending"] == "nomination-lost"
+        assert len([line for line in play.lines("decision") if line.get("victims")]) == 1
+        assert "b" in await play.here()
+
+
+async def test_nomination_by_somebody_else_is_respected():
+    """A pod that somebody else nominated to a node where room is coming up is left to them."""
+    async with playing(1, termination_seconds=3.0) as play:
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p", "6")
+        await play.client.delete(f"{PODS}/a")
+        await play.client.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "node-1"}})
+        async with play.reconciling():
+            assert await play.bound("p") == "node-1"
+        assert play.lines("decision") == []
+
+
+async def test_new_leader_keeps_the_rates():
+    """What was evicted lately is read off the pods, so that a restart opens no window."""
+    policies = managing(limits=Limits(per_cluster=Rate(1, 6.0)))
+    async with playing(2) as play:
+        for number in (1, 2):
+            await play.victim(f"v{number}", f"node-{number}", "8")
+        async with play.reconciling(policies):
+            await play.preemptor("p1", "8")
+            await play.bound("p1")
+            await play.nominated("p1", "")
+        async with play.reconciling(policies):
+            await play.preemptor("p2", "8")
+            await never(lambda: len(play.lines("decision")) > 1, 2.0)
+            await play.bound("p2")

@@ -18,7 +18,7 @@ from webhook.reconciler import sparing
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
-from webhook.reconciler.record import Alternative, PlanRecord
+from webhook.reconciler.record import PLAN, Alternative, PlanRecord
 from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_resort, owner_of
 from webhook.reconciler.state import State
 
@@ -77,7 +77,11 @@ def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, att
     if decision.fits:
         return Fits(tuple(decision.fits))
     if leaving:
-        node = _unclaimed(world, pod, fits(snapshot, pod, now, without=leaving))
+        nodes = fits(snapshot, pod, now, without=leaving)
+        foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
+        if foreign in nodes:
+            return Hopeless(f"somebody else has nominated it to {foreign}, where room is coming up")
+        node = _unclaimed(world, pod, nodes)
         if node:
             return Waits(node, _count_on(world.state, node, leaving))
     if not decision.eligible:

@@ -20,7 +20,7 @@ from webhook.preemption.amounts import ClusterError
 from webhook.preemption.extending import ExtenderError
 from webhook.reconciler import waking
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import instant, standing, unschedulable_since
+from webhook.reconciler.candidates import instant, is_marked, standing, unschedulable_since
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.deciding import World, consider
 from webhook.reconciler.executor import Executor, no_checkpoint
@@ -135,6 +135,8 @@ class Reconciler:
     def _recall(self) -> None:
         """Learn from what is written on the pods: the evictions of late, and plans under way."""
         now, wall = self.clock.monotonic(), self.clock.wall()
+        for policy in self.book.policies():
+            self.world.restraint.full(policy.limits, now)
         for pod in self.state.pods.items().values():
             decision = decision_of(pod)
             if decision is not None:
@@ -156,7 +158,10 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             self._stir.clear()
-            self.tender.tend()
+            try:
+                self.tender.tend()
+            except Exception:
+                log.exception("plans could not be looked at")
             self._turn()
             self.reporter.depths(self.queue.depths(), len(self.plans))
             await self._sleep()
@@ -270,7 +275,7 @@ class Reconciler:
 
     def _offer(self, key: str, pod: Pod | None) -> None:
         """Take a pod into the queue, or out of it."""
-        policy = self.book.policy_of(pod) if pod else None
+        policy = self.book.policy_of(pod) if pod and is_marked(pod) else None
         if pod is None or policy is None or standing(pod, policy):
             if key in self.queue and self.plans.get(key) is None:
                 self.queue.remove(key)
@@ -289,5 +294,5 @@ class Reconciler:
             due=now + policy.preemptors.delay - waited,
         )
         decision = decision_of(pod)
-        entry.attempts = decision.attempt if decision else 0
+        entry.attempts = (decision.attempt if decision.victims else decision.attempt - 1) if decision else 0
         self._stir.set()

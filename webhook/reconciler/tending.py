@@ -96,20 +96,24 @@ class Tender:
             record = plan_of(pod)
         except UnreadableError as error:
             log.warning("%s: %s; taking it off", key, error)
-            self._start(self._clear(pod, (pod.metadata.annotations or {})[PLAN]))
+            said = (pod.metadata.annotations or {})[PLAN]
+            self._start(self._clear(pod, said, pod.status.nominated_node_name))
             return
         if record is None or record.id in self._clearing:
             return
         if self._plans.has_ended(record.id):
-            self._start(self._clear(pod, record.id))
+            self._start(self._clear(pod, record.id, record.node))
             return
         policy = self._book().policy_of(pod)
         if pod.status.nominated_node_name != record.node or standing(pod, policy) or policy is None:
-            self._start(self._clear(pod, record.id))
+            self._start(self._clear(pod, record.id, record.node))
             return
         plan = self._adopted(pod, record, policy)
         self._plans.add(plan)
         self._queue.hold(key)
+        entry = self._queue.get(key)
+        if entry is not None:
+            entry.attempts = max(0, record.attempt - 1)
         remaining = [victim for victim in record.victims if self._remains(victim)]
         if not remaining:
             plan.step = Step.WAITING
@@ -308,15 +312,15 @@ class Tender:
             await asyncio.wait((plan.task,))
         if plan.ended is Ending.BOUND:
             await self._executor.checkpoint("bound")
-        await self._clear(self._as_written(plan), plan.record.id)
+        await self._clear(self._as_written(plan), plan.record.id, plan.node)
 
-    async def _clear(self, pod: Pod, plan_id: str) -> None:
+    async def _clear(self, pod: Pod, plan_id: str, node: str) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
         self._clearing.add(plan_id)
         try:
             while True:
                 try:
-                    await self._writer.clear(pod, plan_id)
+                    await self._writer.clear(pod, plan_id, node)
                 except ApiError as error:
                     log.warning("nomination of %s cannot be cleared yet: %s", key_of(pod), error)
                     await asyncio.sleep(_CLEAR_PAUSE)

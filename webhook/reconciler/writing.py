@@ -23,6 +23,7 @@ from webhook.reconciler.record import DECISION, PLAN, PlanRecord, PlanVictim, Un
 __all__ = ["DeposedError", "Left", "StaleError", "Writer"]
 
 _CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
+_WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
 _TRIES = 4
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -81,18 +82,19 @@ class Writer:
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
         raise StaleError(f"{key_of(pod)} keeps changing")
 
-    async def clear(self, pod: Pod, plan_id: str) -> bool:
+    async def clear(self, pod: Pod, plan_id: str, node: str) -> bool:
         """Take plan and nomination off a preemptor; False where they are not there any more.
 
-        Goes on until it is done or the pod no longer carries this plan. Raises ApiError where trying again would not
-        help.
+        A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
+        no longer carries this plan. Raises ApiError where trying again would not help.
         """
         known: Pod | None = pod
         for attempt in itertools.count():
             try:
                 current = known or await self._read(pod)
                 if _plan_id(current) == plan_id:
-                    await self._patch_status("clear", current, _CLEARED)
+                    ours = current.status.nominated_node_name in {"", node}
+                    await self._patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
                     return True
                 if known is None:
                     return False
