@@ -1,0 +1,64 @@
+"""`giveway run`: webhook and reconciler in one process, with one private port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from datetime import UTC, datetime
+
+from certs.files import maintain_files
+from certs.rotation import Settings
+from tests.e2e.software import SHORT_LEASE, free_port, installed, policies
+from tests.workloads import eventually
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+
+
+def read(port: int, path: str) -> str:
+    """What the private port answers."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return answer.read().decode()
+
+
+async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
+    """One process is ready, preempts, shows queue and metrics on one port, and takes changed policies into use."""
+    node = await sandbox.node("n1", cpu="8")
+    low = await sandbox.priority_class("low", 80)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    await sandbox.pod("victim", cpu="6", node=node, priorityClassName=low)
+    await sandbox.client.patch(f"{sandbox.pods}/victim", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
+    await sandbox.running("victim")
+    directory, certificates = tmp_path / "policies", tmp_path / "certs"
+    directory.mkdir()
+    file = directory / "policies.yaml"
+    file.write_text(policies("nobody"))
+    maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+    health = free_port()
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        process = await giveway.start(
+            "run",
+            f"--policies={directory}",
+            f"--tls-cert-file={certificates / 'tls.crt'}",
+            f"--tls-private-key-file={certificates / 'tls.key'}",
+            "--bind-address=127.0.0.1",
+            "--secure-port=0",
+            f"--health-port={health}",
+            *SHORT_LEASE,
+        )
+
+        async def ready() -> bool:
+            try:
+                return "[+]reconciler ok" in await asyncio.to_thread(read, health, "/readyz?verbose")
+            except OSError:
+                return False
+
+        await eventually(ready, 20)
+        await sandbox.pod("preemptor", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
+        await sandbox.unschedulable("preemptor")
+        assert json.loads(await asyncio.to_thread(read, health, "/debug/queue")) == []
+        file.write_text(policies(high))
+        assert await sandbox.bound("preemptor") == node
+        metrics = await asyncio.to_thread(read, health, "/metrics")
+        assert 'giveway_preemption_attempts_total{result="evicts"} 1.0' in metrics
+        assert "giveway_policies_current 1.0" in metrics
+        assert await process.stop() == 0
