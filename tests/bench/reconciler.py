@@ -120,13 +120,9 @@ def _shares(metrics: dict[str, float], cpu: float) -> None:
     api = sum(value for name, value in metrics.items() if name.startswith("giveway_write_seconds_sum"))
     own = metrics["giveway_decision_seconds_sum"] + metrics["giveway_recheck_seconds_sum"]
     total = (deciding + rechecking) * 1000
-    print(
-        f"  decision and bookkeeping: {deciding * 1000:.2f} ms + {rechecking * 1000:.2f} ms looking again = {total:.2f} ms"
-    )
-    print(f"  ({decisions:.0f} decisions; target: at most 5 ms a preemptor)")
-    print(
-        f"  own work {own:.2f} s, waiting for the API {api:.2f} s: {own / (own + api):.0%} of a plan's time is this program's"
-    )
+    print(f"  deciding and bookkeeping {deciding * 1000:.2f} ms, looking again {rechecking * 1000:.2f} ms:")
+    print(f"    {total:.2f} ms a preemptor (target: at most 5), {decisions:.0f} decisions")
+    print(f"  this program's work {own:.2f} s, waiting for the API {api:.2f} s: share {own / (own + api):.1%}")
     print(f"  CPU of the process: {cpu / PREEMPTORS * 1000:.1f} ms a preemptor, watch events and HTTP included")
 
 
@@ -161,9 +157,8 @@ async def _memory(client: Client, kubeconfig: Path, directory: Path) -> None:
         figures.append(reconciler.resident())
         watching.cancel()
         shown = " -> ".join(f"{figure:.0f} MB" for figure in figures)
-        print(
-            f"resident memory at {NODES} nodes, {MEMORY_PODS} pods, over {PLANS} plans: {shown} (target: at most 250 MB)"
-        )
+        print(f"resident memory at {NODES} nodes, {MEMORY_PODS} pods, before and over {PLANS} plans: {shown}")
+        print("  (target: at most 250 MB, and flat)")
     finally:
         reconciler.stop()
 

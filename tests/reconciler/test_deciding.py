@@ -9,6 +9,8 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
 from webhook.preemption.extending import ExtenderError
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
+from webhook.reconciler.plans import Plan
+from webhook.reconciler.record import PlanRecord, PlanVictim
 from webhook.reconciler.restraint import Budgeted
 
 
@@ -228,3 +230,49 @@ def test_unreadable_objects_are_left_out_of_account():
 def test_extender_error_is_its_own():
     """An extender's failure is an error of its own kind, which the loop turns into a reason."""
     assert issubclass(ExtenderError, RuntimeError)
+
+
+def begun(setting: Setting) -> Plan:
+    """The plan for a preemptor, its nomination written."""
+    made = preemptor("p1")
+    outcome = setting.consider(made)
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, freed=setting.state.freed)
+
+
+def test_looked_at_again_before_evicting():
+    """Nothing happened: the plan goes on."""
+    setting = full()
+    assert setting.world.objection(begun(setting)) == ""
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        pytest.param(
+            lambda s: s.add(pod("v3", node="n1", annotations={})), "has changed", id="a victim may not go any more"
+        ),
+        pytest.param(lambda s: s.remove("default/p1"), "gone or bound", id="the preemptor is gone"),
+        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "gone or bound", id="the preemptor is bound"),
+        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node n1 is gone", id="the node is gone"),
+        pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
+    ],
+)
+def test_objections(happens, why: str):
+    """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
+    setting = full()
+    plan = begun(setting)
+    happens(setting)
+    assert why in setting.world.objection(plan)
+
+
+def test_objection_when_the_room_was_taken():
+    """A pod that came to the node meanwhile is seen."""
+    setting = full()
+    plan = begun(setting)
+    setting.add(pod("thief", "6", node="n1", priority=1000))
+    plan.touched = True
+    assert "would not make room" in setting.world.objection(plan)

@@ -51,7 +51,10 @@ class World:
         return fits(self.state.snapshot, pod, self.clock.wall(), without=list(self.state.leaving))
 
     def objection(self, plan: Plan) -> str:
-        """Why a plan whose nomination stands should not go on to evict; empty where it should."""
+        """Why a plan whose nomination stands should not go on to evict; empty where it should.
+
+        Whether it fits is worked out again where something happened that could have changed the answer.
+        """
         pod = self.state.pod(plan.key)
         if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
             return "the preemptor is gone or bound"
@@ -63,7 +66,7 @@ class World:
                 return f"victim {victim.key} has changed since the decision"
         if plan.freed != self.state.freed and fits(self.state.snapshot, pod, self.clock.wall()):
             return "it fits without preemption by now"
-        if plan.node not in self.room_without_leaving(pod):
+        if (plan.touched or _looks_around(pod)) and plan.node not in self.room_without_leaving(pod):
             return f"evicting would not make room on {plan.node} any more"
         return ""
 
@@ -209,6 +212,13 @@ def _unnominated(pod: Pod) -> Pod:
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
+
+
+def _looks_around(pod: Pod) -> bool:
+    """Whether pods on other nodes decide where this one fits."""
+    affinity = pod.spec.affinity
+    by_pods = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
+    return bool(by_pods or pod.spec.topology_spread_constraints)
 
 
 def _is_alive(state: State, key: str, uid: str) -> bool:
