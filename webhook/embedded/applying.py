@@ -58,11 +58,11 @@ class Application:
         entries = [] if old is None else ownership.read(old)
         mine = self._mine(entries)
         if mine is None or mine.paths != self._paths:
-            mine = Entry(*self._key(resource), self._paths, rfc3339(time.time()))
+            mine = Entry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
         others = [entry for entry in entries if entry.key != mine.key]
         if old is not None:
             taken = self._changed(old, new) & self._paths
-            others = [Entry(*entry.key, entry.paths - taken, entry.time) for entry in others]
+            others = [Entry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others]
         ownership.write(new, [*others, mine])
 
     def _key(self, resource: Resource) -> tuple[str, str, str, str]:

@@ -22,6 +22,7 @@ _SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "ev
     "lastUpdateTime",
 }
 """Instants that Kubernetes writes even where they are not set."""
+_EMPTY: tuple[Any, ...] = (None, "", [])
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 _GO_NAMES = {"boolean": "bool", "integer": "int32", "number": "float64", "time": "string"}
@@ -38,8 +39,7 @@ def missing(schema: Schema, obj: Object, path: str = "") -> list[Cause]:
     """A cause for every required field that is absent or empty; status is left out."""
     causes = [
         Cause(f"{path}{name}", "FieldValueRequired", "Required value")
-        for name in sorted(schema.required)
-        if obj.get(name) in (None, "", [])
+        for name in sorted([name for name in schema.required if obj.get(name) in _EMPTY])
     ]
     for name, value in obj.items():
         field = schema.fields.get(name)

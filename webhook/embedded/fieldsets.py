@@ -14,7 +14,20 @@ import msgspec
 from webhook.embedded.calls import Object
 from webhook.embedded.schemas import Schema
 
-__all__ = ["Path", "Paths", "added", "applied", "child", "decode", "differences", "encode", "items_of", "shown"]
+__all__ = [
+    "Path",
+    "Paths",
+    "added",
+    "applied",
+    "at",
+    "child",
+    "decode",
+    "differences",
+    "encode",
+    "holds",
+    "items_of",
+    "shown",
+]
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
@@ -25,13 +38,16 @@ _json = msgspec.json.Encoder(order="sorted").encode
 def encode(paths: Iterable[Path]) -> Object:
     """A set as FieldsV1."""
     root: Object = {}
-    chosen = set(paths)
-    for path in sorted(chosen):
+    for path in sorted(paths):  # so that a path comes before what is below it
         node = root
-        for depth, element in enumerate(path, 1):
-            node = node.setdefault(element, {})
-            if depth < len(path) and path[:depth] in chosen:
-                node.setdefault(".", {})
+        for element in path[:-1]:
+            below = node.get(element)
+            if below is None:
+                below = node[element] = {}
+            elif not below:
+                below["."] = {}  # it is in the set itself
+            node = below
+        node[path[-1]] = {}
     return root
 
 
@@ -48,6 +64,21 @@ def _decoded(fields: Object, path: Path) -> Iterator[Path]:
             yield (*path, element)
         else:
             yield from _decoded(below, (*path, element))
+
+
+def at(fields: Object, path: Path) -> Object | None:
+    """What FieldsV1 has at and below a path; None where it has nothing."""
+    for element in path:
+        if element not in fields:
+            return None
+        fields = fields[element]
+    return fields
+
+
+def holds(fields: Object, path: Path) -> bool:
+    """Whether a path is in the set that FieldsV1 stands for."""
+    node = at(fields, path)
+    return node is not None and (not node or "." in node)
 
 
 def shown(path: Path) -> str:
@@ -137,19 +168,20 @@ def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], s
     removed: set[Path] = set()
 
     def differ(schema: Schema | None, old: Any, new: Any, path: Path) -> None:
-        if old == new:
-            return
         before, after = items_of(schema, old), items_of(schema, new)
         if after is None or (old is not None and before is None) or not (before or after):
             changed.add(path)
             return
         before = before or {}
         for element, (below, one) in after.items():
+            was = before[element][1] if element in before else None
             at = (*path, element)
             if element not in before:
                 changed.add(at)
-            differ(below, before[element][1] if element in before else None, one, at)
+            if was != one:
+                differ(below, was, one, at)
         removed.update((*path, element) for element in before if element not in after)
 
-    differ(schema, old, new, ())
+    if old != new:
+        differ(schema, old, new, ())
     return changed, removed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from webhook.embedded import defaulting, fieldsets, schemas
 from webhook.embedded.calls import Change, Object
@@ -36,8 +37,14 @@ class Entry:
     operation: str
     version: str
     subresource: str
-    paths: Paths
+    fields: Object
+    """FieldsV1, which most writes only look into."""
     time: str
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The fields as a set."""
+        return fieldsets.decode(self.fields)
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -53,7 +60,7 @@ def read(obj: Object) -> list[Entry]:
             row.get("operation", "Update"),
             row.get("apiVersion", ""),
             row.get("subresource", ""),
-            fieldsets.decode(row.get("fieldsV1") or {}),
+            row.get("fieldsV1") or {},
             row.get("time", ""),
         )
         for row in obj["metadata"].get("managedFields") or ()
@@ -63,7 +70,7 @@ def read(obj: Object) -> list[Entry]:
 
 def write(obj: Object, entries: list[Entry]) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
-    rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.paths]
+    rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.fields]
     if rows:
         obj["metadata"]["managedFields"] = rows
     else:
@@ -109,8 +116,8 @@ def _created(resource: Resource, new: Object, change: Change) -> None:
         schemas.of_resource(resource), strip(resource, "", blank(resource)), strip(resource, "", new)
     )
     if found:
-        row = Entry(change.manager, "Update", resource.api_version, "", frozenset(), rfc3339(time.time()))
-        new["metadata"]["managedFields"] = [{**_row(row), "fieldsV1": found}]
+        row = Entry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        new["metadata"]["managedFields"] = [_row(row)]
 
 
 def _with_update(
@@ -118,21 +125,25 @@ def _with_update(
 ) -> list[Entry]:
     subresource = change.subresource if change.subresource in ("status", "scale") else ""
     key = (change.manager, "Update", resource.api_version, subresource)
-    mine = next((entry for entry in entries if entry.key == key), Entry(*key, frozenset(), ""))
+    mine = next((entry for entry in entries if entry.key == key), Entry(*key, {}, ""))
     others = [entry for entry in entries if entry is not mine]
     if changed or removed:
         others = [_without(entry, changed, removed) for entry in others]
     kept = _without(mine, set(), removed).paths | changed
     if kept != mine.paths or changed:
-        mine = Entry(*key, frozenset(kept), rfc3339(time.time()))
+        mine = Entry(*key, fieldsets.encode(kept), rfc3339(time.time()))
     return [*others, mine]
 
 
 def _without(entry: Entry, changed: set[Path], removed: set[Path]) -> Entry:
+    fields = entry.fields
+    if not any(fieldsets.holds(fields, path) for path in changed) and not any(
+        fieldsets.at(fields, path) is not None for path in removed
+    ):
+        return entry
     paths = entry.paths - changed
-    if removed:
-        paths = frozenset(path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
-    return entry if paths == entry.paths else Entry(*entry.key, paths, entry.time)
+    left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
+    return Entry(*entry.key, fieldsets.encode(left), entry.time)
 
 
 def _row(entry: Entry) -> Object:
@@ -142,7 +153,7 @@ def _row(entry: Entry) -> Object:
         "apiVersion": entry.version,
         "time": entry.time,
         "fieldsType": "FieldsV1",
-        "fieldsV1": fieldsets.encode(entry.paths),
+        "fieldsV1": entry.fields,
     }
     return {**row, "subresource": entry.subresource} if entry.subresource else row
 

@@ -27,7 +27,9 @@ def check_new(resource: Resource, obj: Object) -> None:
 
 def check_changed(resource: Resource, subresource: str, old: Object, new: Object) -> None:
     """Raise StatusError (422) with everything an update may not do."""
-    causes = [*_finalizers(old, new), *fields.missing(schemas.of_resource(resource), new)]
+    causes = _finalizers(old, new)
+    if subresource != "status":  # it leaves alone everything that can be required
+        causes += fields.missing(schemas.of_resource(resource), new)
     causes += changed_object(resource, old, new)
     match resource.kind, subresource:
         case "Pod", "":
