@@ -12,9 +12,9 @@ import pytest
 
 from tests.embedded.webhook_server import WebhookServer, configuration
 from tests.workloads import namespace, priority_class
-from webhook.embedded.calls import Call, UserInfo
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.resources import RESOURCES
+from webhook.embedded.protocol.calls import Call, UserInfo
+from webhook.embedded.protocol.resources import RESOURCES
 from webhook.kube.client import ApiError
 from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
 

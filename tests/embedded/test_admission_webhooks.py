@@ -10,8 +10,8 @@ import pytest
 
 from tests.embedded.webhook_server import WebhookServer, allow, configuration, patching, set_field
 from tests.workloads import namespace, pod, priority_class
-from webhook.embedded.api import Call
 from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.server.api import Call
 from webhook.kube.client import ApiError
 from webhook.kube.paths import (
     MUTATING_WEBHOOK_CONFIGURATION,

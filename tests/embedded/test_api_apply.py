@@ -2,9 +2,9 @@
 
 import pytest
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.fieldsets import added, decode, differences, encode
-from webhook.embedded.schemas import of_model
+from webhook.embedded.merging.fieldsets import added, decode, differences, encode
+from webhook.embedded.schema.schemas import of_model
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 PATH = "/apis/apps/v1/namespaces/n/deployments/d"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.faults import FaultError, Match
+from webhook.embedded.server.faults import FaultError, Match
 from webhook.embedded.standins.crew import STAND_INS
 from webhook.kube.client import ApiError
 

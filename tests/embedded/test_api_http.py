@@ -7,8 +7,8 @@ import ssl
 import aiohttp
 import pytest
 
-from webhook.embedded import http
 from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.server import http
 from webhook.embedded.standins.crew import STAND_INS
 
 MAPS = "/api/v1/namespaces/default/configmaps"

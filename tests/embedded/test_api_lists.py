@@ -5,8 +5,8 @@ import base64
 import msgspec
 import pytest
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
@@ -301,7 +301,7 @@ async def test_local_clients_are_users(api):
 
 async def test_the_oldest_events_go(client, monkeypatch):
     """Events do not pile up: the oldest make room."""
-    monkeypatch.setattr("webhook.embedded.writing._MOST_EVENTS", 3)
+    monkeypatch.setattr("webhook.embedded.server.writing._MOST_EVENTS", 3)
     path = "/api/v1/namespaces/n/events"
     for number in range(5):
         body = {"metadata": {"name": f"e{number}"}, "involvedObject": {"kind": "Pod", "name": "a"}, "reason": "R"}

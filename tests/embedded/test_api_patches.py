@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
-from webhook.embedded.patches import PatchError, json_patch, merge_patch
-from webhook.embedded.schemas import of_model
-from webhook.embedded.statuses import StatusError
-from webhook.embedded.strategic import strategic_merge
+from webhook.embedded.merging.patches import PatchError, json_patch, merge_patch
+from webhook.embedded.merging.strategic import strategic_merge
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.statuses import StatusError
+from webhook.embedded.schema.schemas import of_model
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 values = st.recursive(

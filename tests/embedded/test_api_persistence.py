@@ -2,11 +2,11 @@
 
 import pytest
 
-from webhook.embedded.api import ApiServer
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.persistence import DataError, Journal
+from webhook.embedded.server.api import ApiServer
 from webhook.embedded.standins.crew import STAND_INS
-from webhook.embedded.store import Store
+from webhook.embedded.storage.persistence import DataError, Journal
+from webhook.embedded.storage.store import Store
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"

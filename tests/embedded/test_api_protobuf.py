@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from webhook.embedded.protobuf import decode
-from webhook.embedded.statuses import StatusError
+from webhook.embedded.protocol.statuses import StatusError
+from webhook.embedded.rendering.protobuf import decode
 
 
 def varint(number):

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from webhook.embedded import defaulting
-from webhook.embedded.ages import age, human
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
-from webhook.embedded.columns import of
-from webhook.embedded.podcells import pod_ready, pod_restarts, pod_status
-from webhook.embedded.resources import RESOURCES, by_kind
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.resources import RESOURCES, by_kind
+from webhook.embedded.rendering.ages import age, human
+from webhook.embedded.rendering.columns import of
+from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
+from webhook.embedded.schema import defaulting
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.instants import epoch
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}

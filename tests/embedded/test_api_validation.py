@@ -2,9 +2,9 @@
 
 import pytest
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
-from webhook.embedded.quantities import QuantityFormatError, canonical
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.schema.quantities import QuantityFormatError, canonical
+from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 PODS = "/api/v1/namespaces/n/pods"

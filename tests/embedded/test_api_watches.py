@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.calls import Call
-from webhook.embedded.store import Store
+from webhook.embedded.protocol.calls import Call
+from webhook.embedded.server.api import ApiServer
+from webhook.embedded.storage.store import Store
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 
@@ -130,7 +130,7 @@ async def test_timeout(api):
 
 async def test_bookmarks(api, monkeypatch):
     """Bookmarks tell how far a quiet watch has come, if they are asked for."""
-    monkeypatch.setattr("webhook.embedded.watching._BOOKMARK_SECONDS", 0.05)
+    monkeypatch.setattr("webhook.embedded.server.watching._BOOKMARK_SECONDS", 0.05)
     client = api.local()
     await client.create("/api/v1/namespaces/other/configmaps", config_map("a"))
     kind, raw = await anext(client.watch(MAPS, resource_version="0", allowWatchBookmarks=True))

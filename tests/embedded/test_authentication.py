@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.embedded.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
-from webhook.embedded.calls import UserInfo
+from webhook.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
 from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.protocol.calls import UserInfo
 from webhook.kube.client import ApiError
 from webhook.kube.paths import POD
 

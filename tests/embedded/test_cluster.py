@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from tests.workloads import eventually, pod
 from webhook.cli.main import main
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.faults import FaultError, Faults
-from webhook.embedded.faultspec import inject
+from webhook.embedded.server.faults import FaultError, Faults
+from webhook.embedded.server.faultspec import inject
 from webhook.embedded.standins.crew import STAND_INS
 from webhook.kube.cache import Cache
 from webhook.kube.client import ApiError, Client

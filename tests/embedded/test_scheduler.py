@@ -9,7 +9,7 @@ import pytest
 
 from tests.workloads import condition, eventually, never, pod, priority_class
 from webhook.embedded.cluster import EmbeddedCluster, node
-from webhook.embedded.faults import Match
+from webhook.embedded.server.faults import Match
 from webhook.embedded.standins.schedulingqueue import SchedulingQueue
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec

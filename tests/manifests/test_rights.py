@@ -2,8 +2,8 @@
 
 from tests.manifests.objects import NAMESPACE, base_objects, containers
 from tests.manifests.test_install import answers, eventually, free_port, pod, running
+from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster, node
-from webhook.embedded.rights import unused
 from webhook.kube import paths
 from webhook.kube.client import ApiError
 

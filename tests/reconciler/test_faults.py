@@ -10,7 +10,7 @@ import pytest
 
 from tests.reconciler.acting import PODS, Wire, playing
 from tests.workloads import eventually
-from webhook.embedded.faults import Match
+from webhook.embedded.server.faults import Match
 from webhook.kube.objects import Pod
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock

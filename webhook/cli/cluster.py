@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from webhook.embedded.admission import PLUGINS
-from webhook.embedded.authentication import read_token_file
+from webhook.embedded.access.authentication import read_token_file
+from webhook.embedded.admission.chain import PLUGINS
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.faults import FaultError, Faults
-from webhook.embedded.faultspec import inject
-from webhook.embedded.persistence import DataError
+from webhook.embedded.server.faults import FaultError, Faults
+from webhook.embedded.server.faultspec import inject
 from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.storage.persistence import DataError
 
 __all__ = ["command"]
 

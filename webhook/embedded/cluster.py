@@ -9,25 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from webhook.embedded.access_files import server_context, write_kubeconfig
-from webhook.embedded.access_reviews import review_handlers
-from webhook.embedded.admission import AdmissionChain
-from webhook.embedded.admission_calls import HookCaller
-from webhook.embedded.admission_webhooks import Webhooks
-from webhook.embedded.api import ApiServer
-from webhook.embedded.audit import AuditLog
-from webhook.embedded.authentication import Authentication
-from webhook.embedded.bootstrap import bootstrap_objects
-from webhook.embedded.calls import UserInfo
-from webhook.embedded.eviction import Evictor
-from webhook.embedded.faults import Faults
-from webhook.embedded.http import HttpServer
-from webhook.embedded.persistence import Journal
-from webhook.embedded.rbac import Authorizer
-from webhook.embedded.reading import Reader
-from webhook.embedded.resources import by_kind
+from webhook.embedded.access.authentication import Authentication
+from webhook.embedded.access.bootstrap import bootstrap_objects
+from webhook.embedded.access.files import server_context, write_kubeconfig
+from webhook.embedded.access.rbac import Authorizer
+from webhook.embedded.access.reviews import review_handlers
+from webhook.embedded.admission.audit import AuditLog
+from webhook.embedded.admission.calling import HookCaller
+from webhook.embedded.admission.chain import AdmissionChain
+from webhook.embedded.admission.webhooks import Webhooks
+from webhook.embedded.protocol.calls import UserInfo
+from webhook.embedded.protocol.resources import by_kind
+from webhook.embedded.server.api import ApiServer
+from webhook.embedded.server.eviction import Evictor
+from webhook.embedded.server.faults import Faults
+from webhook.embedded.server.http import HttpServer
 from webhook.embedded.standins.crew import Crew
-from webhook.embedded.store import Store
+from webhook.embedded.storage.persistence import Journal
+from webhook.embedded.storage.reading import Reader
+from webhook.embedded.storage.store import Store
 from webhook.kube.client import ApiError, Client
 from webhook.kube.paths import NODE
 
@@ -69,7 +69,7 @@ class EmbeddedCluster:
         self._caller = HookCaller(self.services, self._service_exists)
         chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self.api.subresources["pods", "eviction"] = Evictor(self._read)
+        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.token_request()
         for plural, handler in review_handlers(self.authorizer, self.authentication).items():
             self.api.subresources[plural, ""] = handler

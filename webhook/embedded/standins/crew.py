@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from webhook.embedded.api import ApiServer
-from webhook.embedded.authentication import service_account
-from webhook.embedded.bootstrap import CONTROLLERS
-from webhook.embedded.calls import UserInfo
-from webhook.embedded.reading import Reader
-from webhook.embedded.resources import BY_STORAGE
-from webhook.embedded.resources import RESOURCES as ROWS
+from webhook.embedded.access.authentication import service_account
+from webhook.embedded.access.bootstrap import CONTROLLERS
+from webhook.embedded.protocol.calls import UserInfo
+from webhook.embedded.protocol.resources import BY_STORAGE
+from webhook.embedded.protocol.resources import RESOURCES as ROWS
+from webhook.embedded.server.api import ApiServer
 from webhook.embedded.standins.daemonsets import DaemonSetController
 from webhook.embedded.standins.deployments import DeploymentController
 from webhook.embedded.standins.disruption import DisruptionController
@@ -25,6 +24,7 @@ from webhook.embedded.standins.preempting import Preemption
 from webhook.embedded.standins.replicasets import ReplicaSetController
 from webhook.embedded.standins.scheduler import Scheduler
 from webhook.embedded.standins.statefulsets import StatefulSetController
+from webhook.embedded.storage.reading import Reader
 from webhook.kube.client import Client
 from webhook.kube.paths import Resource
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.embedded.eviction import budget_condition
+from webhook.embedded.server.eviction import budget_condition
 from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.cache import Cache, Change

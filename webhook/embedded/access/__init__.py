@@ -1,0 +1,1 @@
+"""Who is calling and what they may do, and what a client needs to call at all."""

@@ -1,0 +1,1 @@
+"""The admission chain: in-tree plugins and the webhooks that are configured."""

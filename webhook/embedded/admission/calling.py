@@ -1,0 +1,146 @@
+"""The TLS call to an admission webhook: `url` or `service`, caBundle, timeout, and errors in Kubernetes' words."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from webhook.embedded.admission.hooks import Hook
+from webhook.embedded.admission.review import Answer, InvalidAnswerError, read_answer, review_of
+from webhook.embedded.protocol.calls import Object
+
+__all__ = ["HookCallError", "HookCaller"]
+
+CONNECTIONS = 64
+LONGEST_ANSWER = 16 * 1024 * 1024
+
+
+class HookCallError(Exception):
+    """A webhook that could not be asked or gave no usable answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a webhook is: the URL as errors show it, the host and port to connect to, the name in the certificate."""
+
+    shown: str
+    url: str
+    server_name: str
+    host: str
+
+
+class HookCaller:
+    """Calls webhooks. `services` maps `namespace/name:port` to the `host:port` that plays the service."""
+
+    def __init__(self, services: Mapping[str, str], service_exists: Callable[[str, str], bool]) -> None:
+        self._services = services
+        self._service_exists = service_exists
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(self, hook: Hook, request: Object, *, mutating: bool) -> Answer:
+        """Ask one webhook. Raises HookCallError with the text after `failed calling webhook "NAME": `."""
+        destination = self._destination(hook)
+        body = await self._post(hook, destination, review_of(request))
+        try:
+            return read_answer(body, request["uid"], mutating=mutating)
+        except InvalidAnswerError as error:
+            raise HookCallError(f"received invalid webhook response: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _destination(self, hook: Hook) -> Destination:
+        query = f"timeout={hook.timeout}s"
+        url = hook.client.get("url")
+        if url:
+            parts = urlsplit(str(url))
+            return Destination(f"{url}?{query}", f"{url}?{query}", parts.hostname or "", parts.netloc)
+        service: Mapping[str, Any] = hook.client.get("service") or {}
+        namespace, name, port = service.get("namespace", ""), service.get("name", ""), service.get("port") or 443
+        path = str(service.get("path") or "/").lstrip("/")
+        server_name = f"{name}.{namespace}.svc"
+        shown = f"https://{server_name}:{port}/{path}?{query}"
+        address = self._services.get(f"{namespace}/{name}:{port}")
+        if address is None:
+            missing = f'no endpoints available for service "{name}"'
+            if not self._service_exists(namespace, name):
+                missing = f'service "{name}" not found'
+            raise HookCallError(f'failed to call webhook: Post "{shown}": {missing}')
+        return Destination(shown, f"https://{address}/{path}?{query}", server_name, f"{server_name}:{port}")
+
+    async def _post(self, hook: Hook, destination: Destination, review: bytes) -> bytes:
+        prefix = f'failed to call webhook: Post "{destination.shown}": '
+        try:
+            async with (
+                asyncio.timeout(hook.timeout),
+                self._connections().post(
+                    destination.url,
+                    data=review,
+                    headers={
+                        "Content-Type": "application/json",
+                        "Accept": "application/json",
+                        "Host": destination.host,
+                    },
+                    ssl=_trust(str(hook.client.get("caBundle") or "")),
+                    server_hostname=destination.server_name,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                body = await response.content.read(LONGEST_ANSWER)
+                if response.status != 200:
+                    raise HookCallError(f"failed to call webhook: {_refused(response.status, body)}")
+                return body
+        except TimeoutError as error:
+            raise HookCallError(f"{prefix}context deadline exceeded") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", error.certificate_error)
+            cause = f"tls: failed to verify certificate: x509: {why}"
+            raise HookCallError(prefix + cause) from error
+        except ConnectionRefusedError as error:
+            raise HookCallError(f"{prefix}dial tcp: connect: connection refused") from error
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            raise HookCallError(prefix + _words(error)) from error
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
+        return self._session
+
+
+def _words(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionRefusedError):
+        return f"dial tcp {error.host}:{error.port}: connect: connection refused"  # type: ignore[attr-defined]
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(cause) or type(cause).__name__
+
+
+def _refused(status: int, body: bytes) -> str:
+    if status == 404:
+        return "the server could not find the requested resource"
+    said = body.decode(errors="replace").strip()
+    return f'an error on the server ("{said or "unknown"}") has prevented the request from succeeding'
+
+
+@lru_cache(maxsize=64)
+def _trust(ca_bundle: str) -> ssl.SSLContext:
+    """Trust the bundle (base64 of PEM) alone, or the system's roots where there is none."""
+    try:
+        if not ca_bundle:
+            return ssl.create_default_context()
+        return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
+    except (ValueError, ssl.SSLError) as error:
+        raise HookCallError(f"could not get REST client: unable to load root certificates: {error}") from error

@@ -1,0 +1,166 @@
+"""Admission webhooks as registered: which requests each one asks for.
+
+Compiled from Mutating- and ValidatingWebhookConfigurations; the meanings of rules, scope and selectors are those
+of `k8s.io/apiserver/pkg/admission/plugin/webhook`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.protocol.calls import Attributes, Object
+from webhook.kube.objects import LabelSelector
+from webhook.kube.selectors import Matcher, label_matcher
+
+__all__ = ["Hook", "Target", "compile_hooks"]
+
+CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+EQUIVALENT = {
+    ("", "v1", "events"): ("events.k8s.io", "v1", "events"),
+    ("events.k8s.io", "v1", "events"): ("", "v1", "events"),
+}
+"""The one resource that is served in two groups; `matchPolicy: Equivalent` sees both as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookRule:
+    """One row of `rules`."""
+
+    operations: frozenset[str]
+    groups: frozenset[str]
+    versions: frozenset[str]
+    resources: tuple[tuple[str, str], ...]
+    scope: str
+
+    def matches(self, target: Target) -> bool:
+        """Whether the rule asks for the request."""
+        return (
+            _in(target.operation, self.operations)
+            and _in(target.group, self.groups)
+            and _in(target.version, self.versions)
+            and any(
+                resource in ("*", target.plural) and subresource in ("*", target.subresource)
+                for resource, subresource in self.resources
+            )
+            and self.scope in ("*", "Namespaced" if target.namespaced else "Cluster")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a rule looks at. A Namespace object counts as cluster-wide although its request names a namespace."""
+
+    operation: str
+    group: str
+    version: str
+    plural: str
+    subresource: str
+    namespaced: bool
+
+    @classmethod
+    def of(cls, attributes: Attributes) -> Target:
+        """Return the target of a request."""
+        resource = attributes.resource
+        namespaced = bool(attributes.namespace) and resource.plural != "namespaces"
+        return cls(
+            attributes.operation,
+            resource.group,
+            resource.version,
+            resource.plural,
+            attributes.subresource,
+            namespaced,
+        )
+
+    def equivalent(self) -> Target | None:
+        """The same resource under its other group, if it has one."""
+        other = EQUIVALENT.get((self.group, self.version, self.plural))
+        if other is None:
+            return None
+        group, version, plural = other
+        return Target(self.operation, group, version, plural, self.subresource, self.namespaced)
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One webhook of a configuration, with Kubernetes' defaults filled in; `timeout` in seconds."""
+
+    key: tuple[str, str, int]
+    name: str
+    client: Mapping[str, Any]
+    rules: tuple[HookRule, ...]
+    exact: bool
+    in_namespace: Matcher
+    of_object: Matcher
+    conditions: tuple[tuple[str, str], ...]
+    timeout: int
+    fail: bool
+    dry_runs: bool
+    reinvoked: bool
+
+    def asks_for(self, attributes: Attributes, namespace_labels: Mapping[str, str] | None) -> bool:
+        """Whether rules and selectors match; `namespace_labels` is None for a cluster-wide object."""
+        if attributes.resource.plural in CONFIGURATIONS:
+            return False
+        if namespace_labels is not None and not self.in_namespace(namespace_labels):
+            return False
+        target = Target.of(attributes)
+        other = None if self.exact else target.equivalent()
+        if not any(rule.matches(target) or (other is not None and rule.matches(other)) for rule in self.rules):
+            return False
+        return self._of_object(attributes)
+
+    def _of_object(self, attributes: Attributes) -> bool:
+        candidates = [one for one in (attributes.object, attributes.old_object) if one is not None]
+        return any(self.of_object(_labels(one)) for one in candidates) or (not candidates and self.of_object({}))
+
+
+def compile_hooks(configurations: Iterable[Object]) -> list[Hook]:
+    """Every webhook, configurations by name, webhooks in the order they are written."""
+    by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
+    return [hook for configuration in by_name for hook in _hooks_of(configuration)]
+
+
+def _hooks_of(configuration: Object) -> Iterator[Hook]:
+    owner = configuration["metadata"]["name"]
+    for index, hook in enumerate(configuration.get("webhooks") or ()):
+        yield Hook(
+            key=(owner, hook["name"], index),
+            name=hook["name"],
+            client=hook.get("clientConfig") or {},
+            rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
+            exact=hook.get("matchPolicy") == "Exact",
+            in_namespace=_selector(hook.get("namespaceSelector")),
+            of_object=_selector(hook.get("objectSelector")),
+            conditions=tuple((row["name"], row["expression"]) for row in hook.get("matchConditions") or ()),
+            timeout=hook.get("timeoutSeconds") or 10,
+            fail=hook.get("failurePolicy") != "Ignore",
+            dry_runs=hook.get("sideEffects") in ("None", "NoneOnDryRun"),
+            reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
+        )
+
+
+def _rule(rule: Mapping[str, Any]) -> HookRule:
+    resources = [str(text).partition("/") for text in rule.get("resources") or ()]
+    return HookRule(
+        operations=frozenset(rule.get("operations") or ()),
+        groups=frozenset(rule.get("apiGroups") or ()),
+        versions=frozenset(rule.get("apiVersions") or ()),
+        resources=tuple((resource, subresource) for resource, _, subresource in resources),
+        scope=rule.get("scope") or "*",
+    )
+
+
+def _selector(selector: Mapping[str, Any] | None) -> Matcher:
+    return label_matcher(msgspec.convert(selector or {}, LabelSelector))
+
+
+def _in(value: str, allowed: frozenset[str]) -> bool:
+    return "*" in allowed or value in allowed
+
+
+def _labels(obj: Object) -> Mapping[str, str]:
+    return (obj.get("metadata") or {}).get("labels") or {}

@@ -1,0 +1,70 @@
+"""The in-tree `NamespaceLifecycle` and `DefaultTolerationSeconds` plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from webhook.embedded.admission.naming import denied
+from webhook.embedded.protocol.calls import Attributes, Object
+from webhook.embedded.protocol.statuses import failure
+
+__all__ = ["add_default_tolerations", "admit_namespace"]
+
+IMMORTAL = ("default", "kube-system", "kube-public")
+TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TOLERATION_SECONDS = 300
+
+
+def admit_namespace(attributes: Attributes, find: Callable[[str], Object | None]) -> None:
+    """Refuse to create in a namespace that is missing (404) or ending (403), or to delete an immortal one (403).
+
+    `find` returns the stored Namespace of a name.
+    """
+    if attributes.resource.plural == "namespaces":
+        if attributes.operation == "DELETE" and attributes.name in IMMORTAL:
+            raise denied(attributes, "this namespace may not be deleted")
+        return
+    if attributes.operation != "CREATE" or not attributes.namespace:
+        return
+    namespace = find(attributes.namespace)
+    if namespace is None:
+        name = attributes.namespace
+        details = {"name": name, "kind": "namespaces"}
+        raise failure(404, "NotFound", f'namespaces "{name}" not found', details)
+    if namespace["metadata"].get("deletionTimestamp") and not attributes.subresource:
+        raise _terminating(attributes)
+
+
+def _terminating(attributes: Attributes) -> Exception:
+    name = attributes.namespace
+    error = denied(attributes, f"unable to create new content in namespace {name} because it is being terminated")
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {name} is being terminated",
+        "field": "metadata.namespace",
+    }
+    error.status["details"]["causes"] = [cause]
+    return error
+
+
+def add_default_tolerations(attributes: Attributes) -> None:
+    """Let a new pod tolerate a node that is not ready or unreachable for 300 s, unless it says otherwise."""
+    resource = attributes.resource
+    pod = attributes.object
+    if resource.group or resource.plural != "pods" or attributes.subresource or pod is None:
+        return
+    if attributes.operation != "CREATE":
+        return
+    spec: dict[str, Any] = pod.setdefault("spec", {})
+    present = list(spec.get("tolerations") or ())
+    missing = [key for key in TOLERATED if not any(_tolerates(toleration, key) for toleration in present)]
+    if missing:
+        spec["tolerations"] = present + [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}
+            for key in missing
+        ]
+
+
+def _tolerates(toleration: dict[str, Any], key: str) -> bool:
+    return toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")

@@ -1,0 +1,161 @@
+"""Server-side apply: a configuration, its manager's fields, conflicts with those of others (structured-merge-diff)."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.merging import fieldsets, ownership
+from webhook.embedded.merging.fieldsets import Path, Paths
+from webhook.embedded.merging.ownership import Entry
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Change, Object
+from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.schema import schemas
+from webhook.embedded.schema.schemas import Schema
+from webhook.kube.instants import rfc3339
+
+__all__ = ["Application"]
+
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class Application:
+    """One apply of a configuration by `change.manager`; `merge` and `track` are what `Writer` calls."""
+
+    def __init__(self, change: Change, configuration: Object, *, force: bool) -> None:
+        resource = change.resource
+        if "managedFields" in configuration["metadata"]:
+            raise statuses.bad_request("metadata.managedFields must be nil")
+        self._change = change
+        self._configuration = configuration
+        self._force = force
+        self._schema = schemas.of_resource(resource)
+        self._paths = frozenset(
+            fieldsets.applied(self._schema, ownership.strip(resource, change.subresource, configuration))
+        ) - {("f:metadata",), ("f:spec",), ("f:status",)}
+
+    def merge(self, current: Object) -> Object:
+        """The current object with the configuration merged in and what it no longer names removed; 409 on conflict."""
+        copy = msgspec.json.decode(msgspec.json.encode(current))
+        merged: Object = _merge(self._schema, copy, self._configuration)
+        merged["metadata"]["resourceVersion"] = self._configuration["metadata"].get("resourceVersion")
+        merged["metadata"]["uid"] = self._configuration["metadata"].get("uid")
+        entries = ownership.read(current)
+        conflicts = self._conflicts(entries, current, merged)
+        if conflicts and not self._force:
+            conflicts = self._not_applied_before(conflicts, current)
+            if conflicts:
+                raise _conflict(conflicts)
+        self._prune(entries, merged)
+        return merged
+
+    def track(self, resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+        """Enter the manager's fields; with force they are no longer anybody else's."""
+        del change
+        entries = [] if old is None else ownership.read(old)
+        mine = self._mine(entries)
+        if mine is None or mine.paths != self._paths:
+            mine = Entry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
+        others = [entry for entry in entries if entry.key != mine.key]
+        if old is not None:
+            taken = self._changed(old, new) & self._paths
+            others = [Entry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others]
+        ownership.write(new, [*others, mine])
+
+    def _key(self, resource: Resource) -> tuple[str, str, str, str]:
+        subresource = self._change.subresource if self._change.subresource == "status" else ""
+        return self._change.manager, "Apply", resource.api_version, subresource
+
+    def _mine(self, entries: list[Entry]) -> Entry | None:
+        key = self._key(self._change.resource)
+        return next((entry for entry in entries if entry.key == key), None)
+
+    def _changed(self, old: Object, new: Object) -> set[Path]:
+        resource, subresource = self._change.resource, self._change.subresource
+        return fieldsets.differences(
+            self._schema, ownership.strip(resource, subresource, old), ownership.strip(resource, subresource, new)
+        )[0]
+
+    def _conflicts(self, entries: list[Entry], current: Object, merged: Object) -> list[tuple[Entry, Path]]:
+        changed = self._changed(current, merged)
+        mine = self._mine(entries)
+        return [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
+
+    def _not_applied_before(self, conflicts: list[tuple[Entry, Path]], current: Object) -> list[tuple[Entry, Path]]:
+        """Without those over fields that kubectl itself applied before on the client's side: these it takes over."""
+        text = (current["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
+        if self._change.manager != "kubectl" or not text:
+            return conflicts
+        try:
+            before = msgspec.json.decode(text, type=dict[str, Any])
+            paths = fieldsets.applied(self._schema, before)
+        except (msgspec.DecodeError, TypeError, KeyError):
+            return conflicts
+        return [(entry, path) for entry, path in conflicts if path not in paths]
+
+    def _prune(self, entries: list[Entry], merged: Object) -> None:
+        mine = self._mine(entries)
+        if mine is None:
+            return
+        others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
+        for path in sorted(mine.paths - self._paths, key=len):
+            if not any(kept[: len(path)] == path for kept in others):
+                _remove(self._schema, merged, path)
+
+
+def _merge(schema: Schema | None, current: Any, wanted: Any) -> Any:
+    if fieldsets.items_of(schema, wanted) is None:
+        return wanted
+    if isinstance(wanted, dict):
+        merged = current if isinstance(current, dict) else {}
+        for key, value in wanted.items():
+            merged[key] = _merge(fieldsets.child(schema, key), merged.get(key), value)
+        return merged
+    rows = dict(fieldsets.items_of(schema, current or []) or {})
+    merged_rows = {element: value for element, (_below, value) in rows.items()}
+    for element, (below, value) in (fieldsets.items_of(schema, wanted) or {}).items():
+        merged_rows[element] = _merge(below, merged_rows.get(element), value)
+    return list(merged_rows.values())
+
+
+def _remove(schema: Schema | None, obj: Any, path: Path) -> None:
+    """Take away what a path names, where it is still there."""
+    for element in path[:-1]:
+        items = fieldsets.items_of(schema, obj) or {}
+        if element not in items:
+            return
+        schema, obj = items[element]
+    items = fieldsets.items_of(schema, obj) or {}
+    if path[-1] not in items:
+        return
+    if isinstance(obj, dict):
+        del obj[path[-1].removeprefix("f:")]
+    else:
+        obj.remove(items[path[-1]][1])
+
+
+def _conflict(conflicts: list[tuple[Entry, Path]]) -> statuses.StatusError:
+    by_manager: dict[str, list[str]] = defaultdict(list)
+    for entry, path in conflicts:
+        by_manager[_named(entry)].append(fieldsets.shown(path))
+    texts = [
+        f"conflict with {name}: {paths[0]}" if len(paths) == 1 else "\n- ".join([f"conflicts with {name}:", *paths])
+        for name, paths in by_manager.items()
+    ]
+    count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(entry)}", "field": fieldsets.shown(path)}
+        for entry, path in conflicts
+    ]
+    message = f"Apply failed with {count}: " + "\n".join(texts)
+    return statuses.failure(409, "Conflict", message, {"causes": causes})
+
+
+def _named(entry: Entry) -> str:
+    subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
+    return f'"{entry.manager}"{subresource} using {entry.version}'

@@ -1,0 +1,188 @@
+"""Who manages which field: `metadata.managedFields`, as writes and server-side apply keep it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from webhook.embedded.merging import fieldsets
+from webhook.embedded.merging.fieldsets import Path, Paths
+from webhook.embedded.protocol.calls import Change, Object
+from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.schema import defaulting, schemas
+from webhook.kube.instants import rfc3339
+
+__all__ = ["Entry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
+
+Track = Callable[[Resource, Object | None, Object, Change], None]
+"""Enter into the new object (third) who changed what since the old one (None at CREATE)."""
+
+_SYSTEM = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"} | {
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+}
+_VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", "spec", "status")
+"""Fields that are never absent in Kubernetes' own types, and so are not what a manager adds."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of managedFields."""
+
+    manager: str
+    operation: str
+    version: str
+    subresource: str
+    fields: Object
+    """FieldsV1, which most writes only look into."""
+    time: str
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The fields as a set."""
+        return fieldsets.decode(self.fields)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes it another row."""
+        return self.manager, self.operation, self.version, self.subresource
+
+
+def read(obj: Object) -> list[Entry]:
+    """The rows of an object; rows that are malformed are left out."""
+    return [
+        Entry(
+            row["manager"],
+            row.get("operation", "Update"),
+            row.get("apiVersion", ""),
+            row.get("subresource", ""),
+            row.get("fieldsV1") or {},
+            row.get("time", ""),
+        )
+        for row in obj["metadata"].get("managedFields") or ()
+        if isinstance(row, dict) and row.get("manager")
+    ]
+
+
+def write(obj: Object, entries: list[Entry]) -> None:
+    """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
+    rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.fields]
+    if rows:
+        obj["metadata"]["managedFields"] = rows
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def strip(resource: Resource, subresource: str, obj: Object) -> Object:
+    """The part of an object that a write to a sub-resource can manage."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _SYSTEM}
+    rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
+    if subresource == "status":
+        rest = {"status": rest.get("status") or {}}
+    elif "status" in resource.sub and resource.kind != "Node":
+        rest.pop("status", None)
+    return {"metadata": metadata, **rest}
+
+
+def kept(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+    """Enter nothing: the server itself made the change, such as a binding."""
+    del resource, old, new, change
+
+
+def updated(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+    """Enter an update or create: what it changed is now its manager's, and nobody else's."""
+    if old is None:
+        _created(resource, new, change)
+        return
+    entries = read(new) or read(old)
+    if not entries:
+        new["metadata"].pop("managedFields", None)
+        return
+    changed, removed = fieldsets.differences(
+        schemas.of_resource(resource),
+        strip(resource, change.subresource, old),
+        strip(resource, change.subresource, new),
+    )
+    write(new, _with_update(entries, resource, change, changed, removed))
+
+
+def _created(resource: Resource, new: Object, change: Change) -> None:
+    new["metadata"].pop("managedFields", None)
+    found = fieldsets.added(
+        schemas.of_resource(resource), strip(resource, "", blank(resource)), strip(resource, "", new)
+    )
+    if found:
+        row = Entry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        new["metadata"]["managedFields"] = [_row(row)]
+
+
+def _with_update(
+    entries: list[Entry], resource: Resource, change: Change, changed: set[Path], removed: set[Path]
+) -> list[Entry]:
+    subresource = change.subresource if change.subresource in ("status", "scale") else ""
+    key = (change.manager, "Update", resource.api_version, subresource)
+    mine = next((entry for entry in entries if entry.key == key), Entry(*key, {}, ""))
+    others = [entry for entry in entries if entry is not mine]
+    if changed or removed:
+        others = [_without(entry, changed, removed) for entry in others]
+    kept = _without(mine, set(), removed).paths | changed
+    if kept != mine.paths or changed:
+        mine = Entry(*key, fieldsets.encode(kept), rfc3339(time.time()))
+    return [*others, mine]
+
+
+def _without(entry: Entry, changed: set[Path], removed: set[Path]) -> Entry:
+    fields = entry.fields
+    if not any(fieldsets.holds(fields, path) for path in changed) and not any(
+        fieldsets.at(fields, path) is not None for path in removed
+    ):
+        return entry
+    paths = entry.paths - changed
+    left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
+    return Entry(*entry.key, fieldsets.encode(left), entry.time)
+
+
+def _row(entry: Entry) -> Object:
+    row: Object = {
+        "manager": entry.manager,
+        "operation": entry.operation,
+        "apiVersion": entry.version,
+        "time": entry.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields,
+    }
+    return {**row, "subresource": entry.subresource} if entry.subresource else row
+
+
+def _order(entry: Entry) -> tuple[bool, str, str, str, str]:
+    return entry.operation != "Apply", entry.time, entry.manager, entry.version, entry.subresource
+
+
+def blank(resource: Resource) -> Object:
+    """An object of a resource before anyone wrote to it."""
+    found = _BLANKS.get(resource.qualified)
+    if found is None:
+        found = _blank_struct(schemas.of_resource(resource))
+        found["metadata"] = {}
+        if resource.kind == "Node":
+            defaulting.complete(resource, found)
+        _BLANKS[resource.qualified] = found
+    return found
+
+
+_BLANKS: dict[str, Object] = {}
+
+
+def _blank_struct(schema: schemas.Schema) -> Object:
+    blank: Object = {}
+    for name, field in schema.fields.items():
+        if field.kind == "struct" and name in _VALUES:
+            blank[name] = _blank_struct(field)
+        elif field.kind == "list" and name in schema.required:
+            blank[name] = None
+    return blank

@@ -1,0 +1,104 @@
+"""Strategic merge patch (`apimachinery/pkg/util/strategicpatch`): lists merge by key, directives start with `$`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Object
+from webhook.embedded.schema.schemas import Schema
+
+__all__ = ["strategic_merge"]
+
+_DIRECTIVE = "$patch"
+_RETAIN = "$retainKeys"
+_DELETE = "$deleteFromPrimitiveList/"
+_ORDER = "$setElementOrder/"
+
+
+def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Object:
+    """Merge a patch into an object in place. Raises StatusError (400) for a directive that is not understood."""
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise statuses.bad_request(f"unknown patch type: {directive!r} found in {_DIRECTIVE}")
+    if _RETAIN in patch:
+        for key in [key for key in target if key not in patch[_RETAIN]]:
+            del target[key]
+    for key, value in patch.items():
+        if not key.startswith("$"):
+            _merge_field(schema, target, patch, key, value)
+    _apply_list_directives(schema, target, patch)
+    return target
+
+
+def _child(schema: Schema | None, key: str) -> Schema | None:
+    if schema is None:
+        return None
+    return schema.fields.get(key) if schema.kind == "struct" else schema.item
+
+
+def _merge_field(schema: Schema | None, target: Object, patch: Object, key: str, value: Any) -> None:
+    field = _child(schema, key)
+    if value is None:
+        target.pop(key, None)
+    elif isinstance(value, dict):
+        current = target.get(key)
+        target[key] = strategic_merge(field, current if isinstance(current, dict) else {}, value)
+    elif isinstance(value, list) and field is not None and field.kind == "list":
+        target[key] = _merge_list(field, target.get(key) or [], value, patch.get(_ORDER + key))
+    else:
+        target[key] = value
+
+
+def _apply_list_directives(schema: Schema | None, target: Object, patch: Object) -> None:
+    for directive, values in patch.items():
+        if directive.startswith(_DELETE):
+            key = directive.removeprefix(_DELETE)
+            if key in target:
+                target[key] = [value for value in target[key] if value not in values]
+        elif directive.startswith(_ORDER):
+            key = directive.removeprefix(_ORDER)
+            field = _child(schema, key)
+            if key not in patch and key in target and field is not None and field.lists.merge_key:
+                target[key] = _ordered(field.lists.merge_key, target[key], target[key], values)
+
+
+def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
+    key = field.lists.merge_key
+    if field.lists.is_set:
+        return [*current, *(value for value in patch if value not in current)]
+    if not key or not all(isinstance(item, dict) for item in patch):
+        return [item for item in patch if not (isinstance(item, dict) and _DIRECTIVE in item)]
+    if any(item.get(_DIRECTIVE) == "replace" for item in patch):
+        return [item for item in patch if item.get(_DIRECTIVE) != "replace"]
+    merged = list(current)
+    for item in patch:
+        if key not in item:
+            raise statuses.bad_request(f"map: {item} does not contain declared merge key: {key}")
+        found = next((index for index, mine in enumerate(merged) if mine.get(key) == item[key]), None)
+        if item.get(_DIRECTIVE) == "delete":
+            merged = [mine for mine in merged if mine.get(key) != item[key]]
+        elif found is None:
+            merged.append(strategic_merge(field.item, {}, item))
+        else:
+            merged[found] = strategic_merge(field.item, merged[found], item)
+    return _ordered(key, current, merged, order if order is not None else patch)
+
+
+def _ordered(key: str, before: list[Any], merged: list[Any], order: list[Any]) -> list[Any]:
+    """Items of the patch in its order, the server's own in theirs; where both were known before, as it was."""
+    wanted = [item[key] for item in order if isinstance(item, dict) and key in item]
+    was = {item[key]: index for index, item in enumerate(before) if key in item}
+    by_key = {item[key]: item for item in merged}
+    patched = [by_key[value] for value in wanted if value in by_key]
+    own = [item for item in merged if item[key] not in wanted]
+    result: list[Any] = []
+    while patched and own:
+        left, right = was.get(own[0][key]), was.get(patched[0][key])
+        first = own if left is not None and right is not None and left < right else patched
+        result.append(first.pop(0))
+    return [*result, *patched, *own]

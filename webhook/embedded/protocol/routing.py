@@ -1,0 +1,86 @@
+"""From a method and a path to a verb and a resource, as Kubernetes' RequestInfo has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webhook.embedded.protocol.resources import BY_URL, Resource
+
+__all__ = ["Route", "route", "truthy"]
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_CORE_DEPTH = 2
+_GROUP_DEPTH = 3
+
+
+@dataclass(slots=True)
+class Route:
+    """Where a call leads. `resource` is None for a path outside the resources, whose verb is the method."""
+
+    verb: str
+    path: str
+    resource: Resource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    group: str = ""
+    plural: str = ""
+
+
+def truthy(text: str | None) -> bool:
+    """A boolean query parameter: present and neither `0` nor `false`."""
+    return text is not None and text.lower() not in ("0", "false")
+
+
+def route(method: str, path: str, query: Mapping[str, str]) -> Route:
+    """Take a call's path apart."""
+    parts = [part for part in path.split("/") if part]
+    depth = _depth(parts)
+    if not depth or len(parts) <= depth:
+        return Route(method.lower(), path)
+    root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            rest = rest[2:]
+    plural, name, subresource = [*rest, "", ""][:3]
+    found = Route(
+        verb=_verb(method, name, query),
+        path=path,
+        resource=BY_URL.get((root, plural)) if len(rest) <= 3 else None,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        group=parts[1] if depth == _GROUP_DEPTH else "",
+        plural=plural,
+    )
+    if not name and found.verb in ("list", "watch", "deletecollection"):
+        found.name = _single_name(query.get("fieldSelector", ""))
+    return found
+
+
+def _depth(parts: list[str]) -> int:
+    if parts[:1] == ["api"]:
+        return _CORE_DEPTH
+    return _GROUP_DEPTH if parts[:1] == ["apis"] else 0
+
+
+def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
+    if method in ("GET", "HEAD"):
+        if truthy(query.get("watch")):
+            return "watch"
+        return "get" if name else "list"
+    if method == "DELETE" and not name:
+        return "deletecollection"
+    return _VERBS.get(method, method.lower())
+
+
+def _single_name(selector: str) -> str:
+    """The one object a collection request is narrowed to, which is what RBAC's resourceNames look at."""
+    for part in selector.split(","):
+        key, _, value = part.partition("=")
+        if key == "metadata.name":
+            return value.lstrip("=")
+    return ""

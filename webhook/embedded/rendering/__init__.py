@@ -1,0 +1,1 @@
+"""How objects and the API itself are shown: media types, tables, discovery, OpenAPI."""

@@ -1,0 +1,154 @@
+"""Which groups, versions and resources there are: the older documents and the aggregated one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.resources import GROUPS, RESOURCES, Resource
+
+__all__ = ["VERSION", "aggregated", "group", "groups", "legacy_versions", "resource_list"]
+
+VERSION = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.0+giveway",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+"""The Kubernetes version whose behaviour is shown."""
+
+Hooks = Collection[tuple[str, str]]
+"""(plural, sub-resource) of every hook."""
+
+_FOREIGN_KINDS = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+_SUB_VERBS = {"binding": ["create"], "eviction": ["create"], "token": ["create"], "finalize": ["update"]}
+_READ_WRITE = ["get", "patch", "update"]
+_BUILT_IN = ("status", "scale", "finalize")
+
+
+def legacy_versions(address: str) -> Object:
+    """`/api`."""
+    clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": clients}
+
+
+def groups() -> Object:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in GROUPS]}
+
+
+def group(name: str) -> Object:
+    """`/apis/GROUP`."""
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def resource_list(root: str, hooks: Hooks) -> Object:
+    """`/api/v1` or `/apis/GROUP/VERSION`."""
+    rows = [row for row in RESOURCES if row.root == root]
+    listed = [entry for row in rows for entry in _entries(row, hooks)]
+    document: Object = {"kind": "APIResourceList", "groupVersion": root.removeprefix("/apis/").removeprefix("/api/")}
+    if root != "/api/v1":
+        document["apiVersion"] = "v1"
+    return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
+
+
+def _is_served(row: Resource, hooks: Hooks) -> bool:
+    return row.stored or (row.plural, "") in hooks
+
+
+def _subresources(row: Resource, hooks: Hooks) -> Iterable[str]:
+    return [sub for sub in row.sub if sub in _BUILT_IN or (row.plural, sub) in hooks]
+
+
+def _entries(row: Resource, hooks: Hooks) -> Iterable[Object]:
+    if not _is_served(row, hooks):
+        return
+    entry: Object = {
+        "name": row.plural,
+        "singularName": row.singular,
+        "namespaced": row.namespaced,
+        "kind": row.kind,
+        "verbs": list(row.verbs),
+    }
+    for key, value in (("shortNames", row.short), ("categories", row.categories)):
+        if value:
+            entry[key] = list(value)
+    if row.hash:
+        entry["storageVersionHash"] = row.hash
+    yield entry
+    for sub in _subresources(row, hooks):
+        yield {
+            "name": f"{row.plural}/{sub}",
+            "singularName": "",
+            "namespaced": row.namespaced,
+            **_foreign(sub),
+            "kind": _kind_of(row, sub),
+            "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
+        }
+
+
+def _foreign(sub: str) -> Object:
+    group_name, version, _kind = _FOREIGN_KINDS.get(sub, ("", "", ""))
+    return {"group": group_name, "version": version} if group_name else {}
+
+
+def _kind_of(row: Resource, sub: str) -> str:
+    return _FOREIGN_KINDS[sub][2] if sub in _FOREIGN_KINDS else row.kind
+
+
+def aggregated(root: str, version: str, hooks: Hooks) -> Object:
+    """`/api` or `/apis` in one document, `apidiscovery.k8s.io/VERSION`."""
+    names = [""] if root == "/api" else list(GROUPS)
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [_discovered_group(name, hooks) for name in names],
+    }
+
+
+def _discovered_group(name: str, hooks: Hooks) -> Object:
+    rows = sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural)
+    served = [_discovered(row, hooks) for row in rows if _is_served(row, hooks)]
+    metadata: Object = {"name": name} if name else {}
+    versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
+    return {"metadata": {**metadata, "creationTimestamp": None}, "versions": versions}
+
+
+def _discovered(row: Resource, hooks: Hooks) -> Object:
+    entry: Object = {
+        "resource": row.plural,
+        "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
+        "scope": "Namespaced" if row.namespaced else "Cluster",
+        "singularResource": row.singular,
+        "verbs": list(row.verbs),
+    }
+    for key, value in (("shortNames", row.short), ("categories", row.categories)):
+        if value:
+            entry[key] = list(value)
+    subresources = [_discovered_sub(row, sub) for sub in _subresources(row, hooks)]
+    return {**entry, "subresources": subresources} if subresources else entry
+
+
+def _discovered_sub(row: Resource, sub: str) -> Object:
+    group_name, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
+    return {
+        "subresource": sub,
+        "responseKind": {"group": group_name, "version": version, "kind": kind},
+        "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
+    }

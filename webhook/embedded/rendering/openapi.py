@@ -1,0 +1,163 @@
+"""OpenAPI v3, made of the client's models when it is asked for: what `kubectl explain`, `apply` and `diff` read."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Object, Reply
+from webhook.embedded.protocol.resources import RESOURCES, Resource
+from webhook.embedded.schema import schemas
+from webhook.embedded.schema.schemas import Schema
+
+__all__ = ["reply"]
+
+_ROOTS = {row.root.lstrip("/"): row.root for row in RESOURCES}
+_PREFIX = "#/components/schemas/"
+_SCALARS: dict[str, Object] = {
+    "any": {"type": "object"},
+    "boolean": {"type": "boolean"},
+    "bytes": {"type": "string", "format": "byte"},
+    "int64": {"type": "integer", "format": "int64"},
+    "integer": {"type": "integer", "format": "int32"},
+    "number": {"type": "number", "format": "double"},
+    "string": {"type": "string"},
+    "time": {"type": "string", "format": "date-time"},
+}
+_NAMED: dict[str, tuple[str, Object]] = {
+    "intstr": ("IntOrString", {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]}),
+    "quantity": ("Quantity", {"oneOf": [{"type": "string"}, {"type": "number"}]}),
+}
+_PATCHES = ("json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml")
+
+
+def reply(path: str) -> Reply:
+    """A document below `/openapi/v3`. Raises StatusError (404)."""
+    name = path.removeprefix("/openapi/v3").lstrip("/")
+    if path == "/openapi/v3":
+        return Reply(200, _index())
+    if path.startswith("/openapi/v3/") and name in _ROOTS:
+        return Reply(200, _document(name))
+    raise statuses.path_not_found()
+
+
+@lru_cache(maxsize=1)
+def _index() -> bytes:
+    """The index: a document may be cached for good, for its address changes with what it is made of."""
+    digest = hashlib.sha256(repr(RESOURCES).encode()).hexdigest().upper()
+    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name in _ROOTS}
+    return msgspec.json.encode({"paths": paths})
+
+
+@lru_cache(maxsize=len(_ROOTS))
+def _document(name: str) -> bytes:
+    rows = [row for row in RESOURCES if row.root == _ROOTS[name]]
+    components: dict[str, Object] = {}
+    for row in rows:
+        schema = schemas.of_resource(row)
+        _add(schema, components)
+        kind = {"group": row.group, "version": row.version, "kind": row.kind}
+        components[_component(schema.model)]["x-kubernetes-group-version-kind"] = [kind]
+    document = {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.0"},
+        "paths": {path: item for row in rows for path, item in _paths(row).items()},
+        "components": {"schemas": components},
+    }
+    return msgspec.json.encode(document)
+
+
+def _component(model: str) -> str:
+    """`V1PodSpec` as `io.k8s.api.PodSpec`; what stands after the last dot is what people are shown."""
+    return f"io.k8s.api.{model.removeprefix('V1')}"
+
+
+def _add(schema: Schema, components: dict[str, Object]) -> None:
+    name = _component(schema.model)
+    if name in components:
+        return
+    component: Object = {"type": "object", "description": schemas.of_model(schema.model).description}
+    components[name] = component
+    component["properties"] = {field: _shown(field, one, components) for field, one in schema.fields.items()}
+    if schema.required:
+        component["required"] = sorted(schema.required)
+    if schema.atomic:
+        component["x-kubernetes-map-type"] = "atomic"
+
+
+def _shown(field: str, schema: Schema, components: dict[str, Object]) -> Object:
+    shown: Object
+    if schema.kind == "struct":
+        _add(schema, components)
+        shown = {"allOf": [{"$ref": _PREFIX + _component(schema.model)}]}
+        if field in ("metadata", "spec", "status"):
+            shown["default"] = {}
+    elif schema.kind == "list":
+        assert schema.item is not None
+        shown = {"type": "array", "items": _shown("", schema.item, components), **_extensions(schema)}
+    elif schema.kind == "map":
+        assert schema.item is not None
+        shown = {"type": "object", "additionalProperties": _shown("", schema.item, components)}
+        if schema.atomic:
+            shown["x-kubernetes-map-type"] = "atomic"
+    elif schema.kind in _NAMED:
+        name, component = _NAMED[schema.kind]
+        components[_component(name)] = component
+        shown = {"allOf": [{"$ref": _PREFIX + _component(name)}]}
+    else:
+        shown = dict(_SCALARS[schema.kind])
+    if schema.description and field:
+        shown["description"] = schema.description
+    return shown
+
+
+def _extensions(schema: Schema) -> Object:
+    lists = schema.lists
+    extensions: Object = {"x-kubernetes-list-type": "map" if lists.keys else "set" if lists.is_set else "atomic"}
+    if lists.keys:
+        extensions["x-kubernetes-list-map-keys"] = list(lists.keys)
+    if lists.merge_key:
+        extensions["x-kubernetes-patch-merge-key"] = lists.merge_key
+    if lists.merge_key or lists.is_set:
+        extensions["x-kubernetes-patch-strategy"] = "merge,retainKeys" if lists.retain_keys else "merge"
+    return extensions
+
+
+def _paths(row: Resource) -> Object:
+    """The addresses of a resource with the verbs and parameters by which kubectl tells what the server can."""
+    if not row.stored:
+        return {}
+    collection = f"{row.root}/namespaces/{{namespace}}/{row.plural}" if row.namespaced else f"{row.root}/{row.plural}"
+    return {
+        collection: {"get": _operation(row, "list"), "post": _operation(row, "post", "json")},
+        f"{collection}/{{name}}": {
+            "get": _operation(row, "get"),
+            "put": _operation(row, "put", "json"),
+            "patch": _operation(row, "patch", *_PATCHES),
+            "delete": _operation(row, "delete"),
+        },
+    }
+
+
+def _operation(row: Resource, action: str, *bodies: str) -> Object:
+    names = ("dryRun", "fieldManager", "fieldValidation") if bodies else ()
+    parameters: list[Any] = [
+        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in names
+    ]
+    if action == "patch":
+        parameters.append({"name": "force", "in": "query", "schema": {"type": "boolean", "uniqueItems": True}})
+    reference = {"schema": {"$ref": _PREFIX + _component(schemas.model_of(row))}}
+    answer = {"description": "OK", "content": {"application/json": reference}}
+    operation: Object = {
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": {"group": row.group, "version": row.version, "kind": row.kind},
+        "parameters": parameters,
+        "responses": {"200": answer},
+    }
+    if bodies:
+        operation["requestBody"] = {"content": {f"application/{body}": reference for body in bodies}}
+    return operation

@@ -1,0 +1,201 @@
+"""Bodies that kubectl's typed commands send as `application/vnd.kubernetes.protobuf`, as plain data.
+
+An envelope (`runtime.Unknown`) names version and kind; the fields follow the schema of that kind, their numbers come
+from `protobuf_numbers`. Answers are always JSON, which these clients accept as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.resources import by_kind
+from webhook.embedded.rendering.protobuf_numbers import NUMBERS
+from webhook.embedded.schema import schemas
+from webhook.embedded.schema.schemas import Schema
+from webhook.kube.instants import rfc3339, rfc3339_micro
+
+__all__ = ["decode"]
+
+_MAGIC = b"k8s\0"
+_TRUNCATED = "the protobuf body is truncated"
+_OTHER_MODELS = {
+    ("policy/v1", "Eviction"): "V1Eviction",
+    ("autoscaling/v1", "Scale"): "V1Scale",
+    ("authentication.k8s.io/v1", "TokenRequest"): "AuthenticationV1TokenRequest",
+}
+_MICRO = {"acquireTime", "renewTime", "eventTime", "lastObservedTime"}
+"""Instants with microseconds."""
+_STRING_INT_OR_STRING = 1
+_ZERO_IS_UNSET = frozenset(
+    [
+        "containerID",
+        "count",
+        "failureThreshold",
+        "generation",
+        "globalDefault",
+        "healthCheckNodePort",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostPort",
+        "initialDelaySeconds",
+        "minReadySeconds",
+        "nodePort",
+        "observedGeneration",
+        "paused",
+        "periodSeconds",
+        "publishNotReadyAddresses",
+        "readOnly",
+        "stdin",
+        "stdinOnce",
+        "successThreshold",
+        "timeoutSeconds",
+        "tty",
+        "unschedulable",
+    ]
+)
+"""Fields that these messages always carry and JSON leaves out at zero or false."""
+
+
+def decode(body: bytes) -> Object:
+    """A body as an object with kind and apiVersion. Raises StatusError: 400 for what does not parse."""
+    if not body.startswith(_MAGIC):
+        raise statuses.bad_request("provided data does not appear to be a protobuf message, expected prefix k8s")
+    try:
+        return _envelope(body[len(_MAGIC) :])
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise statuses.bad_request(_TRUNCATED) from error
+
+
+def _envelope(data: bytes) -> Object:
+    unknown = dict(_fields(data))
+    meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
+    version, kind = meta.get(1, ""), meta.get(2, "")
+    resource = by_kind(version, kind)
+    if resource is not None:
+        model = schemas.model_of(resource)
+    elif kind == "DeleteOptions":
+        model = "V1DeleteOptions"
+    elif (version, kind) in _OTHER_MODELS:
+        model = _OTHER_MODELS[version, kind]
+    else:
+        raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
+    return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
+
+
+def _message(schema: Schema, data: bytes, name: str) -> Object:
+    obj: Object = {}
+    numbers = NUMBERS.get(name, {})
+    for number, raw in _fields(data):
+        field_name = numbers.get(number, "")
+        if field_name.startswith(">"):
+            obj |= _message(schema, raw, field_name)
+        elif field_name in schema.fields:
+            _put(obj, field_name, schema.fields[field_name], raw)
+    return obj
+
+
+def _put(obj: Object, name: str, field: Schema, raw: Any) -> None:
+    if field.kind == "list":
+        assert field.item is not None
+        obj.setdefault(name, []).append(_value(field.item, name, raw))
+    elif field.kind == "map":
+        assert field.item is not None
+        entry = dict(_fields(raw))
+        obj.setdefault(name, {})[entry.get(1, b"").decode()] = _value(field.item, name, entry.get(2, b""))
+    else:
+        value = _value(field, name, raw)
+        if value not in ("", None) and not (not value and name in _ZERO_IS_UNSET):
+            obj[name] = value
+
+
+def _value(field: Schema, name: str, raw: Any) -> Any:
+    match field.kind:
+        case "struct":
+            return _message(field, raw, field.model)
+        case "time":
+            return _instant(dict(_fields(raw)), name)
+        case "list":
+            assert field.item is not None
+            return [_value(field.item, name, one) for _number, one in _fields(raw)]
+    return _SCALARS[field.kind](raw)
+
+
+def _integer(raw: int) -> int:
+    return raw - (1 << 64) if raw >> 63 else raw
+
+
+def _embedded(raw: bytes) -> Any:
+    """RawExtension and FieldsV1: JSON in a message of its own."""
+    inner = dict(_fields(raw)).get(1)
+    return msgspec.json.decode(inner) if inner else None
+
+
+def _instant(parts: dict[int, Any], name: str) -> str | None:
+    if not parts.get(1):
+        return None
+    seconds = parts[1] + parts.get(2, 0) / 1e9
+    return rfc3339_micro(seconds) if name in _MICRO else rfc3339(seconds)
+
+
+def _int_or_string(raw: bytes) -> int | str:
+    parts = dict(_fields(raw))
+    if parts.get(1) == _STRING_INT_OR_STRING:
+        return str(parts.get(3, b"").decode())
+    return _integer(int(parts.get(2, 0)))
+
+
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "any": _embedded,
+    "boolean": bool,
+    "bytes": lambda raw: base64.b64encode(raw).decode(),
+    "int64": _integer,
+    "integer": _integer,
+    "intstr": _int_or_string,
+    "number": lambda raw: struct.unpack("<d", raw)[0],
+    "quantity": lambda raw: dict(_fields(raw)).get(1, b"").decode(),
+    "string": lambda raw: raw.decode(),
+}
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and raw values of a message's fields, in order."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield tag >> 3, value
+            case 1:
+                yield tag >> 3, data[at : at + 8]
+                at += 8
+            case 2:
+                size, at = _varint(data, at)
+                if at + size > len(data):
+                    raise statuses.bad_request(_TRUNCATED)
+                yield tag >> 3, data[at : at + size]
+                at += size
+            case 5:
+                yield tag >> 3, data[at : at + 4]
+                at += 4
+            case other:
+                raise statuses.bad_request(f"the protobuf body has a field of wire type {other}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at

@@ -1,0 +1,1 @@
+"""What objects look like: their fields, Kubernetes' defaults, and what is refused."""

@@ -1,0 +1,117 @@
+"""From a request's body to an object of the wanted kind, and from its query to options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Call, Change, Object
+from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.routing import truthy
+from webhook.embedded.rendering import negotiation
+from webhook.embedded.schema import fields, schemas
+
+__all__ = ["check_object", "decode_any", "decode_object", "delete_options", "options"]
+
+_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+_DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
+
+
+def decode_any(call: Call) -> Object:
+    """The body as an object of any kind. Raises StatusError (400)."""
+    obj = negotiation.decode(call.body, call.headers.get("content-type", ""))
+    if not isinstance(obj, dict):
+        raise statuses.bad_request("the body of the request must be an object")
+    return obj
+
+
+def decode_object(resource: Resource, call: Call, change: Change) -> Object:
+    """The body as an object of the resource's kind. Raises StatusError (400)."""
+    obj = decode_any(call)
+    return check_object(resource, obj, change)
+
+
+def check_object(resource: Resource, obj: Object, change: Change) -> Object:
+    """The object if it is of the resource's kind. Raises StatusError (400)."""
+    kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
+    if kind != resource.kind or version != resource.api_version:
+        expected, given = _shown(resource.api_version, resource.kind), _shown(str(version), str(kind))
+        raise statuses.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({resource.api_version})"
+            if kind == resource.kind
+            else f"the object provided is unrecognized (must be of type {resource.kind}): {given} is not {expected}"
+        )
+    if not isinstance(obj.setdefault("metadata", {}), dict):
+        raise statuses.bad_request("metadata must be an object")
+    unknown = fields.settle(schemas.of_resource(resource), obj)
+    if unknown:
+        _report(resource, unknown, change)
+    return obj
+
+
+def _report(resource: Resource, unknown: list[str], change: Change) -> None:
+    """Unknown fields are refused (Strict), warned of (Warn, the default) or passed over (Ignore)."""
+    texts = [f'unknown field "{path}"' for path in unknown]
+    match change.options.get("fieldValidation") or "Warn":
+        case "Strict":
+            refusal = f"strict decoding error: {', '.join(texts)}"
+            if change.options.get("kind") == "PatchOptions":
+                cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
+                raise statuses.invalid_patch(cause)
+            version = resource.api_version.rpartition("/")[2]
+            shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
+            raise statuses.bad_request(f"{shown}: {refusal}")
+        case "Warn":
+            change.warnings += texts
+
+
+def _shown(version: str, kind: str) -> str:
+    return f"{version}, Kind={kind}"
+
+
+def options(call: Call) -> Object:
+    """The options object of a write, as admission sees it."""
+    kind = _OPTIONS.get(call.method)
+    if kind is None:
+        return {}
+    found: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if call.query.get("dryRun"):
+        found["dryRun"] = _dry_run([call.query["dryRun"]])
+    for name in ("fieldManager", "fieldValidation"):
+        if call.query.get(name):
+            found[name] = call.query[name]
+    if "force" in call.query:
+        found["force"] = truthy(call.query["force"])
+    return found
+
+
+def delete_options(call: Call) -> Object:
+    """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
+    found = options(call)
+    body = negotiation.decode(call.body, call.headers.get("content-type", ""))
+    if isinstance(body, dict):
+        found |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
+    query = call.query
+    if query.get("gracePeriodSeconds"):
+        found.setdefault("gracePeriodSeconds", _integer("gracePeriodSeconds", query["gracePeriodSeconds"]))
+    if query.get("propagationPolicy"):
+        found.setdefault("propagationPolicy", query["propagationPolicy"])
+    if "orphanDependents" in query:
+        found.setdefault("orphanDependents", truthy(query["orphanDependents"]))
+    _dry_run(found.get("dryRun") or [])
+    if found.get("propagationPolicy") not in (None, "Orphan", "Foreground", "Background"):
+        raise statuses.bad_request(f"invalid propagationPolicy {found['propagationPolicy']!r}")
+    return found
+
+
+def _dry_run(values: Any) -> list[str]:
+    if values not in ([], ["All"]):
+        raise statuses.bad_request(f'Invalid value: {values}: supported values: "All"')
+    return list(values)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}") from error

@@ -1,0 +1,133 @@
+"""What a DELETE does: preconditions, grace periods, finalizers, propagation (`registry/rest/delete.go`)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.resources import Resource
+from webhook.kube.instants import epoch, rfc3339
+
+__all__ = ["Step", "check_preconditions", "is_finished", "plan"]
+
+_DEFAULT_GRACE = 30
+_ORPHAN = "orphan"
+_FOREGROUND = "foregroundDeletion"
+_PROPAGATION = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}
+
+
+class Step(Enum):
+    """How far a DELETE gets."""
+
+    NOTHING = auto()
+    """The object is being deleted already."""
+    MARK = auto()
+    """A deletionTimestamp is set; somebody has to finish."""
+    MARK_AND_REMOVE = auto()
+    """Both, as two changes."""
+    REMOVE = auto()
+
+
+def check_preconditions(resource: Resource, obj: Object, options: Object) -> None:
+    """Refuse (409) where uid or resourceVersion are not those the caller knows."""
+    wanted, metadata = options.get("preconditions") or {}, obj["metadata"]
+    for field, text, hint in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        value = wanted.get(field)
+        if value is not None and value != metadata.get(field):
+            why = (
+                f"the {text} in the precondition ({value}) does not match the {text} in record "
+                f"({metadata.get(field)}). {hint}"
+            )
+            message = f'Operation cannot be fulfilled on {resource.kind} "{metadata["name"]}": {why}'
+            raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
+
+
+def plan(resource: Resource, obj: Object, options: Object, now: float) -> Step:
+    """Mark the object as the options ask, and tell what is to be done with it. `now` is seconds since the epoch."""
+    metadata = obj["metadata"]
+    marked = bool(metadata.get("deletionTimestamp"))
+    before = list(metadata.get("finalizers") or ())
+    _set_finalizers(metadata, _finalizers(before, options))
+    pending = bool(metadata.get("finalizers")) or bool(_spec_finalizers(resource, obj))
+    if resource.graceful:
+        return _plan_graceful(obj, options, now, pending=pending)
+    if not pending:
+        return Step.REMOVE
+    if marked and before == list(metadata.get("finalizers") or ()):
+        return Step.NOTHING
+    if not marked:
+        _mark(obj, 0, now)
+        if resource.kind == "Namespace":
+            obj.setdefault("status", {})["phase"] = "Terminating"
+            del metadata["deletionGracePeriodSeconds"]
+    return Step.MARK
+
+
+def is_finished(resource: Resource, obj: Object) -> bool:
+    """Whether an object that is being deleted has nothing left to wait for."""
+    metadata = obj["metadata"]
+    return (
+        bool(metadata.get("deletionTimestamp"))
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not _spec_finalizers(resource, obj)
+    )
+
+
+def _spec_finalizers(resource: Resource, obj: Object) -> list[str]:
+    return (obj.get("spec") or {}).get("finalizers") or [] if resource.kind == "Namespace" else []
+
+
+def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> Step:
+    metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
+    if metadata.get("deletionTimestamp"):
+        current = metadata.get("deletionGracePeriodSeconds") or 0
+        if wanted is None or wanted >= current:
+            return Step.NOTHING
+        asked_at = epoch(metadata["deletionTimestamp"]) - current
+        metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
+        metadata["deletionGracePeriodSeconds"] = wanted
+        grace = wanted
+    else:
+        grace = _grace(obj, wanted)
+        _mark(obj, grace, now)
+    return Step.MARK if grace or pending else Step.MARK_AND_REMOVE
+
+
+def _grace(obj: Object, wanted: int | None) -> int:
+    """Seconds a pod is given: none where no kubelet has it or it has ended."""
+    spec = obj.get("spec") or {}
+    grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted
+    if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        return 0
+    return 1 if grace < 0 else int(grace)
+
+
+def _mark(obj: Object, grace: int, now: float) -> None:
+    metadata = obj["metadata"]
+    metadata["deletionTimestamp"] = rfc3339(now + grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+
+
+def _finalizers(current: list[str], options: Object) -> list[str]:
+    """Finalizers as the propagation asks for; none asked for leaves them."""
+    policy = options.get("propagationPolicy")
+    if policy is None and options.get("orphanDependents") is not None:
+        policy = "Orphan" if options["orphanDependents"] else "Background"
+    if policy is None:
+        return current
+    others = [name for name in current if name not in (_ORPHAN, _FOREGROUND)]
+    return [*others, _PROPAGATION[policy]] if policy in _PROPAGATION else others
+
+
+def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)

@@ -1,0 +1,173 @@
+"""The eviction sub-resource: a pod is removed if its disruption budget allows it, checked and counted in one step.
+
+Everything between reading the budget and deleting the pod happens without giving way to another request, so two
+evictions never spend the same disruption. Mirrors `registry/core/pod/storage/eviction.go`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from webhook.embedded.protocol.calls import Change, Object, SubresourceCall
+from webhook.embedded.protocol.resources import BY_URL
+from webhook.embedded.protocol.statuses import StatusError, bad_request, failure, forbidden, success, too_many_requests
+from webhook.embedded.server.writing import Writer
+from webhook.embedded.storage.reading import Reader
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import LabelSelector
+from webhook.kube.selectors import label_matcher
+
+__all__ = ["Evictor", "budget_condition"]
+
+_BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
+_MOST_UNCONFIRMED = 2000
+"""Evictions whose pods are not gone yet that a budget's status may hold."""
+_PROCESSING_SECONDS = 10
+_BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
+_SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+
+
+class Evictor:
+    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them."""
+
+    def __init__(self, read: Reader, writer: Writer) -> None:
+        self._read = read
+        self._writer = writer
+
+    async def __call__(self, call: SubresourceCall) -> tuple[int, Object]:
+        """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
+        change = _deletion(call)
+        named = (call.body.get("metadata") or {}).get("name") or change.name
+        if named != change.name:
+            raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
+        writer = self._writer
+        pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
+        _check_uid(change, pod)
+        budget = self._budget_to_spend(pod)
+        if budget is not None:
+            _check_allowed(budget)
+            await writer.update(_of_budget(change, budget), lambda current: _spent(current, change.name))
+        if not pod["metadata"].get("deletionTimestamp"):
+            await writer.update(replace(change, subresource="status", options={}), _disrupted)
+        await writer.delete(change)
+        return 201, success(201)
+
+    def _budget_to_spend(self, pod: Object) -> Object | None:
+        """The budget that must have a disruption left; None where the eviction costs none."""
+        status, metadata = pod.get("status") or {}, pod["metadata"]
+        if metadata.get("deletionTimestamp") or status.get("phase") in ("Pending", "Succeeded", "Failed"):
+            return None
+        labels = metadata.get("labels") or {}
+        budgets = [
+            budget
+            for budget in self._read.all("poddisruptionbudgets", metadata["namespace"])
+            if _selects(budget, labels)
+        ]
+        if len(budgets) > 1:
+            raise failure(500, "", _SEVERAL)
+        if not budgets or (not _is_ready(status) and _spares_unready(budgets[0])):
+            return None
+        return budgets[0]
+
+
+def budget_condition(status: Object, generation: int, now: str) -> Object:
+    """The condition DisruptionAllowed for a budget's status, its transition time kept while it stays the same."""
+    allowed = status["disruptionsAllowed"] > 0
+    known: Object = next((one for one in status.get("conditions") or () if one["type"] == "DisruptionAllowed"), {})
+    value = "True" if allowed else "False"
+    return {
+        "type": "DisruptionAllowed",
+        "status": value,
+        "observedGeneration": generation,
+        "lastTransitionTime": known["lastTransitionTime"] if known.get("status") == value else now,
+        "reason": "SufficientPods" if allowed else "InsufficientPods",
+        "message": "",
+    }
+
+
+def _deletion(call: SubresourceCall) -> Change:
+    """The delete that the eviction leads to, with the options it carries."""
+    options = dict(call.body.get("deleteOptions") or {})
+    dry_run = call.change.dry_run or "All" in (options.get("dryRun") or ())
+    return replace(call.change, subresource="", options=options, dry_run=dry_run, admit=False)
+
+
+def _of_budget(change: Change, budget: Object) -> Change:
+    name = budget["metadata"]["name"]
+    return replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
+
+
+def _check_uid(change: Change, pod: Object) -> None:
+    wanted, known = (change.options.get("preconditions") or {}).get("uid"), pod["metadata"]["uid"]
+    if wanted is None or wanted == known:
+        return
+    why = (
+        f"the UID in the precondition ({wanted}) does not match the UID in record ({known}). "
+        "The object might have been deleted and then recreated"
+    )
+    message = f'Operation cannot be fulfilled on Pod "{change.name}": {why}'
+    raise failure(409, "Conflict", message, {"name": change.name, "kind": "Pod"})
+
+
+def _check_allowed(budget: Object) -> None:
+    status, name = budget.get("status") or {}, budget["metadata"]["name"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _blocked(f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS)
+    if status.get("disruptionsAllowed", 0) < 0:
+        raise forbidden(_BUDGETS, name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > _MOST_UNCONFIRMED:
+        raise forbidden(
+            _BUDGETS, name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        )
+    if status.get("disruptionsAllowed", 0) == 0:
+        needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        raise _blocked(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+
+
+def _blocked(why: str, retry_after: int | None = None) -> StatusError:
+    return too_many_requests(_BLOCKED, [{"reason": "DisruptionBudget", "message": why}], retry_after)
+
+
+def _spent(budget: Object, pod: str) -> Object:
+    now, status = rfc3339(time.time()), budget["status"]
+    status["disruptionsAllowed"] -= 1
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
+    if status["disruptionsAllowed"] == 0:
+        status["conditions"] = [budget_condition(status, budget["metadata"].get("generation", 0), now)]
+    return budget
+
+
+def _disrupted(pod: Object) -> Object:
+    status: dict[str, Any] = pod.setdefault("status", {})
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": rfc3339(time.time()),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    others = [one for one in status.get("conditions") or () if one["type"] != "DisruptionTarget"]
+    status["conditions"] = [*others, condition]
+    return pod
+
+
+def _selects(budget: Object, labels: dict[str, str]) -> bool:
+    selector = budget["spec"].get("selector")
+    return selector is not None and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
+
+
+def _is_ready(status: Object) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
+
+
+def _spares_unready(budget: Object) -> bool:
+    """Whether a pod that is not ready may go without spending a disruption."""
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget.get("status") or {}
+    return 0 < int(status.get("desiredHealthy", 0)) <= int(status.get("currentHealthy", 0))

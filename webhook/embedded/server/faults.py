@@ -1,0 +1,134 @@
+"""Faults on demand: what a test or `giveway cluster --fault` lets the server do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.routing import Route
+from webhook.embedded.server.watching import Watch
+
+__all__ = ["FaultError", "Faults", "Match"]
+
+_TEXTS = {
+    409: ("Conflict", "the object has been modified; please apply your changes to the latest version and try again"),
+    410: ("Expired", "The resourceVersion for the provided watch is too old."),
+    429: ("TooManyRequests", "The server has received too many requests and has asked us to try again later"),
+    500: ("InternalError", "Internal error occurred: fault on demand"),
+}
+
+
+class FaultError(ValueError):
+    """A fault that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which requests a fault is for; every part is a pattern with `*`. `resource` may be `pods/eviction`."""
+
+    verb: str = "*"
+    resource: str = "*"
+    namespace: str = "*"
+    name: str = "*"
+
+    def fits(self, route: Route) -> bool:
+        """Whether the request is meant."""
+        resource = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+        return (
+            bool(route.plural)
+            and fnmatchcase(route.verb, self.verb)
+            and fnmatchcase(resource, self.resource)
+            and fnmatchcase(route.namespace, self.namespace)
+            and fnmatchcase(route.name, self.name)
+        )
+
+
+@dataclass
+class _Fault:
+    match: Match
+    left: float
+    code: int = 0
+    delay: float = 0.0
+    retry_after: int | None = None
+
+
+@dataclass
+class Faults:
+    """The faults in force. Without any, a request costs one look at an empty list."""
+
+    _requests: list[_Fault] = field(default_factory=list)
+    _delays: list[tuple[Match, float]] = field(default_factory=list)
+    _watches: list[tuple[Route, Watch]] = field(default_factory=list)
+
+    def fail(self, code: int, count: float = 1, match: Match = Match(), retry_after: int | None = None) -> None:
+        """Answer the next `count` matching requests with 409, 410, 429 or 500."""
+        if code not in _TEXTS:
+            raise FaultError(f"{code} is none of {', '.join(map(str, _TEXTS))}")
+        self._requests.append(_Fault(match, count, code=code, retry_after=retry_after))
+
+    def delay(self, seconds: float, count: float = math.inf, match: Match = Match()) -> None:
+        """Let the next `count` matching requests wait before they are handled."""
+        self._requests.append(_Fault(match, count, delay=seconds))
+
+    def delay_watches(self, seconds: float, match: Match = Match()) -> None:
+        """Hold back the events of matching watches, open ones and those to come."""
+        self._delays.append((match, seconds))
+        for watch in self._open(match):
+            watch.delay = seconds
+
+    def drop_watches(self, match: Match = Match()) -> int:
+        """End the matching watches that are open; how many."""
+        watches = self._open(match)
+        for watch in watches:
+            watch.end()
+        return len(watches)
+
+    def truncate_watches(self, match: Match = Match()) -> int:
+        """Let the next event of each matching open watch stop in mid-line; how many."""
+        watches = self._open(match)
+        for watch in watches:
+            watch.torn = True
+        return len(watches)
+
+    def clear(self) -> None:
+        """Behave again."""
+        self._requests.clear()
+        self._delays.clear()
+        for _route, watch in self._watches:
+            watch.delay, watch.torn = 0.0, False
+
+    async def strike(self, route: Route) -> None:
+        """Let a request suffer the faults that are for it. Raises StatusError."""
+        for fault in [fault for fault in self._requests if fault.match.fits(route)]:
+            fault.left -= 1
+            if fault.left <= 0:
+                self._requests.remove(fault)
+            if fault.delay:
+                await asyncio.sleep(fault.delay)
+            if fault.code:
+                raise _refusal(fault, route)
+
+    def opened(self, route: Route, watch: Watch) -> None:
+        """Remember an open watch."""
+        for match, seconds in self._delays:
+            if match.fits(route):
+                watch.delay = seconds
+        self._watches.append((route, watch))
+
+    def closed(self, watch: Watch) -> None:
+        """Forget it."""
+        self._watches = [entry for entry in self._watches if entry[1] is not watch]
+
+    def _open(self, match: Match) -> list[Watch]:
+        return [watch for route, watch in self._watches if match.fits(route)]
+
+
+def _refusal(fault: _Fault, route: Route) -> statuses.StatusError:
+    reason, message = _TEXTS[fault.code]
+    if fault.code == 429:
+        return statuses.too_many_requests(message, retry_after=1 if fault.retry_after is None else fault.retry_after)
+    details = {"name": route.name, "kind": route.plural}
+    return statuses.failure(fault.code, reason, message, details)

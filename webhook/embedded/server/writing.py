@@ -1,0 +1,153 @@
+"""Create, update, delete: the way of an object into the store, in the order a real API server takes the steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from webhook.embedded.merging import ownership
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.calls import Admission, Change, Object
+from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.schema import defaulting, validation
+from webhook.embedded.server import deleting, metadata
+from webhook.embedded.storage import views
+from webhook.embedded.storage.store import Record, Store, record_of
+
+__all__ = ["Writer"]
+
+_MOST_EVENTS = 10_000
+_ATTEMPTS = 5
+"""How often an update is tried again when the object changed while admission was asked."""
+
+Mutation = Callable[[Object], Object]
+"""From the current object (the callee's own copy) to the wanted one."""
+
+
+class Writer:
+    """All writes to one store, through one admission chain. Every method raises StatusError for a refusal."""
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self.store = store
+        self.admission = admission
+
+    def read(self, resource: Resource, namespace: str, name: str) -> Record:
+        """The record of an object; 404 where there is none."""
+        record = self.store.get(resource, namespace, name)
+        if record is None:
+            raise statuses.not_found(resource, name)
+        return record
+
+    async def create(self, change: Change, obj: Object, track: ownership.Track = ownership.updated) -> Record:
+        """Store a new object of the resource's version."""
+        resource = change.resource
+        metadata.place(resource, obj, change.namespace)
+        change.name = obj["metadata"].get("name", "")
+        metadata.clean_new(obj)
+        defaulting.complete(resource, obj)
+        track(resource, None, obj, change)
+        obj = await self._admitted(change, "CREATE", obj, None)
+        metadata.begin(resource, obj)
+        defaulting.begin(resource, obj)
+        change.name = obj["metadata"]["name"]
+        validation.check_new(resource, obj)
+        if change.admit:
+            await self.admission.validate(change.attributes("CREATE", obj, None))
+        if self.store.get(resource, change.namespace, change.name) is not None:
+            raise statuses.already_exists(resource, change.name)
+        return self._store(change, obj)
+
+    async def update(self, change: Change, mutation: Mutation, track: ownership.Track = ownership.updated) -> Record:
+        """Change an existing object; tried again where somebody else was faster and no resourceVersion was named."""
+        for _ in range(_ATTEMPTS):
+            current = self.read(change.resource, change.namespace, change.name)
+            done = await self._try_update(change, current, mutation, track)
+            if done is not None:
+                return done
+        raise statuses.modified(change.resource, change.name)
+
+    async def _try_update(
+        self, change: Change, current: Record, mutation: Mutation, track: ownership.Track
+    ) -> Record | None:
+        resource = change.resource
+        old = self._decoded(resource, current)
+        new = mutation(self._decoded(resource, current))
+        metadata.check_update(resource, old, new)
+        defaulting.complete(resource, new)
+        metadata.keep(resource, change.subresource, old, new)
+        track(resource, old, new, change)
+        new = await self._admitted(change, "UPDATE", new, old)
+        metadata.keep(resource, change.subresource, old, new)
+        validation.check_changed(resource, change.subresource, old, new)
+        if change.admit:
+            await self.admission.validate(change.attributes("UPDATE", new, old))
+        if self.store.get(resource, change.namespace, change.name) is not current:
+            return None
+        if old == new:
+            return current  # nothing changed, so there is no new version and no event
+        if deleting.is_finished(resource, new):
+            return self._remove(change, new)
+        return self._store(change, new)
+
+    async def delete(self, change: Change) -> tuple[Record, bool]:
+        """Delete or begin to delete an object: its last state, and whether it is gone already."""
+        for _ in range(_ATTEMPTS):
+            resource = change.resource
+            current = self.read(resource, change.namespace, change.name)
+            obj = self._decoded(resource, current)
+            deleting.check_preconditions(resource, obj, change.options)
+            if change.admit:
+                attributes = change.attributes("DELETE", None, obj)
+                await self.admission.mutate(attributes)
+                await self.admission.validate(attributes)
+            if self.store.get(resource, change.namespace, change.name) is current:
+                return self._delete_now(change, current, obj)
+        raise statuses.modified(change.resource, change.name)
+
+    def _delete_now(self, change: Change, current: Record, obj: Object) -> tuple[Record, bool]:
+        step = deleting.plan(change.resource, obj, change.options, time.time())
+        if step is deleting.Step.NOTHING:
+            return current, False
+        if step is deleting.Step.MARK:
+            return self._store(change, obj), False
+        if step is deleting.Step.MARK_AND_REMOVE:
+            self._store(change, obj)
+        return self._remove(change, obj), True
+
+    async def _admitted(self, change: Change, operation: str, obj: Object, old: Object | None) -> Object:
+        if not change.admit:
+            return obj
+        admitted = await self.admission.mutate(change.attributes(operation, obj, old)) or obj
+        defaulting.complete(change.resource, admitted)
+        return admitted
+
+    def _decoded(self, resource: Resource, record: Record) -> Object:
+        stored = self.store[resource].resource
+        return views.from_stored(resource, record.object(stored))
+
+    def _store(self, change: Change, obj: Object) -> Record:
+        stored = views.to_stored(change.resource, obj)
+        if change.dry_run:
+            return _unstored(self.store[change.resource].resource, stored)
+        record = self.store.put(change.resource, stored)
+        if change.resource.kind == "Event":
+            self._forget_events()
+        return record
+
+    def _forget_events(self) -> None:
+        """Let the oldest events go: Kubernetes keeps them for an hour, this server for as long as there is room."""
+        collection = self.store.collections["events"]
+        while len(collection.records) > _MOST_EVENTS:
+            oldest = next(iter(collection.records.values()))
+            self.store.remove(collection.resource, oldest.object(collection.resource))
+
+    def _remove(self, change: Change, obj: Object) -> Record:
+        stored = views.to_stored(change.resource, obj)
+        if change.dry_run:
+            return _unstored(self.store[change.resource].resource, stored)
+        return self.store.remove(change.resource, stored)
+
+
+def _unstored(resource: Resource, obj: Object) -> Record:
+    """What would have been stored: an object under the version it had, a new one under none."""
+    return record_of(resource, obj, int(obj["metadata"].get("resourceVersion") or 0))

@@ -1,0 +1,213 @@
+"""Where objects are kept: encoded once, under one growing revision, with a bounded history of changes.
+
+An object is kept as the bytes of its JSON, without `kind` and `apiVersion`: a list or a watch sends them as they are,
+and whoever wants to change an object decodes a copy of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.resources import BY_STORAGE, RESOURCES, Resource
+
+__all__ = ["Collection", "Event", "Record", "Store", "record_of"]
+
+_HISTORY = 20_000
+"""Changes kept for each resource; a watch that lags behind more than these is cut."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One version of one object."""
+
+    revision: int
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    fields: tuple[str, ...]
+    """Values of the resource's field selectors, in the order of `Resource.fields` of its stored version."""
+    body: bytes
+    """The JSON object without `kind` and `apiVersion`."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of what has no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def object(self, resource: Resource) -> Object:
+        """Return a fresh copy, the caller's own, in the stored version."""
+        return {"kind": resource.kind, "apiVersion": resource.api_version, **_decode(self.body)}
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One change: ADDED has no `previous`; `record` of DELETED is the last state under the revision of its deletion."""
+
+    kind: str
+    revision: int
+    record: Record
+    previous: Record | None
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _dig(obj: object, path: tuple[str, ...]) -> str:
+    for part in path:
+        if not isinstance(obj, dict):
+            return ""
+        obj = obj.get(part)
+    return _text(obj)
+
+
+_PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
+
+
+def record_of(resource: Resource, obj: Object, revision: int) -> Record:
+    """Encode an object of the stored version under a revision, which is written into its metadata unless it is 0."""
+    metadata = obj["metadata"]
+    if revision:
+        metadata["resourceVersion"] = str(revision)
+    bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+    return Record(
+        revision=revision,
+        namespace=metadata.get("namespace", ""),
+        name=metadata["name"],
+        labels=metadata.get("labels") or {},
+        fields=tuple([_dig(obj, path) for path in _PATHS[resource.key]]),
+        body=_encode(bare),
+    )
+
+
+class Collection:
+    """All objects of one resource and the changes that led to them."""
+
+    def __init__(self, resource: Resource, limit: int = _HISTORY) -> None:
+        self.resource = resource
+        self.records: dict[str, Record] = {}
+        self.keys: list[str] = []
+        """Keys in order, as etcd lists them."""
+        self.limit = limit
+        self.events: list[Event] = []
+        self.dropped = 0
+        """Events no longer kept; the sequence number of `events[0]`."""
+        self.floor = 0
+        """The oldest revision from which changes are known completely."""
+        self.changed = asyncio.Event()
+
+    def apply(self, event: Event) -> None:
+        """Enter a change and wake the watches."""
+        key = event.record.key
+        if event.kind == "DELETED":
+            del self.records[key]
+            del self.keys[bisect_left(self.keys, key)]
+        else:
+            if key not in self.records:
+                insort(self.keys, key)
+            self.records[key] = event.record
+        self.events.append(event)
+        if len(self.events) > 2 * self.limit:
+            self._forget(len(self.events) - self.limit)
+        self.wake()
+
+    def restore(self, records: list[Record]) -> None:
+        """Take over objects without history."""
+        self.records = {record.key: record for record in records}
+        self.keys = sorted(self.records)
+
+    def wake(self) -> None:
+        """Let the watches look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def compact(self, revision: int) -> None:
+        """Forget the changes up to a revision."""
+        self._forget(bisect_right(self.events, revision, key=lambda event: event.revision))
+        self.floor = max(self.floor, revision)
+        self.wake()
+
+    def _forget(self, count: int) -> None:
+        if count:
+            self.floor = max(self.floor, self.events[count - 1].revision)
+            del self.events[:count]
+            self.dropped += count
+
+    def after(self, revision: int) -> int:
+        """Sequence number of the first change after a revision."""
+        return self.dropped + bisect_right(self.events, revision, key=lambda event: event.revision)
+
+    def in_namespace(self, namespace: str, start: str = "") -> Iterator[Record]:
+        """Yield the records of a namespace, or all for "", in order of their keys, from `start` on."""
+        prefix = f"{namespace}/" if namespace else ""
+        for index in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
+            key = self.keys[index]
+            if not key.startswith(prefix):
+                return
+            yield self.records[key]
+
+    def at(self, revision: int) -> dict[str, Record]:
+        """The records as they were at a revision, which must not be below `floor`."""
+        records = dict(self.records)
+        for event in reversed(self.events):
+            if event.revision <= revision:
+                break
+            if event.previous is None:
+                records.pop(event.record.key, None)
+            else:
+                records[event.record.key] = event.previous
+        return records
+
+
+class Store:
+    """Every collection under one revision counter. `journal` hears of every change (see `persistence`)."""
+
+    def __init__(self, history: int = _HISTORY) -> None:
+        self.revision = 1
+        self.collections = {row.key: Collection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
+        self.journal: Callable[[str, Event], None] | None = None
+
+    def __getitem__(self, resource: Resource) -> Collection:
+        """The collection of a resource."""
+        return self.collections[resource.key]
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Record | None:
+        """The record of an object, or None."""
+        return self[resource].records.get(f"{namespace}/{name}" if namespace else name)
+
+    def put(self, resource: Resource, obj: Object) -> Record:
+        """Create or replace an object of the stored version under the next revision."""
+        collection = self[resource]
+        self.revision += 1
+        record = record_of(collection.resource, obj, self.revision)
+        previous = collection.records.get(record.key)
+        self._enter(collection, Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
+        return record
+
+    def remove(self, resource: Resource, obj: Object) -> Record:
+        """Remove an object, whose last state is given, under the next revision."""
+        collection = self[resource]
+        self.revision += 1
+        record = record_of(collection.resource, obj, self.revision)
+        self._enter(collection, Event("DELETED", self.revision, record, collection.records[record.key]))
+        return record
+
+    def _enter(self, collection: Collection, event: Event) -> None:
+        if self.journal is not None:
+            self.journal(collection.resource.key, event)
+        collection.apply(event)
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget all changes up to a revision, by default all there are."""
+        for collection in self.collections.values():
+            collection.compact(self.revision if revision is None else min(revision, self.revision))
