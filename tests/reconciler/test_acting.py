@@ -243,3 +243,22 @@ async def test_new_leader_keeps_the_rates():
             await play.preemptor("p2", "8")
             await never(lambda: len(play.lines("decision")) > 1, 2.0)
             await play.bound("p2")
+
+
+async def test_two_plans_that_block_each_other_are_resolved():
+    """Two pods nominated to one node with room for one keep each other out: it is noticed, and one gets in."""
+    async with playing(termination_seconds=0.5) as play:
+        await play.victim("a", "node-1", "6", schedulerName="other")
+        await play.preemptor("p1", "6")
+        await play.preemptor("p2", "6")
+        for name in ("p1", "p2"):
+            plan = f'{{"id":"{name}","node":"node-1","deadline":"2099-01-01T00:00:00Z"}}'
+            body = {"metadata": {"annotations": {PLAN: plan}}, "status": {"nominatedNodeName": "node-1"}}
+            await play.client.patch(f"{PODS}/{name}/status", body)
+        await play.client.delete(f"{PODS}/a")
+        async with play.reconciling():
+            await eventually(lambda: some_bound(play, "p1", "p2"), 25)
+
+
+async def some_bound(play, *names: str) -> bool:
+    return any([(await play.get(name)).spec.node_name for name in names])

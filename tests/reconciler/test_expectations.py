@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.reconciler.builders import START, budget, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.expectations import Disruptions, Expectations
+from webhook.reconciler.record import PLAN
 
 VICTIM = "default/v"
 
@@ -38,7 +39,12 @@ def test_preemptor_counts_as_nominated_until_it_is_seen():
     """The room is reserved from the decision on."""
     expectations = expecting()
     assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
-    expectations.overlay("default/p", preemptor(nominated="n1"))
+    earlier = preemptor(nominated="n1")
+    assert expectations.overlay("default/p", earlier) is not earlier, "an earlier plan's nomination is not this one"
+    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
+    ours = preemptor(nominated="n1")
+    ours.metadata.annotations = {PLAN: '{"id":"plan"}'}
+    expectations.overlay("default/p", ours)
     assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == ""
 
 

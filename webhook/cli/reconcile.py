@@ -17,6 +17,7 @@ import click
 from aiohttp import web
 
 from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.instants import rfc3339_micro
 from webhook.policy.loading import PolicyError
 from webhook.preemption.amounts import ClusterError
 from webhook.reconciler import debug
@@ -86,7 +87,7 @@ def checkpoint_at(fault_point: str | None) -> Callable[[str], Awaitable[None]]:
 
 def telling(lines: Lines) -> Tell:
     """Structured log lines to where the others go."""
-    return lambda fields: lines.write({"time": time.time(), "level": "info", **fields})
+    return lambda fields: lines.write({"time": rfc3339_micro(time.time()), "level": "info", **fields})
 
 
 @click.command()

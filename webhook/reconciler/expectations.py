@@ -14,6 +14,7 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
+from webhook.reconciler.record import carries
 
 __all__ = ["Disruptions", "Expectations"]
 
@@ -88,8 +89,9 @@ class Expectations:
         expected = self._nominated.get(key)
         if expected is None:
             return pod
+        # An earlier plan's nomination to the same node, on its way to be cleared, is not the one that is expected.
         gone = expected.uid != pod.metadata.uid or pod.spec.node_name
-        if gone or pod.status.nominated_node_name == expected.node:
+        if gone or (pod.status.nominated_node_name == expected.node and carries(pod, expected.plan)):
             del self._nominated[key]
             return pod
         status = msgspec.structs.replace(pod.status, nominated_node_name=expected.node)

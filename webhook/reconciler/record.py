@@ -22,6 +22,7 @@ __all__ = [
     "PlanRecord",
     "PlanVictim",
     "UnreadableError",
+    "carries",
     "decision_of",
     "encode",
     "plan_of",
@@ -129,6 +130,11 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
     except UnreadableError:
         return None
     return record if isinstance(record, DecisionRecord) else None
+
+
+def carries(pod: Pod, plan: str) -> bool:
+    """Whether the plan of that id is written on a pod; cheap, and never wrong for ids that this program makes."""
+    return plan in (pod.metadata.annotations or {}).get(PLAN, "")
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:

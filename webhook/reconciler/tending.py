@@ -26,6 +26,7 @@ from webhook.reconciler.record import (
     PlanRecord,
     PlanVictim,
     UnreadableError,
+    carries,
     encode,
     plan_of,
 )
@@ -38,6 +39,8 @@ __all__ = ["Tender"]
 log = logging.getLogger(__name__)
 
 _CLEAR_PAUSE = 5.0
+_PATROL = 5.0
+"""Seconds between two looks at plans that nothing seems to have happened to."""
 _RIGHT_AWAY = frozenset((Ending.FAILED, Ending.OUTDATED, Ending.NODE_GONE, Ending.SPACE_TAKEN, Ending.LOST))
 
 
@@ -69,6 +72,7 @@ class Tender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: dict[str, None] = {}
         self._clearing: set[str] = set()
+        self._patrol = 0.0
 
     def begin(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float) -> None:
         """Make a plan of an outcome and start carrying it out; `seconds` is what the decision took."""
@@ -133,7 +137,7 @@ class Tender:
             if pod is not None and PLAN in (pod.metadata.annotations or {}):
                 self.adopt(pod)
             return
-        if pod is not None and pod.metadata.uid == plan.uid and pod.status.nominated_node_name == plan.node:
+        if pod is not None and pod.status.nominated_node_name == plan.node and carries(pod, plan.record.id):
             plan.seen = True
         ending = ending_of(plan, pod, self._clock.monotonic())
         if ending is not None:
@@ -151,6 +155,9 @@ class Tender:
         now = self._clock.monotonic()
         for overdue in self._plans.overdue(now):
             self.finish(overdue, Ending.TIMED_OUT)
+        if now >= self._patrol:
+            self._patrol = now + _PATROL
+            self._dirty |= {plan.key: None for plan in self._plans if plan.started < now - _PATROL}
         dirty, self._dirty = self._dirty, {}
         for plan in map(self._plans.get, dirty):
             if plan is not None and plan.step is Step.WAITING:
