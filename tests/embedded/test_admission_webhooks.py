@@ -11,7 +11,7 @@ import pytest
 from tests.embedded.webhook_server import WebhookServer, allow, configuration, patching, set_field
 from tests.workloads import namespace, pod, priority_class
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.server.api import Call
+from webhook.embedded.protocol.calls import Call
 from webhook.kube.client import ApiError
 from webhook.kube.paths import (
     MUTATING_WEBHOOK_CONFIGURATION,

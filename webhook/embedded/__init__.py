@@ -1,1 +1,11 @@
-"""A control plane in one process, for trying and testing only."""
+"""A control plane in one process, for trying and testing only.
+
+`cluster` puts it together. An upper package may import a lower one, never back:
+
+    standins                what acts on the cluster: scheduler, kubelet, controllers
+    server                  the API server, with or without HTTP
+    admission | access      the admission chain | who is calling, and what they may do
+    rendering | merging     tables, discovery, media types | patches, server-side apply, managedFields
+    schema | storage        fields, defaults, validation | the store and how it is looked into
+    protocol                calls, refusals, the table of resources
+"""

@@ -107,7 +107,10 @@ def items_of(schema: Schema | None, value: Any) -> dict[str, tuple[Schema | None
     if isinstance(value, dict):
         if schema is None or schema.atomic or schema.kind not in ("struct", "map"):
             return None
-        return {f"f:{key}": (child(schema, key), one) for key, one in value.items()}
+        if schema.kind == "map":
+            return {f"f:{key}": (schema.item, one) for key, one in value.items()}
+        fields = schema.fields
+        return {f"f:{key}": (fields.get(key), one) for key, one in value.items()}
     if isinstance(value, list) and schema is not None and schema.kind == "list":
         if schema.lists.keys:
             return {_key_element(schema, one): (schema.item, one) for one in value if isinstance(one, dict)}
@@ -158,7 +161,7 @@ def _whole(schema: Schema | None, value: Any) -> Object:
         return {}
     found: Object = {".": {}}
     for element, (below, one) in items.items():
-        found[element] = _whole(below, one)
+        found[element] = _whole(below, one) if isinstance(one, (dict, list)) else {}
     return found
 
 

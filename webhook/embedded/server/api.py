@@ -14,14 +14,11 @@ from webhook.embedded.protocol.calls import (
     ADMIN,
     Admission,
     AllowAll,
-    Attributes,
     Authenticator,
     Authorizer,
     Call,
-    Change,
     NoAdmission,
     Reply,
-    SubresourceCall,
     SubresourceHandler,
     UserInfo,
     authenticate_as_admin,
@@ -37,26 +34,7 @@ from webhook.embedded.server.writing import Writer
 from webhook.embedded.storage.store import Store
 from webhook.kube.transport import USER_AGENT
 
-__all__ = [
-    "ADMIN",
-    "Admission",
-    "AllowAll",
-    "ApiServer",
-    "Attributes",
-    "Authenticator",
-    "Authorizer",
-    "Call",
-    "Change",
-    "NoAdmission",
-    "Reply",
-    "StatusError",
-    "SubresourceCall",
-    "SubresourceHandler",
-    "UserInfo",
-    "refusal",
-]
-
-StatusError = statuses.StatusError
+__all__ = ["ApiServer", "refusal"]
 
 log = logging.getLogger(__name__)
 
