@@ -75,7 +75,7 @@ def _outcome(decision: Decision, snapshot: Snapshot) -> Text:
     if decision.fits:
         return Text(f"No preemption: it fits on {len(decision.fits)} of {_nodes_text(count)}.", style="green")
     if decision.selected is None:
-        return Text(f"No preemption: no node of {count} could take it, whoever were evicted.", style="red")
+        return Text(f"No preemption: evicting all who may go makes room on none of {count} nodes.", style="red")
     victims = len(decision.selected.victims)
     goes = f"evict {victims} pod{'s' * (victims > 1)} from {decision.selected.node}"
     if decision.candidate_count == 1:
