@@ -181,8 +181,10 @@ def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], s
             at = (*path, element)
             if element not in before:
                 changed.add(at)
-            if was != one:
+            if was != one and isinstance(one, (dict, list)):
                 differ(below, was, one, at)
+            elif was != one:
+                changed.add(at)
         removed.update((*path, element) for element in before if element not in after)
 
     if old != new:
