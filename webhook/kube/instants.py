@@ -32,9 +32,14 @@ def epoch(text: str) -> float:
 
 def rfc3339(seconds: float) -> str:
     """The instant to the second, as in `metadata.creationTimestamp`."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(int(seconds // 1))
 
 
 def rfc3339_micro(seconds: float) -> str:
     """The instant to the microsecond, as in `MicroTime` fields of Leases and Events."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
