@@ -10,6 +10,7 @@ import asyncio
 import os
 import ssl
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ async def discover(kubeconfig: str | None = None) -> Endpoint:
         raise ConfigError(f"{source.where}: {error or type(error).__name__}") from error
 
 
-class _Source:
+class _Source(ABC):
     """What the `kubernetes` package read, turned into an endpoint and kept current."""
 
     where: str
@@ -112,13 +113,13 @@ class _Source:
     def __init__(self) -> None:
         self._files: dict[str, int] = {}
 
+    @abstractmethod
     async def load(self, config: Any) -> None:
         """Fill the package's Configuration."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def reload(self, config: Any, force: bool) -> None:
         """Renew what may have changed in the Configuration."""
-        raise NotImplementedError
 
     async def endpoint(self) -> Endpoint:
         """The endpoint of the cluster; it renews itself through this source."""
