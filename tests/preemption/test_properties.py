@@ -4,6 +4,7 @@ import random
 from collections import Counter
 
 import msgspec
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def test_putting_back_any_victim_breaks_the_fit(seed, features):
         keys = [victim.key for victim in candidate.victims]
         for back in keys:
             others = [key for key in keys if key != back]
-            assert candidate.node not in fits(snapshot, preemptor, NOW, without=others)
+            assert candidate.node not in fits(snapshot, preemptor, NOW, without=snapshot.pod_rows(others))
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,7 +54,19 @@ def test_without_the_victims_it_fits(seed, features):
     snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
     for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
         keys = [victim.key for victim in candidate.victims]
-        assert candidate.node in fits(snapshot, preemptor, NOW, without=keys)
+        assert candidate.node in fits(snapshot, preemptor, NOW, without=snapshot.pod_rows(keys))
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
+def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share):
+    """A decision's second look, with some pods gone, finds what a new look finds."""
+    cluster = plain(seed, *sorted(features))
+    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
+    placed = np.flatnonzero(snapshot.pods.node[: snapshot.pods.rows] >= 0)
+    gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
+    decision = decide(snapshot, preemptor, kubernetes_rules(), NOW)
+    assert decision.fits_without(gone) == fits(snapshot, preemptor, NOW, without=gone)
 
 
 @settings(max_examples=150, deadline=None)

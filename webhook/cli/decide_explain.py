@@ -14,8 +14,8 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.amounts import CPU, requests
 from webhook.preemption.plan import Candidate, Decision, Victim
-from webhook.preemption.pods import PodView, priority_of
 from webhook.preemption.ranking import PRIORITY_OFFSET
+from webhook.preemption.reading import PodView, priority_of
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 

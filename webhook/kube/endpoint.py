@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webhook.kube.loaders import loaders
+from webhook.kube.proxies import environment_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +33,8 @@ class ConfigError(ValueError):
 class Endpoint:
     """An API server's address and how to authenticate to it.
 
-    `renew(force)` brings `authorization` and the TLS files up to date; `force` says that the server refused them.
+    A `proxy` that is not given is the one the environment names, if any. `renew(force)` brings `authorization` and
+    the TLS files up to date; `force` says that the server refused them.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class Endpoint:
         self.tls = tls
         self.authorization = authorization
         self.server_name = server_name
-        self.proxy = proxy
+        self.proxy = proxy or environment_proxy(url)
         self._renew = renew
         self._renewed_at = time.monotonic()
         self._lock = asyncio.Lock()

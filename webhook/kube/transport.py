@@ -23,7 +23,11 @@ _TRIES = 2
 
 
 class Transport:
-    """A connection pool to one API server; `timeout` is in seconds per request."""
+    """A connection pool to one API server; `timeout` is in seconds per request.
+
+    The pool has no upper bound: a lease is renewed and a watch is opened at once, however many writes wait for an
+    answer. Who starts many requests bounds them.
+    """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float) -> None:
         self.endpoint = endpoint
@@ -94,9 +98,8 @@ class Transport:
         if self._pool is None:
             tls = True if self.endpoint.tls is None else self.endpoint.tls
             self._pool = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls),
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0),
                 headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
-                trust_env=True,
             )
         return self._pool
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import PodDisruptionBudget
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
-from webhook.preemption.pods import Identity, Pods
+from webhook.preemption.pods import Pods
+from webhook.preemption.reading import Identity
 
 __all__ = ["Budget", "Budgets"]
 

@@ -51,7 +51,7 @@ class Plans(NamedTuple):
             priority_sum=per_node(pods.priority[self.pods] + PRIORITY_OFFSET, self.starts),
             victims=np.diff(np.append(self.starts, len(self.pods))),
             earliest_start=pods.start[first],
-            name=lambda number: self.snapshot.nodes.names[self.nodes[number]],
+            name=self.snapshot.nodes.alphabetical()[self.nodes],
         )
 
     def candidate(self, number: int) -> Candidate:

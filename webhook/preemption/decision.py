@@ -5,7 +5,7 @@ Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from webhook.kube.objects import Pod
 from webhook.preemption.candidates import Plans
 from webhook.preemption.eligibility import why_not_eligible
 from webhook.preemption.extending import Extender, extend
-from webhook.preemption.filters import Failures, Problem, evaluate, pose
+from webhook.preemption.filters import NO_PODS, Failures, Problem, evaluate, pose, relieved
 from webhook.preemption.incoming import compile_pod
 from webhook.preemption.plan import Candidate, Decision, Source
 from webhook.preemption.ranking import Keys, best, in_order, keys_of
@@ -56,13 +56,13 @@ def decide(
     return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys)
 
 
-def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: Collection[str] = ()) -> list[str]:
-    """The nodes on which the pod fits, sorted, as if the pods `namespace/name` in `without` were gone.
+def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
+    """The nodes on which the pod fits, sorted, as if the pods in the rows `without` were gone.
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
     del now  # no filter depends on time yet; callers need not know
-    problem = pose(snapshot, compile_pod(preemptor), snapshot.pod_rows(without))
+    problem = pose(snapshot, compile_pod(preemptor), without)
     failures = evaluate(problem)
     return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))
 
@@ -100,6 +100,15 @@ def _answer(
     def names(rows: NDArray[np.intp]) -> list[str]:
         return sorted(nodes.names[row] for row in rows)
 
+    def fits_without(gone: NDArray[np.intp]) -> list[str]:
+        easier = relieved(problem, gone)
+        return names(_where_it_fits(easier, evaluate(easier)))
+
+    def shortlist(count: int) -> list[Candidate]:
+        if keys is None:
+            return []
+        return [one(number) for number in (ranked if len(ranked) >= count else in_order(keys, count))[:count]]
+
     def all_candidates() -> list[Candidate]:
         if candidates is not None:
             return candidates
@@ -117,9 +126,10 @@ def _answer(
         fits=lambda: names(_where_it_fits(problem, failures)),
         unresolvable=lambda: names(known[(failures.code[known] > 0) & ~failures.curable[known]]),
         node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
+        fits_without=fits_without,
         candidates=all_candidates,
-        equally_good=lambda: sorted(one(number).node for number in ranked),
-        shortlist=lambda count: [one(number) for number in in_order(keys, count)] if keys else [],
+        equally_good=lambda: [one(number).node for number in ranked],
+        shortlist=shortlist,
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
     )
     selected = one(ranked[0]) if ranked else None

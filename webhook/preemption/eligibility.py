@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from webhook.preemption.filters import Failures
 from webhook.preemption.incoming import Incoming
-from webhook.preemption.pods import BY_SCHEDULER
+from webhook.preemption.reading import BY_SCHEDULER
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 

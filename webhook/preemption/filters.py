@@ -6,7 +6,7 @@ words. Where pods of equal or higher priority are nominated to a node, it must f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +17,17 @@ from webhook.preemption import counters, topology, volumes
 from webhook.preemption.counters import Affinity, Counter, Live, Ports
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.placement import named_nodes, required_mask, taint_mask, tolerates
-from webhook.preemption.snapshot import Nominee, Snapshot
+from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["Failures", "Nominated", "Problem", "evaluate", "pose"]
+__all__ = ["NO_PODS", "Failures", "Nominated", "Problem", "evaluate", "pose", "relieved"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-_NO_PODS = np.zeros(0, np.intp)
+NO_PODS = np.zeros(0, np.intp)
+"""Rows of no pods."""
 
 
 class Check(NamedTuple):
@@ -67,6 +68,11 @@ class Problem:
         """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
         return np.stack([counter.share(rows, nodes) for counter in self.counters])
 
+    @property
+    def is_local(self) -> bool:
+        """Whether a pod counts on its own node only, and for as much as it adds there."""
+        return not (self.ports or self.affinity) and all(counter.stage == "resources" for counter in self.counters)
+
     def impossible(self) -> Mask:
         """Nodes where something fails that has nothing to do with pods."""
         mask = ~self.snapshot.nodes.valid[: self.base.shape[1]]
@@ -97,7 +103,7 @@ class Failures(NamedTuple):
         return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
 
 
-def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = _NO_PODS) -> Problem:
+def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Problem:
     """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
     live = Live(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
@@ -118,6 +124,16 @@ def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = _NO_PODS) -> Pr
     problem.checks = _checks(problem, storage)
     problem.nominated = _nominated(problem, without)
     return problem
+
+
+def relieved(problem: Problem, gone: Rows) -> Problem:
+    """The same problem as if the pods in the rows `gone`, which are on nodes, were not there."""
+    if not problem.is_local:
+        return pose(problem.snapshot, problem.incoming, gone)
+    nodes = problem.snapshot.pods.node[gone].astype(np.intp)
+    base = problem.base.copy()
+    np.subtract.at(base.T, nodes, problem.shares(gone, nodes).T)
+    return replace(problem, base=base)
 
 
 def evaluate(problem: Problem) -> Failures:
@@ -253,21 +269,9 @@ def _run(problem: Problem, at: NDArray[np.intp], base: Ints, bits: Ints, matches
 
 def _nominated(problem: Problem, without: Rows) -> Nominated | None:
     """What pods of equal or higher priority of the same scheduler add to the nodes they are nominated to."""
-    snapshot, incoming = problem.snapshot, problem.incoming
-    gone = set(without.tolist())
-    rows: list[int] = []
-    on: list[int] = []
-    own = f"{incoming.namespace}/{incoming.name}"
-    for key, nominee in snapshot.nominees.items():
-        if nominee.row in gone or key == own or not _reserves(nominee, incoming):
-            continue
-        node = snapshot.nodes.find(nominee.node)
-        if node is not None:
-            rows.append(nominee.row)
-            on.append(node)
-    if not rows:
+    pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
+    if not len(pods):
         return None
-    pods, nodes = np.array(rows, np.intp), np.array(on, np.intp)
     columns, place = np.unique(nodes, return_inverse=True)
     shares = np.zeros((len(problem.counters), len(columns)), np.int64)
     np.add.at(shares.T, place, problem.shares(pods, nodes).T)
@@ -280,7 +284,19 @@ def _nominated(problem: Problem, without: Rows) -> Nominated | None:
     return Nominated(columns.astype(np.intp), shares, bits, matches)
 
 
-def _reserves(nominee: Nominee, incoming: Incoming) -> bool:
-    if nominee.priority < incoming.priority or nominee.scheduler_name != incoming.pod.spec.scheduler_name:
-        return False
-    return not (incoming.uid and nominee.uid == incoming.uid)
+def _nominees(snapshot: Snapshot, incoming: Incoming, without: Rows) -> tuple[Rows, Rows]:
+    """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
+    pods = snapshot.pods
+    rows = np.flatnonzero(pods.nominated[: pods.rows] >= 0)
+    on = pods.nominated[rows]
+    of_scheduler = snapshot.table(
+        ("scheduler", incoming.pod.spec.scheduler_name),
+        pods.profiles,
+        np.bool_,
+        lambda profile: profile.scheduler_name == incoming.pod.spec.scheduler_name,
+    )
+    reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
+    reserves &= snapshot.nodes.valid[on] & (rows != pods.find(incoming.namespace, incoming.name))
+    if len(without):
+        reserves &= ~np.isin(rows, without)
+    return rows[reserves], on[reserves].astype(np.intp)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from webhook.kube.objects import Pod
 from webhook.preemption.amounts import requests
-from webhook.preemption.pods import priority_of
+from webhook.preemption.reading import priority_of
 from webhook.preemption.terms import (
     HostPorts,
     SpreadConstraint,

@@ -11,7 +11,7 @@ from webhook.kube.objects import Node, Taint
 from webhook.preemption.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
 from webhook.preemption.interning import Interner
 
-__all__ = ["Nodes", "Resources", "grown"]
+__all__ = ["Nodes", "Resources", "alphabetical", "grown"]
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
@@ -21,6 +21,13 @@ def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
     larger = np.full((*column.shape[:-1], size), fill, column.dtype)
     larger[..., : column.shape[-1]] = column
     return larger
+
+
+def alphabetical(names: list[str]) -> NDArray[np.int64]:
+    """The place of each name among them in alphabetical order."""
+    places = np.empty(len(names), np.int64)
+    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return places
 
 
 class Resources:
@@ -58,7 +65,7 @@ class Nodes:
     """Nodes by row. A row whose `valid` is False holds pods of a node that is not known (yet, or any more).
 
     `allocatable` and `used` have one row a resource (cpu in millicores, the rest in bytes or counts) and one
-    column a node; `pod_limit` and `pod_count` are numbers of pods.
+    column a node; `pod_limit` and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -72,12 +79,14 @@ class Nodes:
         self.taints: NDArray[np.int32] = np.zeros(16, np.int32)
         self.pod_limit: NDArray[np.int64] = np.zeros(16, np.int64)
         self.pod_count: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.nominations: NDArray[np.int64] = np.zeros(16, np.int64)
         self.allocatable: NDArray[np.int64] = np.zeros((3, 16), np.int64)
         self.used: NDArray[np.int64] = np.zeros((3, 16), np.int64)
         self._no_taints = self.taint_sets.take((), [])
         self._index: dict[str, int] = {}
         self._free: list[int] = []
         self._columns: dict[str, LabelColumn] = {}
+        self._alphabet: NDArray[np.int64] | None = None
 
     def find(self, name: str) -> int | None:
         """The row of a known node."""
@@ -106,7 +115,7 @@ class Nodes:
         return row
 
     def remove(self, name: str) -> None:
-        """Forget a node; its row stays while pods are still on it."""
+        """Forget a node; its row stays while pods are still on it or nominated to it."""
         row = self._index.get(name)
         if row is None:
             return
@@ -122,13 +131,14 @@ class Nodes:
         return row
 
     def release(self, row: int) -> None:
-        """Free the row if its node is not known and has no pods."""
-        if self.valid[row] or self.pod_count[row]:
+        """Free the row if its node is not known and no pod is on it or nominated to it."""
+        if self.valid[row] or self.pod_count[row] or self.nominations[row]:
             return
         del self._index[self.names[row]]
         self.taint_sets.drop(int(self.taints[row]))
         self.taints[row] = self._no_taints
         self.names[row] = ""
+        self._alphabet = None
         self._free.append(row)
 
     def fit_resources(self) -> None:
@@ -138,6 +148,12 @@ class Nodes:
             width = self.used.shape[1]
             self.used = np.vstack([self.used, np.zeros((missing, width), np.int64)])
             self.allocatable = np.vstack([self.allocatable, np.zeros((missing, width), np.int64)])
+
+    def alphabetical(self) -> NDArray[np.int64]:
+        """The place of each row's name among all names in alphabetical order."""
+        if self._alphabet is None:
+            self._alphabet = alphabetical(self.names)
+        return self._alphabet
 
     def label(self, key: str) -> NDArray[np.int32]:
         """The ids of the nodes' values of a label by row, -1 where there is none."""
@@ -187,10 +203,20 @@ class Nodes:
             self.names.append(name)
             self.labels.append({})
         self.taints[row] = self.taint_sets.take((), [])
+        self._alphabet = None
         return row
 
     def _grow(self, size: int) -> None:
-        for name in ("valid", "unschedulable", "taints", "pod_limit", "pod_count", "allocatable", "used"):
+        for name in (
+            "valid",
+            "unschedulable",
+            "taints",
+            "pod_limit",
+            "pod_count",
+            "nominations",
+            "allocatable",
+            "used",
+        ):
             setattr(self, name, grown(getattr(self, name), size))
         for column in self._columns.values():
             column.ids = grown(column.ids, size, -1)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from webhook.preemption.victims import Excluded
 
 __all__ = ["Candidate", "Decision", "StaleDecisionError", "Victim"]
@@ -45,6 +48,7 @@ class Source(NamedTuple):
     fits: Callable[[], list[str]]
     unresolvable: Callable[[], list[str]]
     node_reasons: Callable[[], dict[str, str]]
+    fits_without: Callable[[NDArray[np.intp]], list[str]]
     candidates: Callable[[], list[Candidate]]
     shortlist: Callable[[int], list[Candidate]]
     equally_good: Callable[[], list[str]]
@@ -79,6 +83,10 @@ class Decision:
         if self._fits is None:
             self._fits = self._fresh().fits()
         return self._fits
+
+    def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
+        """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
+        return self._fresh().fits_without(gone)
 
     @property
     def unresolvable(self) -> list[str]:

@@ -6,87 +6,38 @@ higher priority, then earlier start (SEMANTICS D3), then name and namespace, so 
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.instants import InstantError, epoch
-from webhook.kube.objects import ObjectMeta, Pod, PodAffinityTerm
-from webhook.preemption.amounts import ClusterError, requests
+from webhook.kube.objects import Pod, PodAffinityTerm
+from webhook.preemption.amounts import requests
 from webhook.preemption.interning import Interner
 from webhook.preemption.nodes import Nodes, grown
+from webhook.preemption.reading import (
+    Identity,
+    Owner,
+    PodView,
+    Profile,
+    controller_of,
+    disruption_of,
+    end_of,
+    start_of,
+)
 from webhook.preemption.terms import HostPorts, anti_affinity_terms, claims_of, host_ports
 
-__all__ = ["BY_EVICTION", "BY_SCHEDULER", "Identity", "Owner", "PodView", "Pods", "Profile", "priority_of", "start_of"]
+__all__ = ["Pods"]
 
-BY_SCHEDULER, BY_EVICTION = 1, 2
-"""Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""
-
-
-class Identity(NamedTuple):
-    """What selectors see of a pod."""
-
-    namespace: str
-    labels: dict[str, str]
-
-
-class Owner(NamedTuple):
-    """A pod's controller; empty strings where it has none."""
-
-    kind: str
-    name: str
-    uid: str
-
-
-class Profile(NamedTuple):
-    """What the rules about victims see of a pod, beside its identity; `annotations` holds only the keys kept."""
-
-    priority_class_name: str
-    scheduler_name: str
-    annotations: tuple[tuple[str, str], ...]
-
-
-class PodView(NamedTuple):
-    """What the snapshot remembers of a pod. `start_time` is in seconds, infinite for a pod that has not started."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-    priority: int
-    start_time: float
-    terminating: bool
-    disrupted: bool
-    labels: dict[str, str]
-    owner: Owner
-    profile: Profile
-
-
-AntiKey = tuple[str, ...]
 Importance = tuple[int, float, str, str, int]
-_NO_OWNER = Owner("", "", "")
-
-
-def priority_of(pod: Pod) -> int:
-    """The pod's priority; a pod without one counts as 0."""
-    return pod.spec.priority or 0
-
-
-def start_of(pod: Pod) -> float:
-    """When the pod started, in seconds; infinite where it has not. Raises ClusterError for what is no instant."""
-    if pod.status.start_time is None:
-        return math.inf
-    try:
-        return epoch(pod.status.start_time)
-    except InstantError as error:
-        raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
 
 
 class Pods:
-    """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node."""
+    """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
+
+    `nominated` is the row of the node that a pod without one is nominated to, else -1; `gone_at` when the grace
+    period of a terminating pod ends, in seconds, infinite where it does not say so readably.
+    """
 
     def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
         self.nodes = nodes
@@ -102,9 +53,11 @@ class Pods:
         self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
         self.claims: Interner[frozenset[str], frozenset[str]] = Interner()
         self.node: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.nominated: NDArray[np.int32] = np.full(64, -1, np.int32)
         self.priority: NDArray[np.int64] = np.zeros(64, np.int64)
         self.start: NDArray[np.float64] = np.zeros(64, np.float64)
         self.terminating: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self.gone_at: NDArray[np.float64] = np.zeros(64, np.float64)
         self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
         self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
         self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
@@ -134,6 +87,10 @@ class Pods:
         self._fit_slots(max(self.nodes.rows - 1, 0), 0)
         width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
         return self.slots[nodes, :width]
+
+    def leaving(self) -> NDArray[np.intp]:
+        """The rows of the terminating pods that are on a node."""
+        return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
 
     def view(self, row: int) -> PodView:
         """What is remembered of a pod."""
@@ -176,16 +133,19 @@ class Pods:
         if known:
             self._drop_references(row)
             self._leave(row, stays=stays)
+            self._nominate(row, "")
         self.uids[row] = meta.uid
         self.priority[row], self.start[row] = priority, start
         self.terminating[row] = meta.deletion_timestamp is not None
-        self.disruption[row] = _disruption(pod) if pod.status.conditions else 0
+        self.gone_at[row] = end_of(meta)
+        self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self._take_references(row, pod)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
+        self._nominate(row, "" if spec.node_name else pod.status.nominated_node_name)
         return row
 
     def remove(self, namespace: str, name: str) -> int | None:
@@ -197,6 +157,7 @@ class Pods:
         if not index:
             del self._index[namespace]
         self._leave(row, stays=False)
+        self._nominate(row, "")
         self._drop_references(row)
         self.amounts[:, row] = 0
         self.priority[row] = 0
@@ -215,7 +176,7 @@ class Pods:
             kept = tuple(sorted((k, v) for k, v in meta.annotations.items() if k in self.annotations))
         profile = Profile(spec.priority_class_name, spec.scheduler_name, kept)
         self.profile[row] = self.profiles.take(profile, profile)
-        owner = _controller(meta)
+        owner = controller_of(meta)
         self.owner[row] = self.owners.take(owner, owner)
 
     def _drop_references(self, row: int) -> None:
@@ -291,6 +252,17 @@ class Pods:
         nodes.pod_count[node] = count - 1
         nodes.release(node)
 
+    def _nominate(self, row: int, node_name: str) -> None:
+        """Note which node the pod is nominated to; an empty name takes the nomination off."""
+        before = int(self.nominated[row])
+        node = self.nodes.claim(node_name) if node_name else -1
+        self.nominated[row] = node
+        if node >= 0:
+            self.nodes.nominations[node] += 1
+        if before >= 0:
+            self.nodes.nominations[before] -= 1
+            self.nodes.release(before)
+
     def _importance(self, row: int) -> Importance:
         return (-int(self.priority[row]), float(self.start[row]), self.names[row], self.namespaces[row], row)
 
@@ -317,23 +289,8 @@ class Pods:
 
     def _grow(self, size: int) -> None:
         for name in (
-            "priority", "start", "terminating", "disruption", "identity", "profile", "owner",
+            "priority", "start", "terminating", "gone_at", "disruption", "identity", "profile", "owner",
             "port_set", "anti_set", "claim_set", "amounts",
         ):  # fmt: skip
             setattr(self, name, grown(getattr(self, name), size))
-        self.node = grown(self.node, size, -1)
-
-
-def _controller(meta: ObjectMeta) -> Owner:
-    for owner in meta.owner_references or ():
-        if owner.controller:
-            return Owner(owner.kind, owner.name, owner.uid)
-    return _NO_OWNER
-
-
-def _disruption(pod: Pod) -> int:
-    """Whether the pod is marked as a DisruptionTarget, and by whom."""
-    for condition in pod.status.conditions or ():
-        if condition.type == "DisruptionTarget" and condition.status == "True":
-            return BY_SCHEDULER if condition.reason == "PreemptionByScheduler" else BY_EVICTION
-    return 0
+        self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)

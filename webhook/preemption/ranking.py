@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.nodes import alphabetical
 from webhook.preemption.plan import Candidate
 
 __all__ = ["Keys", "best", "in_order", "keys_of"]
@@ -20,14 +19,14 @@ PRIORITY_OFFSET = 2**31
 
 
 class Keys(NamedTuple):
-    """What candidates are compared by, one entry a candidate; times in seconds."""
+    """What candidates are compared by, one entry a candidate; times in seconds, names as places in the alphabet."""
 
     violations: Ints
     highest_priority: Ints
     priority_sum: Ints
     victims: Ints
     earliest_start: NDArray[np.float64]
-    name: Callable[[int], str]
+    name: Ints
 
 
 def best(keys: Keys) -> list[int]:
@@ -40,37 +39,25 @@ def best(keys: Keys) -> list[int]:
     5. latest start among the earliest started of each candidate's victims of highest priority
     6. what is left is equally good; the first by node name is taken, so that the answer is always the same
 
-    Returns the equally good ones, the one to take first.
+    Returns the equally good ones by name.
     """
     good = _equally_good(keys)
-    if good:
-        first = min(range(len(good)), key=lambda place: keys.name(good[place]))
-        good[0], good[first] = good[first], good[0]
-    return good
+    by_name: list[int] = good[np.argsort(keys.name[good])].tolist()
+    return by_name
 
 
 def in_order(keys: Keys, count: int) -> list[int]:
     """The first `count` candidates by the same keys, best first."""
-    good = _equally_good(keys)
-    if len(good) >= count:
-        return heapq.nsmallest(count, good, key=keys.name)
-    columns = np.stack(_columns(keys))
-    order = np.lexsort(columns[::-1])
-    ordered = columns[:, order]
-    rank = np.cumsum(np.any(ordered[:, 1:] != ordered[:, :-1], axis=0), dtype=np.intp)
-    ranks = np.append(0, rank)[: len(order)]
-    end = int(np.searchsorted(ranks, ranks[count - 1], side="right")) if 0 < count < len(order) else len(order)
-    numbers = order[:end].tolist()
-    leading = heapq.nsmallest(count, zip(ranks[:end].tolist(), map(keys.name, numbers), numbers, strict=True))
-    return [number for _, _, number in leading]
+    order: list[int] = np.lexsort((keys.name, *reversed(_columns(keys))))[:count].tolist()
+    return order
 
 
-def _equally_good(keys: Keys) -> list[int]:
+def _equally_good(keys: Keys) -> NDArray[np.intp]:
     left = np.arange(len(keys.victims))
     for column in _columns(keys):
         values = column[left]
         left = left[values == values.min()] if len(left) else left
-    return left.tolist()
+    return left
 
 
 def _columns(keys: Keys) -> tuple[NDArray[Any], ...]:
@@ -93,5 +80,5 @@ def keys_of(candidates: list[Candidate]) -> Keys:
             ],
             np.float64,
         ),
-        name=lambda number: candidates[number].node,
+        name=alphabetical([candidate.node for candidate in candidates]),
     )

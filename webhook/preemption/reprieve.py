@@ -151,13 +151,18 @@ def _by_size(problem: Problem, nodes: Index) -> Iterator[Index]:
     """The nodes in groups of similar numbers of pods: up to 16, 32, 64 and so on."""
     sizes = np.maximum(problem.snapshot.nodes.pod_count[nodes] - 1, 15)
     groups = np.frexp(sizes.astype(np.float64))[1]
+    if len(nodes) and groups.min() == groups.max():
+        yield nodes
+        return
     for group in np.unique(groups):
         yield nodes[groups == group]
 
 
 def _binding(problem: Problem, nodes: Index) -> list[int]:
     """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
-    over = (problem.base[:, nodes] > problem.limit[:, nodes]).any(axis=1)
+    among = np.zeros(problem.base.shape[1], np.bool_)
+    among[nodes] = True
+    over = ((problem.base > problem.limit) & among).any(axis=1)
     crowd = problem.nominated
     if crowd is not None:
         over |= (problem.base[:, crowd.nodes] + crowd.shares > problem.limit[:, crowd.nodes]).any(axis=1)

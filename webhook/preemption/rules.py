@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod, PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
 from webhook.policy.model import Budgets, PodsMatch, PreemptionPolicy, VictimMode
 from webhook.preemption.amounts import ClusterError
-from webhook.preemption.pods import Profile
+from webhook.preemption.reading import Profile
 from webhook.preemption.snapshot import KEPT_ANNOTATIONS
 
 __all__ = ["SYSTEM_CRITICAL", "Judgement", "Rules", "Side", "compile_rules", "kubernetes_rules"]

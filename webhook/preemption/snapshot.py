@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +26,16 @@ from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.budgets import Budgets
 from webhook.preemption.interning import Interner, Table
 from webhook.preemption.nodes import Nodes, Resources
-from webhook.preemption.pods import Pods, PodView
+from webhook.preemption.pods import Pods
+from webhook.preemption.reading import PodView
 
-__all__ = ["KEPT_ANNOTATIONS", "Nominee", "Snapshot"]
+__all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
 
 _MOST_TABLES = 128
 _ENDED = ("Succeeded", "Failed")
-
-
-class Nominee(NamedTuple):
-    """What is asked of a nominated pod in every decision; `row` is its pod row."""
-
-    row: int
-    node: str
-    priority: int
-    scheduler_name: str
-    uid: str
 
 
 class Snapshot:
@@ -66,10 +57,6 @@ class Snapshot:
         self.volumes: dict[str, PersistentVolume] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.storage_classes: dict[str, StorageClass] = {}
-        self.nominees: dict[str, Nominee] = {}
-        """The pods without a node that are nominated to one, by `namespace/name`."""
-        self._nominated: dict[str, dict[str, Pod]] = {}
-        self._nominated_to: dict[str, str] = {}
         self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
 
     def set_node(self, node: Node) -> None:
@@ -86,18 +73,16 @@ class Snapshot:
         """Add or update a pod. Raises ClusterError for one that cannot be read, and keeps what was known before."""
         self.version += 1
         meta = pod.metadata
-        nominated = pod.status.nominated_node_name
-        if pod.status.phase in _ENDED or not (pod.spec.node_name or nominated):
-            self._remove_pod(meta.namespace, meta.name)
+        if pod.status.phase in _ENDED or not (pod.spec.node_name or pod.status.nominated_node_name):
+            self.pods.remove(meta.namespace, meta.name)
             return
-        row = self.pods.put(pod)
-        self._nominate(pod, row, nominated if not pod.spec.node_name else "")
+        self.pods.put(pod)
 
     def remove_pod(self, key: str) -> None:
         """Forget the pod `namespace/name`."""
         self.version += 1
         namespace, _, name = key.rpartition("/")
-        self._remove_pod(namespace, name)
+        self.pods.remove(namespace, name)
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or update a disruption budget."""
@@ -179,13 +164,12 @@ class Snapshot:
         row = self.nodes.find(node)
         return [] if row is None else [self.pods.view(pod) for pod in self.pods.on_node(row)]
 
-    def nominated_to(self, node: str) -> list[Pod]:
-        """The pods without a node that are nominated to this one, by `namespace/name`."""
-        return [pod for _, pod in sorted(self._nominated.get(node, {}).items())]
-
-    def nominations(self) -> list[str]:
-        """The nodes that pods are nominated to, known or not, sorted."""
-        return sorted(self._nominated)
+    def nominated_to(self, node: str) -> list[PodView]:
+        """The pods without a node that are nominated to this known one."""
+        row = self.nodes.find(node)
+        if row is None:
+            return []
+        return [self.pods.view(pod) for pod in np.flatnonzero(self.pods.nominated[: self.pods.rows] == row).tolist()]
 
     def namespace_labels(self, name: str) -> dict[str, str]:
         """The labels of a namespace, empty where it is not known."""
@@ -210,23 +194,3 @@ class Snapshot:
         parts = [key.rpartition("/") for key in keys]
         rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
         return np.array(sorted(row for row in rows if row is not None), np.intp)
-
-    def _remove_pod(self, namespace: str, name: str) -> None:
-        self.pods.remove(namespace, name)
-        self._forget_nomination(f"{namespace}/{name}")
-
-    def _nominate(self, pod: Pod, row: int, node: str) -> None:
-        key = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        self._forget_nomination(key)
-        if node:
-            self._nominated.setdefault(node, {})[key] = pod
-            self._nominated_to[key] = node
-            self.nominees[key] = Nominee(row, node, pod.spec.priority or 0, pod.spec.scheduler_name, pod.metadata.uid)
-
-    def _forget_nomination(self, key: str) -> None:
-        node = self._nominated_to.pop(key, None)
-        if node is not None:
-            del self.nominees[key]
-            del self._nominated[node][key]
-            if not self._nominated[node]:
-                del self._nominated[node]

@@ -15,7 +15,7 @@ from webhook.kube.objects import PodAffinityTerm
 from webhook.preemption.counters import UNBOUNDED, Affinity, Counter, Live
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.placement import required_mask, taint_mask
-from webhook.preemption.pods import Identity
+from webhook.preemption.reading import Identity
 from webhook.preemption.snapshot import Snapshot
 from webhook.preemption.terms import SpreadConstraint, Term, compile_terms
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.incoming import Incoming
-from webhook.preemption.pods import Identity, Profile
+from webhook.preemption.reading import Identity, Profile
 from webhook.preemption.rules import SYSTEM_CRITICAL, Judgement, Rules
 from webhook.preemption.snapshot import Snapshot
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.plan import Candidate, Decision
 from webhook.preemption.ranking import PRIORITY_OFFSET
 from webhook.preemption.rules import Rules
+from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
@@ -23,6 +24,8 @@ from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_reso
 from webhook.reconciler.state import State
 
 __all__ = ["World", "consider", "still_allowed"]
+
+Rows = NDArray[np.intp]
 
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
@@ -39,16 +42,17 @@ class World:
         self.restraint = restraint
         self.clock = clock
 
-    def leaving_within(self, seconds: float) -> list[str]:
-        """Keys of the pods on nodes that will be gone by then; one that is long overdue is not counted on."""
-        now = self.clock.wall()
-        return [
-            key for key, pod in self.state.leaving.items() if now - _OVERDUE <= _end_of(pod.metadata) <= now + seconds
-        ]
+    def leaving_within(self, seconds: float) -> Rows:
+        """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
+        pods, now = self.state.snapshot.pods, self.clock.wall()
+        rows = pods.leaving()
+        ends = pods.gone_at[rows]
+        soon: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
+        return soon
 
     def room_without_leaving(self, pod: Pod) -> list[str]:
         """Nodes that the pod fits on once every pod that is leaving is gone."""
-        return fits(self.state.snapshot, pod, self.clock.wall(), without=list(self.state.leaving))
+        return fits(self.state.snapshot, pod, self.clock.wall(), without=self.state.snapshot.pods.leaving())
 
     def objection(self, plan: Plan) -> str:
         """Why a plan whose nomination stands should not go on to evict; empty where it should.
@@ -73,20 +77,19 @@ class World:
 
 def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, attempts: int) -> Outcome:
     """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
-    snapshot, now = world.state.snapshot, world.clock.wall()
     full = world.restraint.full(policy.limits, world.clock.monotonic())
     leaving = world.leaving_within(policy.plan_timeout)
-    decision = _decide(world, pod, rules, full, frozenset(leaving))
+    decision = _decide(world, pod, rules, full, leaving)
     if decision.fits:
         return Fits(tuple(decision.fits))
-    if leaving:
-        nodes = fits(snapshot, pod, now, without=leaving)
+    if len(leaving):
+        nodes = decision.fits_without(leaving)
         foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
         if foreign in nodes:
             return Hopeless(f"somebody else has nominated it to {foreign}, where room is coming up")
         node = _unclaimed(world, pod, nodes)
         if node:
-            return Waits(node, _count_on(world.state, node, leaving))
+            return Waits(node, _count_on(world.state.snapshot, node, leaving))
     if not decision.eligible:
         return Hopeless(decision.reason)
     if decision.selected is None:
@@ -115,7 +118,7 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Container[str]) -> Decision:
+def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows) -> Decision:
     """Decide with last-resort victims spared; only where that finds nothing, with them too.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
@@ -123,9 +126,9 @@ def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Container[st
     state, now, bare = world.state, world.clock.wall(), _unnominated(pod)
     rated = sparing.over_rate(state, full)
     last = sparing.last_resort(state)
-    stuck = [key for key in state.leaving if key not in soon]
-    if stuck:
-        rated = sparing.union(rated, sparing.of_keys(state, stuck))
+    leaving = state.snapshot.pods.leaving()
+    if len(leaving) > len(soon):
+        rated = sparing.union(rated, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
     spared = sparing.union(rated, last)
     decision = decide(state.snapshot, bare, rules, now, spared=spared)
     if decision.selected is None and decision.eligible and last.any() and not decision.fits:
@@ -192,8 +195,8 @@ def _unclaimed(world: World, pod: Pod, nodes: Sequence[str]) -> str:
     return own if own in free else next(iter(free), "")
 
 
-def _count_on(state: State, node: str, keys: Iterable[str]) -> int:
-    return sum(state.leaving[key].spec.node_name == node for key in keys)
+def _count_on(snapshot: Snapshot, node: str, rows: Rows) -> int:
+    return int(np.count_nonzero(snapshot.pods.node[rows] == snapshot.nodes.find(node)))
 
 
 def _alternative(candidate: Candidate) -> Alternative:
@@ -230,11 +233,3 @@ def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:
     if seen.uid != decided.uid:
         return False
     return seen.labels != decided.labels or seen.annotations != decided.annotations
-
-
-def _end_of(meta: ObjectMeta) -> float:
-    """When a terminating pod's grace period ends, in seconds since the epoch."""
-    try:
-        return epoch(meta.deletion_timestamp or "")
-    except InstantError:
-        return float("inf")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.pods import Owner
+from webhook.preemption.reading import Owner
 from webhook.reconciler.restraint import Full
 from webhook.reconciler.state import State
 
-__all__ = ["Mask", "last_resort", "of_keys", "over_rate", "union"]
+__all__ = ["Mask", "last_resort", "of_rows", "over_rate", "union"]
 
 Mask = NDArray[np.bool_]
 
@@ -46,10 +44,10 @@ def _is_bound_to_node(owner: Owner) -> bool:
     return owner.kind in {"DaemonSet", "Node"}
 
 
-def of_keys(state: State, keys: Collection[str]) -> Mask:
-    """By pod row, the pods with these keys."""
+def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:
+    """By pod row, the pods in these rows."""
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
-    mask[state.snapshot.pod_rows(keys)] = True
+    mask[rows] = True
     return mask
 
 

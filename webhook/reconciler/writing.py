@@ -27,6 +27,8 @@ _WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
 _TRIES = 4
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+_AT_ONCE = 32
+"""Requests under way at a time; more would only wait in the API server instead of here."""
 _LONGEST_WRITE = 5.0
 """Seconds; well within the time between a lease's renew deadline and its end."""
 
@@ -59,6 +61,7 @@ class Writer:
         self._client = client
         self._fence = fence
         self._wrote = wrote
+        self._gate = asyncio.Semaphore(_AT_ONCE)
 
     async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
         """Write nomination, plan and decision in one patch (FACTS 13); returns the pod as written.
@@ -123,7 +126,7 @@ class Writer:
             "deleteOptions": options,
         }
         path = POD.path(victim.namespace, victim.name, "eviction")
-        return await self._leaving(lambda: self._timely("evict", self._client.create(path, body)))
+        return await self._leaving(lambda: self._timely("evict", lambda: self._client.create(path, body)))
 
     async def delete(self, victim: PlanVictim, seen: Pod, grace_period: int | None, now: float) -> Left:
         """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
@@ -144,9 +147,8 @@ class Writer:
             status = {"conditions": [condition]}
             path = POD.path(victim.namespace, victim.name, "status")
             patch = {"metadata": meta, "status": status}
-            pod = await self._timely("mark", self._client.patch(path, patch, kind="strategic", as_=Pod))
+            pod = await self._timely("mark", lambda: self._client.patch(path, patch, kind="strategic", as_=Pod))
             marked[0] = pod.metadata.resource_version
-            self._check()
             options: dict[str, Any] = {
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
@@ -154,7 +156,8 @@ class Writer:
             }
             if grace_period is not None:
                 options["gracePeriodSeconds"] = grace_period
-            await self._timely("delete", self._client.delete(POD.path(victim.namespace, victim.name), options))
+            path = POD.path(victim.namespace, victim.name)
+            await self._timely("delete", lambda: self._client.delete(path, options))
 
         return await self._leaving(mark_and_delete)
 
@@ -171,7 +174,6 @@ class Writer:
 
     async def _retrying(self, ask: Callable[[], Awaitable[Any]]) -> None:
         for attempt in range(_TRIES):
-            self._check()
             try:
                 await ask()
             except ApiError as error:
@@ -189,17 +191,16 @@ class Writer:
         await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
 
     async def _patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
-        self._check()
         meta = pod.metadata
         guarded = {**body, "metadata": {**body["metadata"], "uid": meta.uid, "resourceVersion": meta.resource_version}}
         path = POD.path(meta.namespace, meta.name, "status")
-        return await self._timely(what, self._client.patch(path, guarded, as_=Pod))
+        return await self._timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
     async def _read(self, pod: Pod) -> Pod:
         """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
         try:
             fresh = await self._timely(
-                "read", self._client.get(POD.path(pod.metadata.namespace, pod.metadata.name), Pod)
+                "read", lambda: self._client.get(POD.path(pod.metadata.namespace, pod.metadata.name), Pod)
             )
         except ApiError as error:
             if error.status == 404:
@@ -209,20 +210,19 @@ class Writer:
             raise StaleError(f"{key_of(pod)} is another pod of that name now")
         return fresh
 
-    async def _timely(self, what: str, answer: Awaitable[T]) -> T:
-        """A write that hangs must not outlast the lease it was begun under."""
-        begun = time.perf_counter()
-        try:
-            async with asyncio.timeout(_LONGEST_WRITE):
-                return await answer
-        except TimeoutError as error:
-            raise ApiError(NO_ANSWER, "Timeout", f"no answer within {_LONGEST_WRITE:g} s") from error
-        finally:
-            self._wrote(what, time.perf_counter() - begun)
-
-    def _check(self) -> None:
-        if not self._fence():
-            raise DeposedError("this process does not hold the lease")
+    async def _timely(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
+        async with self._gate:
+            if not self._fence():
+                raise DeposedError("this process does not hold the lease")
+            begun = time.perf_counter()
+            try:
+                async with asyncio.timeout(_LONGEST_WRITE):
+                    return await ask()
+            except TimeoutError as error:
+                raise ApiError(NO_ANSWER, "Timeout", f"no answer within {_LONGEST_WRITE:g} s") from error
+            finally:
+                self._wrote(what, time.perf_counter() - begun)
 
 
 def _plan_id(pod: Pod) -> str:

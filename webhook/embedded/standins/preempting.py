@@ -13,7 +13,7 @@ from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.paths import POD
 from webhook.preemption.decision import decide
 from webhook.preemption.plan import Candidate, Victim
-from webhook.preemption.pods import priority_of
+from webhook.preemption.reading import PodView, priority_of
 from webhook.preemption.rules import kubernetes_rules
 from webhook.preemption.snapshot import Snapshot
 
@@ -58,16 +58,16 @@ class Preemption:
             )
             rows = sorted(f"{count} {reason}" for count, reason in counts if count)
             return "", f"preemption: 0/{total} nodes are available: {', '.join(rows)}."
-        outranked = [one for one in snapshot.nominated_to(selected.node) if priority_of(one) < priority_of(pod)]
+        outranked = [one for one in snapshot.nominated_to(selected.node) if one.priority < priority_of(pod)]
         task = asyncio.create_task(self._carry_out(pod, selected, outranked))
         self._running[uid] = task
         task.add_done_callback(lambda _: self._running.pop(uid, None))
         return selected.node, ""
 
-    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[Pod]) -> None:
+    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodView]) -> None:
         """Clear lower nominations, remove the victims side by side, the last one last (SEMANTICS E)."""
         for pod in outranked:
-            await self._patch_status(pod.metadata.namespace, pod.metadata.name, {"nominatedNodeName": None})
+            await self._patch_status(pod.namespace, pod.name, {"nominatedNodeName": None})
         *first, last = plan.victims
         results = await asyncio.gather(*(self._remove(victim, preemptor) for victim in first))
         if all(results):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from webhook.embedded.standins.schedulingqueue import Entry
 from webhook.kube.cache import Change
 from webhook.kube.objects import Node, Pod
-from webhook.preemption.pods import priority_of
+from webhook.preemption.reading import priority_of
 from webhook.preemption.snapshot import Snapshot
 
 __all__ = ["after_node_change", "after_pod_change", "after_volume_change", "is_reshaped"]
