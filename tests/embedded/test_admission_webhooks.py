@@ -24,17 +24,7 @@ from webhook.kube.paths import (
 
 PODS = POD.path("default")
 PATHS = {"Mutating": MUTATING_WEBHOOK_CONFIGURATION.path(), "Validating": VALIDATING_WEBHOOK_CONFIGURATION.path()}
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet")) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 0, "without": ("scheduler", "kubelet")}
 
 
 @pytest.fixture

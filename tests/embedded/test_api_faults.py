@@ -11,12 +11,7 @@ from webhook.embedded.standins.crew import STAND_INS
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
-        yield cluster
+CLUSTER = {"nodes": 0, "without": STAND_INS}
 
 
 @pytest.fixture

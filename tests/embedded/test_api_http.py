@@ -7,18 +7,12 @@ import ssl
 import aiohttp
 import pytest
 
-from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.server import http
 from webhook.embedded.standins.crew import STAND_INS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
-        yield cluster
+CLUSTER = {"nodes": 0, "without": STAND_INS}
 
 
 @pytest.fixture

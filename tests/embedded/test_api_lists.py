@@ -6,15 +6,9 @@ import msgspec
 import pytest
 
 from webhook.embedded.protocol.calls import Call
-from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
-
-
-@pytest.fixture
-def api():
-    return ApiServer()
 
 
 @pytest.fixture

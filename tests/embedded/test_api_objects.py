@@ -14,16 +14,6 @@ NODES = "/api/v1/nodes"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/n/deployments"
 
 
-@pytest.fixture
-def api():
-    return ApiServer()
-
-
-@pytest.fixture
-def client(api):
-    return api.local()
-
-
 def config_map(name="a", **metadata):
     return {"metadata": {"name": name, **metadata}, "data": {"k": "v"}}
 

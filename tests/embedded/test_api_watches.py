@@ -17,11 +17,6 @@ def config_map(name, **labels):
     return {"metadata": {"name": name, "labels": labels}}
 
 
-@pytest.fixture
-def api():
-    return ApiServer()
-
-
 async def take(stream, count):
     """The first events, as (type, name)."""
     found = []

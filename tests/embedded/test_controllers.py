@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.workloads import condition, deployment, eventually, pod
-from webhook.embedded.cluster import EmbeddedCluster, node
+from webhook.embedded.cluster import node
 from webhook.embedded.standins.kubelet import RUN_SECONDS
 from webhook.kube.paths import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET, STATEFUL_SET
 
 NS = "default"
 PODS = POD.path(NS)
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=3, termination_seconds=0.05) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 3, "termination_seconds": 0.05}
 
 
 async def ready_pods(admin, app: str, count: int):

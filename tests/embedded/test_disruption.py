@@ -11,17 +11,7 @@ from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
 WEB = {"app": "web"}
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=2) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 2}
 
 
 async def status_of(admin, name: str = "web", **wanted: int):

@@ -7,24 +7,13 @@ import asyncio
 import pytest
 
 from tests.workloads import budget, condition, deployment, eventually, pod
-from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
 from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
 WEB = {"app": "web"}
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=2) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 2}
 
 
 async def running_web(admin, replicas: int) -> list[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.workloads import budget, deployment, eventually, namespace, pod
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
@@ -13,17 +11,7 @@ from webhook.kube.paths import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRU
 
 NS = "default"
 MAPS = CONFIG_MAP.path(NS)
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=1, termination_seconds=0.1) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 1, "termination_seconds": 0.1}
 
 
 async def names(admin, path: str) -> list[str]:

@@ -5,29 +5,9 @@ import time
 
 import pytest
 
-from tests.embedded.background import running
-from tests.embedded.kubectl import KUBECTL, in_namespace_of, pod, rows
+from tests.embedded.kubectl import pod, rows
 
-pytestmark = [
-    pytest.mark.kubectl,
-    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with running(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def kubectl(cluster, home, request):
-    return in_namespace_of(request.node.name, cluster, home)
+pytestmark = pytest.mark.kubectl
 
 
 def test_api_resources(kubectl):

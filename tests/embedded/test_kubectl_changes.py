@@ -4,29 +4,9 @@ import json
 
 import pytest
 
-from tests.embedded.background import running
-from tests.embedded.kubectl import DEPLOYMENT, KUBECTL, in_namespace_of, pod, rows
+from tests.embedded.kubectl import DEPLOYMENT, pod, rows
 
-pytestmark = [
-    pytest.mark.kubectl,
-    pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on this machine"),
-]
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with running(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def kubectl(cluster, home, request):
-    return in_namespace_of(request.node.name, cluster, home)
+pytestmark = pytest.mark.kubectl
 
 
 def test_apply_tells_created_configured_unchanged(kubectl):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
 from tests.workloads import condition, eventually, never, pod
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.standins.kubelet import RUN_SECONDS
@@ -15,17 +13,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.paths import POD
 
 PODS = POD.path("default")
-
-
-@pytest.fixture
-async def cluster():
-    async with EmbeddedCluster(nodes=1, termination_seconds=0.3) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(cluster):
-    return cluster.api.local()
+CLUSTER = {"nodes": 1, "termination_seconds": 0.3}
 
 
 async def in_phase(admin, name: str, phase: str):

@@ -6,18 +6,10 @@ import pytest
 from kubernetes import client, config, watch
 from kubernetes.client import ApiException
 
-from tests.embedded.background import running
-
 
 @pytest.fixture(scope="module")
-def cluster():
-    with running(nodes=2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def connection(cluster):
-    with config.new_client_from_config(str(cluster.kubeconfig)) as connection:
+def connection(background):
+    with config.new_client_from_config(str(background.kubeconfig)) as connection:
         yield connection
 
 

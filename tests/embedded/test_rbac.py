@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads import Json, namespace, pod
-from webhook.embedded.access.rights import Right, unused
+from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.protocol.calls import UserInfo
+from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.kube.client import ApiError
 from webhook.kube.paths import NAMESPACE, NODE, POD
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Authorizer, UserInfo
+from webhook.embedded.protocol.calls import Authorizer, Right, UserInfo
 
 __all__ = ["HEADERS", "acting_user"]
 
@@ -35,7 +35,9 @@ def _check(user: UserInfo, authorizer: Authorizer, resource: str, name: str) -> 
     if resource == "users" and name.startswith(_SERVICE_ACCOUNT):
         resource = "serviceaccounts"
         namespace, _, subject = name.removeprefix(_SERVICE_ACCOUNT).partition(":")
-    allowed, reason = authorizer.authorize(user, "impersonate", "", resource, "", namespace, subject, "")
+    allowed, reason = authorizer.authorize(
+        user, Right("impersonate", resource=resource, namespace=namespace, name=subject)
+    )
     if not allowed:
         text = f'{resource} "{subject}" is forbidden: User "{user.username}" cannot impersonate resource "{resource}"'
         scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"

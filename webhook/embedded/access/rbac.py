@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.embedded.access.rights import Right, UsedRights
-from webhook.embedded.protocol.calls import UserInfo
+from webhook.embedded.access.rights import UsedRights
+from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.embedded.storage.reading import Memo, Reader
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
@@ -72,19 +72,8 @@ class Authorizer:
         self.used = UsedRights()
         self._grants = Memo(read, RBAC_RESOURCES, lambda: _compile(read.all))
 
-    def authorize(  # noqa: PLR0917 - the order every authorizer has
-        self,
-        user: UserInfo,
-        verb: str,
-        group: str = "",
-        resource: str = "",
-        subresource: str = "",
-        namespace: str = "",
-        name: str = "",
-        path: str = "",
-    ) -> tuple[bool, str]:
-        """Whether the user may do this; `path` counts where there is no resource. No reason is given."""
-        right = Right(verb, group, resource, subresource, namespace, name, "" if resource else path)
+    def authorize(self, user: UserInfo, right: Right) -> tuple[bool, str]:
+        """Whether the user may do this. No reason is given."""
         allowed = self.allowed(user, right)
         self.used.record(user.username, right, allowed)
         return allowed, ""

@@ -7,8 +7,7 @@ from typing import Any
 
 from webhook.embedded.access.authentication import Authentication
 from webhook.embedded.access.rbac import Authorizer, Rule
-from webhook.embedded.access.rights import Right
-from webhook.embedded.protocol.calls import Object, SubresourceCall, SubresourceHandler, UserInfo
+from webhook.embedded.protocol.calls import Object, Right, SubresourceCall, SubresourceHandler, UserInfo
 
 __all__ = ["review_handlers"]
 

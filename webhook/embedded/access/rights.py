@@ -7,29 +7,13 @@ for refused rights (too few were granted) and `unused` for granted ones that wer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
-__all__ = ["Right", "UsedRights", "unused"]
+from webhook.embedded.protocol.calls import Right
 
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One verb on one resource, or (with `path`) on one non-resource URL."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-    @property
-    def full_resource(self) -> str:
-        """`pods` or `pods/eviction`, as rules and refusals write it."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+__all__ = ["UsedRights", "unused"]
 
 
 class UsedRights:

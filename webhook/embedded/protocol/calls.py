@@ -25,6 +25,7 @@ __all__ = [
     "NoAdmission",
     "Object",
     "Reply",
+    "Right",
     "SubresourceCall",
     "SubresourceHandler",
     "UserInfo",
@@ -133,21 +134,29 @@ SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
 """Answers with an HTTP status and the object to send; raises StatusError for a refusal."""
 
 
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, or (with `path`) on one non-resource URL."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods` or `pods/eviction`, as rules and refusals write it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
 class Authorizer(Protocol):
     """Decides who may do what."""
 
-    def authorize(  # noqa: PLR0917 - the parts of a request, in Kubernetes' order
-        self,
-        user: UserInfo,
-        verb: str,
-        group: str,
-        resource: str,
-        subresource: str,
-        namespace: str,
-        name: str,
-        path: str,
-    ) -> tuple[bool, str]:
-        """Whether the user may, and the reason; `resource` is empty for a path such as `/healthz`."""
+    def authorize(self, user: UserInfo, right: Right) -> tuple[bool, str]:
+        """Whether the user has the right, and the reason."""
         ...
 
 
@@ -176,19 +185,9 @@ def authenticate_as_admin(headers: Mapping[str, str], peer_cert: Any) -> UserInf
 class AllowAll:
     """An authorizer that allows everything."""
 
-    def authorize(  # noqa: PLR0917 - the parts of a request, in Kubernetes' order
-        self,
-        user: UserInfo,
-        verb: str,
-        group: str,
-        resource: str,
-        subresource: str,
-        namespace: str,
-        name: str,
-        path: str,
-    ) -> tuple[bool, str]:
+    def authorize(self, user: UserInfo, right: Right) -> tuple[bool, str]:
         """Allow."""
-        del user, verb, group, resource, subresource, namespace, name, path
+        del user, right
         return True, ""
 
 

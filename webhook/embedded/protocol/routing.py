@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webhook.embedded.protocol.calls import Right
 from webhook.embedded.protocol.resources import BY_URL, Resource
 
 __all__ = ["Route", "route", "truthy"]
@@ -26,6 +27,12 @@ class Route:
     subresource: str = ""
     group: str = ""
     plural: str = ""
+
+    @property
+    def right(self) -> Right:
+        """What a user needs to go there; the path counts only outside the resources."""
+        path = "" if self.plural else self.path
+        return Right(self.verb, self.group, self.plural, self.subresource, self.namespace, self.name, path)
 
 
 def truthy(text: str | None) -> bool:

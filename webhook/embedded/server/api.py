@@ -106,16 +106,7 @@ class ApiServer:
     def _authorize(self, call: Call, where: Route) -> None:
         if call.path in _OPEN:
             return
-        allowed, reason = self.authorizer.authorize(
-            call.user,
-            where.verb,
-            where.group,
-            where.plural,
-            where.subresource,
-            where.namespace,
-            where.name,
-            where.path,
-        )
+        allowed, reason = self.authorizer.authorize(call.user, where.right)
         if not allowed:
             raise _denied(call.user, where, reason)
 
