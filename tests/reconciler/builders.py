@@ -70,6 +70,7 @@ def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: A
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
     labels = {MARK: MANAGED, **more.pop("labels", {})}
     more.setdefault("class_name", "high")
+    more["spec"] = {"preemptionPolicy": "Never", **more.get("spec", {})}
     return pod(name, cpu, priority=priority, labels=labels, conditions=[unschedulable], annotations={}, **more)
 
 

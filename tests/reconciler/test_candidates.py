@@ -20,6 +20,10 @@ def test_acted_for():
         pytest.param(pod("p"), "does not carry the label", id="no mark"),
         pytest.param(preemptor(labels={MARK: "yes"}), "does not carry the label", id="another mark"),
         pytest.param(preemptor(spec={"schedulerName": "other"}), "'other'", id="another scheduler"),
+        pytest.param(
+            preemptor(spec={"preemptionPolicy": "PreemptLowerPriority"}), "preempts for it by itself", id="not Never"
+        ),
+        pytest.param(preemptor(spec={"preemptionPolicy": None}), "preempts for it by itself", id="no policy at all"),
         pytest.param(preemptor(deleted="2026-01-01T00:00:00Z"), "being deleted", id="being deleted"),
         pytest.param(preemptor(node="n1"), "bound to node n1", id="bound"),
         pytest.param(preemptor(phase="Succeeded"), "Succeeded", id="over"),

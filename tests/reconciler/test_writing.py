@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from webhook.kube.errors import ApiError
+from webhook.kube.objects import ObjectMeta, Pod
 from webhook.reconciler.record import PlanVictim
 from webhook.reconciler.writing import DeposedError, Left, Writer
 
@@ -58,3 +60,43 @@ async def test_no_write_without_the_lease():
     with pytest.raises(DeposedError):
         await Writer(server, lambda: False, lambda *_: None).evict(PlanVictim("default", "v", "u"), None)
     assert not server.asked
+
+
+class Refusing:
+    """An API server that answers every eviction with the same error and has one pod, or none, of the victim's name."""
+
+    def __init__(self, error: ApiError, uid: str | None) -> None:
+        self.error, self.uid = error, uid
+
+    async def create(self, path: str, body: dict) -> dict:
+        raise self.error
+
+    async def get(self, path: str, as_: type[Pod]) -> Pod:
+        if self.uid is None:
+            raise ApiError(404, "NotFound", 'pods "v" not found')
+        return Pod(metadata=ObjectMeta(name="v", namespace="default", uid=self.uid))
+
+
+OTHER_UID = (
+    'Operation cannot be fulfilled on Pod "v": the UID in the precondition (u) does not match the UID in record (w).'
+    " The object might have been deleted and then recreated"
+)
+
+
+@pytest.mark.parametrize(
+    ("uid", "left"),
+    [
+        pytest.param("w", Left.GONE, id="another pod has the name"),
+        pytest.param(None, Left.GONE, id="gone by now"),
+        pytest.param("u", None, id="still there"),
+    ],
+)
+async def test_conflict_says_nothing_by_itself(uid: str | None, left: Left | None):
+    """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
+    writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: True, lambda *_: None)
+    asking = writer.evict(PlanVictim("default", "v", "u"), None)
+    if left is None:
+        with pytest.raises(ApiError, match="UID in record"):
+            await asking
+    else:
+        assert await asking is left

@@ -31,6 +31,8 @@ def standing(pod: Pod, policy: PreemptionPolicy | None) -> str:
         return f"no PreemptionPolicy manages its priority class {pod.spec.priority_class_name!r}"
     if pod.spec.scheduler_name not in policy.preemptors.scheduler_names:
         return f"policy {policy.name} acts for pods of {_names(policy)}; this one is of {pod.spec.scheduler_name!r}"
+    if pod.spec.preemption_policy != "Never":
+        return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
     return _progress(pod)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.paths import POD
 from webhook.reconciler.record import DECISION, PLAN, PlanRecord, PlanVictim, UnreadableError, encode, plan_of
 
@@ -78,7 +78,7 @@ class Writer:
                 return await self._patch_status("nominate", pod, body)
             except ApiError as error:
                 await self._pause(error, attempt, also=(409,))
-            pod = await self._read(pod)
+            pod = await self._read(pod.metadata)
             if _plan_id(pod) == record.id:
                 return pod
             if _plan_id(pod) or not still_wanted(pod):
@@ -94,7 +94,7 @@ class Writer:
         known: Pod | None = pod
         for attempt in itertools.count():
             try:
-                current = known or await self._read(pod)
+                current = known or await self._read(pod.metadata)
                 if _plan_id(current) == plan_id:
                     ours = current.status.nominated_node_name in {"", node}
                     await self._patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
@@ -126,7 +126,7 @@ class Writer:
             "deleteOptions": options,
         }
         path = POD.path(victim.namespace, victim.name, "eviction")
-        return await self._leaving(lambda: self._timely("evict", lambda: self._client.create(path, body)))
+        return await self._leaving(victim, lambda: self._timely("evict", lambda: self._client.create(path, body)))
 
     async def delete(self, victim: PlanVictim, seen: Pod, grace_period: int | None, now: float) -> Left:
         """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
@@ -159,13 +159,13 @@ class Writer:
             path = POD.path(victim.namespace, victim.name)
             await self._timely("delete", lambda: self._client.delete(path, options))
 
-        return await self._leaving(mark_and_delete)
+        return await self._leaving(victim, mark_and_delete)
 
-    async def _leaving(self, ask: Callable[[], Awaitable[Any]]) -> Left:
+    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]]) -> Left:
         try:
             await self._retrying(ask)
         except ApiError as error:
-            if error.status == 404 or (error.status == 409 and "UID in precondition" in error.message):
+            if error.status == 404 or (error.status == 409 and await self._is_gone(victim)):
                 return Left.GONE
             if error.status == 429 and "DisruptionBudget" in error.causes():
                 return Left.REFUSED
@@ -196,18 +196,25 @@ class Writer:
         path = POD.path(meta.namespace, meta.name, "status")
         return await self._timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
-    async def _read(self, pod: Pod) -> Pod:
-        """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
+    async def _is_gone(self, victim: PlanVictim) -> bool:
+        """Whether the victim is gone or another pod has its name; how the conflict words it is not relied upon."""
         try:
-            fresh = await self._timely(
-                "read", lambda: self._client.get(POD.path(pod.metadata.namespace, pod.metadata.name), Pod)
-            )
+            await self._read(victim)
+        except StaleError:
+            return True
+        return False
+
+    async def _read(self, known: ObjectMeta | PlanVictim) -> Pod:
+        """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
+        path = POD.path(known.namespace, known.name)
+        try:
+            fresh = await self._timely("read", lambda: self._client.get(path, Pod))
         except ApiError as error:
             if error.status == 404:
-                raise StaleError(f"{key_of(pod)} is gone") from error
+                raise StaleError(f"{known.namespace}/{known.name} is gone") from error
             raise
-        if fresh.metadata.uid != pod.metadata.uid:
-            raise StaleError(f"{key_of(pod)} is another pod of that name now")
+        if fresh.metadata.uid != known.uid:
+            raise StaleError(f"{known.namespace}/{known.name} is another pod of that name now")
         return fresh
 
     async def _timely(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
