@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
+import tracemalloc
 
 import pytest
 
@@ -187,6 +189,31 @@ async def test_a_body_that_never_comes_ends_in_time(start, authority):
         writer.close()
         await running.logged(message="review", code=504)
     assert status == b"HTTP/1.1 504 Gateway Timeout\r\n"
+
+
+@pytest.fixture
+def traced():
+    """Memory is counted, and nobody collects cycles: garbage that waits for that can fill the memory before."""
+    gc.disable()
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+    gc.enable()
+
+
+async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
+    """An API server that gives up in the middle of a body leaves one line in the log, no traceback and no body."""
+    head = b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 5000000\r\n\r\n"
+    async with start() as running:
+        _, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writer.write(head + b" " * 4_000_000)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        await running.logged(message="review", code=400)
+        held, _ = tracemalloc.get_traced_memory()
+    assert held < 2_000_000
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_concurrent_reviews_are_all_answered(start):

@@ -100,7 +100,7 @@ def telling(lines: Lines) -> Tell:
     type=click.Path(path_type=Path),
     help="The directory of the policy files.",
 )
-@click.option("--bind-address", envvar="GIVEWAY_BIND_ADDRESS", show_envvar=True, default="0.0.0.0", show_default=True)  # noqa: S104 - probes come from the node
+@click.option("--bind-address", envvar="GIVEWAY_BIND_ADDRESS", show_envvar=True, default="::", show_default=True)
 @click.option(
     "--health-port",
     envvar="GIVEWAY_HEALTH_PORT",

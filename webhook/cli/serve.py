@@ -28,7 +28,7 @@ STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, Tls
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
 _ROWS: list[tuple[str, str, dict[str, Any]]] = [
-    ("--bind-address", "The address to listen on.", {"default": "0.0.0.0"}),  # noqa: S104 - called from other machines
+    ("--bind-address", "The address to listen on; :: is every one, IPv4 and IPv6.", {"default": "::"}),
     ("--secure-port", "The port of /mutate and /validate; 0 takes a free one.", {"default": 9443, "type": int}),
     ("--health-port", "The plain port of /healthz, /readyz and /metrics.", {"default": 8081, "type": int}),
     ("--tls-cert-file", "The serving certificate with its chain, PEM.", {"required": True, "type": _FILE}),

@@ -19,14 +19,14 @@ from webhook.serving.cluster import Source
 from webhook.serving.logs import Lines, review_line
 from webhook.serving.metrics import Metrics
 
-__all__ = ["BODY_LIMIT", "Front"]
+__all__ = ["BODY_LIMIT", "CONCURRENT", "Front"]
 
 log = logging.getLogger(__name__)
 
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes; the API server itself takes objects of up to 3 MB, and an UPDATE carries two."""
-_CONCURRENT = 64
-"""Reviews that wait at a time, for their body or for the API server; so bodies cannot fill the memory."""
+CONCURRENT = 16
+"""Reviews that wait at a time, for their body or for the API server: what bodies take of the memory is bounded."""
 _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds where the query names none (the API server's own default), and the share of it that a review may take."""
 _JSON = "application/json"
@@ -57,7 +57,7 @@ class Front:
     ) -> None:
         self._context, self._source, self._unready = context, source, unready
         self._metrics, self._lines = metrics, lines
-        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._slots = asyncio.Semaphore(CONCURRENT)
         self.draining = False
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -105,6 +105,9 @@ class Front:
             return await request.read()
         except web.HTTPRequestEntityTooLarge:
             raise _RefusedError(413, f"the body is larger than {BODY_LIMIT} bytes") from None
+        except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
+            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
+            raise _RefusedError(400, "the connection was closed before the body was complete") from None
 
     async def _ask_and_repeat(self, phase: Phase, body: bytes, first: Reviewed) -> Reviewed:
         """Review again by what the API server says now, where the answer hinges on an object the cache may lack."""

@@ -20,11 +20,14 @@ _BREATH_SECONDS = 0.1
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises OSError."""
-    if ":" in address:
-        dual = address == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server((address, port), family=socket.AF_INET6, dualstack_ipv6=dual, backlog=1024)
-    return socket.create_server((address, port), backlog=1024)
+    """A listening socket; port 0 takes a free one. Raises OSError.
+
+    `::` is every address, IPv4 and IPv6, also where the kernel has no IPv6.
+    """
+    if address == "::" and not socket.has_dualstack_ipv6():
+        address = "0.0.0.0"  # noqa: S104 - every address that there is
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=1024)
 
 
 class Listener:

@@ -131,7 +131,3 @@ class Metrics:
         for resource, age in ages.items():
             self.cache_age.labels(resource).set(age)
         return generate_latest(self.registry)
-
-    def certificate(self, expires: float) -> None:
-        """Note the certificate in use."""
-        self.certificate_expiry.set(expires)

@@ -19,7 +19,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tls_private_key_file: Path
     client_ca_file: Path | None = None
     policies: Path | None = None
-    bind_address: str = "0.0.0.0"  # noqa: S104 - a pod's server is called from other machines
+    bind_address: str = "::"
     secure_port: int = 9443
     health_port: int = 8081
     shutdown_delay_duration: float = 0.0

@@ -1,0 +1,31 @@
+"""Which addresses a server listens on."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from webhook.serving.listener import bind
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_by_default_pods_of_either_family_are_reached(address):
+    """`::` answers on IPv4 and on IPv6: a pod of an IPv6 cluster has no other address."""
+    with bind("::", 0) as listening:
+        socket.create_connection((address, listening.getsockname()[1]), timeout=2).close()
+
+
+def test_a_node_without_ipv6_is_no_obstacle(monkeypatch):
+    """`::` falls back to IPv4 where the kernel has no IPv6."""
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with bind("::", 0) as listening:
+        assert listening.family == socket.AF_INET
+        socket.create_connection(("127.0.0.1", listening.getsockname()[1]), timeout=2).close()
+
+
+def test_one_address_is_one_address():
+    """An address that is named is the only one."""
+    with bind("127.0.0.1", 0) as listening:
+        assert listening.getsockname()[0] == "127.0.0.1"
