@@ -80,3 +80,34 @@ def test_objects_share_nothing():
     """Two objects made without arguments have parts of their own."""
     assert Pod().metadata is not Pod().metadata
     assert Pod().spec is not Pod().spec
+
+
+def reported(**status):
+    """A running pod of one container that asks for a CPU, with what its status says of the container."""
+    requests = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    return {
+        "spec": {"containers": [{"name": "main", "resources": {**requests, "limits": {"cpu": "2"}}}]},
+        "status": {"containerStatuses": [{"name": "main", "ready": True, **status}]},
+    }
+
+
+ASKED = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"),
+    [
+        pytest.param({"resources": {"requests": ASKED}, "allocatedResources": ASKED}, False, id="as asked for"),
+        pytest.param({"allocatedResources": {"cpu": "4"}}, False, id="the kubelet has not reported yet"),
+        pytest.param({"resources": {"requests": ASKED}}, False, id="nothing is said of what was allotted"),
+        pytest.param({"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}, True, id="it still has more"),
+        pytest.param(
+            {"resources": {"requests": ASKED}, "allocatedResources": {"cpu": "2"}}, True, id="it was allotted more"
+        ),
+        pytest.param({"resources": {}}, True, id="it has nothing of what it asks for"),
+    ],
+)  # fmt: skip
+def test_a_status_is_kept_where_it_tells_of_a_resize(status, kept):
+    """What a running pod's status repeats of its spec is not kept in memory; what differs is."""
+    pod = msgspec.convert(reported(**status), Pod)
+    assert bool(pod.status.container_statuses) is kept

@@ -83,7 +83,7 @@ def test_no_victim_is_important_protected_or_over_budget(seed, features):
         assert all(victim.priority < (preemptor.spec.priority or 0) for victim in candidate.victims)
         used = Counter()
         for victim in candidate.victims:
-            mine = snapshot.budgets.of(snapshot.pods.find(victim.namespace, victim.name))
+            mine = snapshot.budgets.of(snapshot.pods.find(victim.namespace, victim.name), strict=True)
             used.update((budget.namespace, budget.name, budget.allowed) for budget in mine)
         assert all(count <= allowed for (_, _, allowed), count in used.items())
 

@@ -7,6 +7,7 @@ from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     Budgets,
+    Eviction,
     Pair,
     PodsMatch,
     PreemptionPolicy,
@@ -221,3 +222,102 @@ def test_a_snapshot_without_the_annotations_is_refused():
     by = rules(preemptible_annotations=("example.com/evictable",))
     with pytest.raises(ValueError, match=r"does not keep example.com/evictable"):
         decide(Snapshot(), as_pod(pod("preemptor")), by, NOW)
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels_of_pod", "strictly", "loosely"),
+    [
+        pytest.param({}, {"app": "web"}, [], ["victim"], id="an empty selector is every pod of the namespace"),
+        pytest.param({}, {}, [], ["victim"], id="one without labels too"),
+        pytest.param(None, {"app": "web"}, ["victim"], ["victim"], id="no selector is no pod"),
+        pytest.param(
+            {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}, {}, [], ["victim"],
+            id="a pod without labels can be meant",
+        ),
+        pytest.param({"matchLabels": {"app": "web"}}, {"app": "web"}, [], [], id="what both read the same way"),
+    ],
+)  # fmt: skip
+def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, strictly, loosely):
+    """A strict policy reads a budget's selector as the Eviction API does, plain Kubernetes rules as the scheduler."""
+    victim = pod("victim", on="n1", cpu="3")
+    victim["metadata"]["labels"] = labels_of_pod
+    spent = budget("all", {}, 0)
+    spent["spec"]["selector"] = selector
+    assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == strictly
+    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
+    by_kubernetes = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW).selected
+    assert by_kubernetes.pdb_violations == (0 if loosely else 1)
+
+
+@pytest.mark.parametrize(
+    ("eviction", "went"),
+    [
+        pytest.param(Eviction.EVICT, [], id="the Eviction API refuses it for ever"),
+        pytest.param(Eviction.DELETE, ["victim"], id="a delete asks no budget"),
+    ],
+)
+def test_a_pod_under_several_budgets(eviction, went):
+    """A pod that two budgets cover cannot be evicted whatever they have left, so it is no victim; it can be deleted."""
+    victim = pod("victim", on="n1", cpu="3")
+    both = [budget("one", {"app": "victim"}, 5), budget("two", {"app": "victim"}, 5)]
+    by = compile_rules(
+        PreemptionPolicy(name="policy", source=Source(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=eviction)
+    )
+    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=both)
+    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    assert ([one.name for one in decision.selected.victims] if decision.selected else []) == went
+    texts = [one.text for one in decision.excluded("n1")]
+    assert texts == ([] if went else ["the Eviction API lets no pod go that several budgets cover: one, two"])
+
+
+@pytest.mark.parametrize(
+    ("generation", "observed", "went"),
+    [
+        pytest.param(2, 2, ["r0"], id="up to date"),
+        pytest.param(2, 1, [], id="changed since it was counted"),
+        pytest.param(1, None, [], id="never counted"),
+        pytest.param(None, None, ["r0"], id="no generations known"),
+    ],
+)
+def test_a_budget_whose_status_lags_lets_nobody_go(generation, observed, went):
+    """The API server evicts nobody by a budget that changed since its status was written, so a strict plan does not."""
+    lagging = budget("web", {"app": "web"}, 1, observedGeneration=observed)
+    lagging["metadata"]["generation"] = generation
+    got, excluded = outcome(replicas(1), rules(), podDisruptionBudgets=[lagging])
+    assert (got, excluded) == (went, {} if went else {"r0": "policy/budget"})
+
+
+def test_a_pod_on_its_way_out_uses_no_budget():
+    """A terminating pod has been counted already: strictly its budget neither keeps it nor pays for it again."""
+    going, staying = replicas(2)
+    going["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    asking = pod("preemptor", priority=100, cpu="4")
+    for allowed, expected in ((0, []), (1, ["r0", "r1"])):
+        got, _ = outcome(
+            [going, staying], rules(), preemptor=asking, podDisruptionBudgets=[budget("web", {"app": "web"}, allowed)]
+        )
+        assert got == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}, "resourceClaims", id="devices"),
+        pytest.param({"schedulingGroup": {"podGroupName": "ring"}}, "schedulingGroup", id="a group of pods"),
+    ],
+)
+def test_what_no_filter_knows_evicts_nobody(spec, why):
+    """For a pod that asks for what is not judged here nobody is evicted, and the reason says what it is."""
+    asking = pod("preemptor", priority=100, cpu="4", **spec)
+    data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking)
+    for by in (rules(), kubernetes_rules()):
+        decision = decide(snapshot_of(data), as_pod(asking), by, NOW)
+        assert (decision.eligible, decision.selected, decision.fits) == (False, None, [])
+        assert why in decision.reason
+        assert decision.unresolvable == ["n1"]
+        assert why in decision.node_reasons["n1"]
+
+
+def test_pods_with_claims_may_be_victims():
+    """What is not judged of a preemptor does not matter of a victim."""
+    assert outcome([pod("victim", on="n1", cpu="3", resourceClaims=[{"name": "gpu"}])], rules()) == (["victim"], {})

@@ -10,7 +10,7 @@ import pytest
 from tests.reconciler.builders import START, budget, node, pod
 from webhook.kube.cache import Change
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Namespace
+from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
 from webhook.reconciler import waking
 
 
@@ -19,6 +19,15 @@ def change(old: Any, new: Any) -> Change[Any]:
 
 
 RUNNING = pod("v", node="n1")
+
+
+def with_status(thing: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **fields))
+
+
+SHRINKING = with_status(
+    RUNNING, container_statuses=[ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "64"}))]
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,7 @@ RUNNING = pod("v", node="n1")
         pytest.param(pod("v"), None, False, id="a pending pod is gone"),
         pytest.param(pod("v", nominated="n1"), None, True, id="a nominated pod is gone"),
         pytest.param(pod("v", nominated="n1"), pod("v"), True, id="a nomination is cleared"),
+        pytest.param(SHRINKING, RUNNING, True, id="a pod has shrunk in place"),
         pytest.param(None, RUNNING, False, id="a pod came"),
         pytest.param(RUNNING, pod("v", node="n1"), False, id="nothing changed"),
     ],
@@ -50,17 +60,13 @@ def test_company():
     assert not waking.makes_company(change(RUNNING, None))
 
 
-def heartbeat() -> Any:
-    beating = node("n1")
-    return msgspec.structs.replace(beating, status=msgspec.structs.replace(beating.status, conditions=[]))
-
-
 @pytest.mark.parametrize(
     ("old", "new", "helps"),
     [
         pytest.param(None, node("n1"), True, id="a node came"),
         pytest.param(node("n1"), node("n1", "16"), True, id="a node grew"),
-        pytest.param(node("n1"), heartbeat(), False, id="a heartbeat"),
+        pytest.param(node("n1"), with_status(node("n1"), conditions=[]), False, id="a heartbeat"),
+        pytest.param(node("n1"), with_status(node("n1"), declared_features=["F"]), True, id="a kubelet was upgraded"),
         pytest.param(node("n1"), None, False, id="a node is gone"),
     ],
 )
@@ -75,6 +81,12 @@ def test_nodes(old, new, helps: bool):
         pytest.param(budget("b", 0, {"a": "b"}), budget("b", 1, {"a": "b"}), True, id="one more may go"),
         pytest.param(budget("b", 1, {"a": "b"}), budget("b", 0, {"a": "b"}), False, id="one less may go"),
         pytest.param(budget("b", 0, {"a": "b"}), budget("b", 0, {"a": "c"}), True, id="it covers others"),
+        pytest.param(
+            budget("b", 1, {"a": "b"}),
+            with_status(budget("b", 1, {"a": "b"}), observed_generation=2),
+            True,
+            id="it was counted anew",
+        ),
         pytest.param(budget("b", 0, {"a": "b"}), None, True, id="it is gone"),
         pytest.param(None, budget("b", 0, {"a": "b"}), False, id="it came"),
     ],

@@ -42,7 +42,7 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     console.print(_heading(name, pod, rules))
     console.print(_outcome(decision, snapshot))
     if decision.selected is not None:
-        console.print(_plan(decision.selected, snapshot))
+        console.print(_plan(decision.selected, snapshot, strict=rules.strict_budgets))
         console.print(_why(decision))
     console.print(_nodes(decision, snapshot))
     console.print()
@@ -89,20 +89,22 @@ def _nodes_text(count: int) -> str:
     return f"{count} node{'s' * (count != 1)}"
 
 
-def _plan(selected: Candidate, snapshot: Snapshot) -> Table:
+def _plan(selected: Candidate, snapshot: Snapshot, *, strict: bool) -> Table:
     table = Table(
         title=f"Victims on {selected.node}, most important first", title_justify="left", box=None, padding=(0, 2)
     )
     for heading in ("pod", "priority", "started", "budgets"):
         table.add_column(heading, justify="right" if heading == "priority" else "left")
     for victim in selected.victims:
-        table.add_row(escape(victim.key), str(victim.priority), _started(victim), _budgets(victim, snapshot))
+        table.add_row(
+            escape(victim.key), str(victim.priority), _started(victim), _budgets(victim, snapshot, strict=strict)
+        )
     return table
 
 
-def _budgets(victim: Victim, snapshot: Snapshot) -> str:
+def _budgets(victim: Victim, snapshot: Snapshot, *, strict: bool) -> str:
     row = snapshot.pods.find(victim.namespace, victim.name)
-    budgets = snapshot.budgets.of(row) if row is not None else []
+    budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
     return ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets)
 
 

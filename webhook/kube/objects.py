@@ -19,6 +19,7 @@ __all__ = [
     "Condition",
     "Container",
     "ContainerPort",
+    "ContainerStatus",
     "LabelSelector",
     "Namespace",
     "Node",
@@ -46,6 +47,7 @@ __all__ = [
     "Quantity",
     "Requirement",
     "ResourceRequirements",
+    "RestartRule",
     "StorageClass",
     "Taint",
     "Toleration",
@@ -187,6 +189,12 @@ class ContainerPort(KubeStruct):
     protocol: str = "TCP"
 
 
+class RestartRule(KubeStruct):
+    """What happens when a container exits; some actions need a node that declares them."""
+
+    action: str = ""
+
+
 class Container(KubeStruct):
     """A container's claims on its node."""
 
@@ -195,6 +203,7 @@ class Container(KubeStruct):
     resources: ResourceRequirements | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
 
 
 class ClaimReference(KubeStruct):
@@ -230,6 +239,9 @@ class PodSpec(KubeStruct):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     host_network: bool = False
+    host_users: bool | None = None
+    resource_claims: list[dict[str, Any]] | None = None
+    scheduling_group: dict[str, Any] | None = None
     termination_grace_period_seconds: int | None = None
     scheduling_gates: list[dict[str, Any]] | None = None
 
@@ -244,6 +256,14 @@ class Condition(KubeStruct):
     last_transition_time: str | None = None
 
 
+class ContainerStatus(KubeStruct):
+    """What a container has (`resources`) and was allotted, which is not what it asks for while it is resized."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
 class PodStatus(KubeStruct):
     """What became of a pod so far."""
 
@@ -251,14 +271,39 @@ class PodStatus(KubeStruct):
     start_time: str | None = None
     nominated_node_name: str = ""
     conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
 
 
 class Pod(KubeStruct):
-    """A pod."""
+    """A pod. Of its containers' statuses only those are kept that tell of a resize in place: hardly ever one."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    def __post_init__(self) -> None:
+        """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
+        status = self.status
+        if status.container_statuses:
+            status.container_statuses = _resized(self.spec.containers, status.container_statuses)
+        if status.init_container_statuses:
+            status.init_container_statuses = _resized(self.spec.init_containers, status.init_container_statuses)
+
+
+def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
+    """The statuses that report other requests than the container of that name makes."""
+    asked = {one.name: one.resources.requests for one in containers or () if one.resources}
+    return [one for one in statuses if one.resources and _differs(one, asked.get(one.name) or {})] or None
+
+
+def _differs(status: ContainerStatus, asked: dict[str, Quantity]) -> bool:
+    """Whether what the container has or was allotted is not what it asks for; what is not reported is no difference."""
+    assert status.resources is not None
+    told = [given for given in (status.resources.requests, status.allocated_resources) if given]
+    return any(given != asked for given in told) or bool(asked and not told)
 
 
 class Taint(KubeStruct):
@@ -282,6 +327,7 @@ class NodeStatus(KubeStruct):
     allocatable: dict[str, Quantity] | None = None
     capacity: dict[str, Quantity] | None = None
     conditions: list[Condition] | None = None
+    declared_features: list[str] | None = None
 
 
 class Node(KubeStruct):

@@ -1,17 +1,17 @@
 """What a pod asks for and a node offers, as integers: cpu in millicores, everything else in bytes or counts.
 
 The sum over containers, init containers, sidecars, overhead and pod-level resources mirrors `PodRequests` of
-`k8s.io/component-helpers/resource`.
+`k8s.io/component-helpers/resource` 0.36, with and without the status of a pod that is resized in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.kube.objects import Container, Node, Pod, PodSpec, Quantity
+from webhook.kube.objects import Container, ContainerStatus, Node, Pod, Quantity
 from webhook.kube.quantity import QuantityError, millis, units
 
-__all__ = ["CPU", "EPHEMERAL_STORAGE", "LARGEST", "MEMORY", "ClusterError", "allocatable", "requests"]
+__all__ = ["CPU", "EPHEMERAL_STORAGE", "LARGEST", "MEMORY", "ClusterError", "allocatable", "occupied", "requests"]
 
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 LARGEST = 2**54
@@ -25,13 +25,26 @@ class ClusterError(ValueError):
 
 
 def requests(pod: Pod) -> Amounts:
-    """What the pod takes from its node; resources the scheduler does not count are left out.
+    """What the pod asks for; resources the scheduler does not count are left out.
 
     Raises ClusterError for an amount that is negative or not a quantity.
     """
-    spec = pod.spec
     try:
-        return _of_spec(spec)
+        return _total(pod, {}, _of_pod(pod))
+    except QuantityError as error:
+        raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
+
+
+def occupied(pod: Pod) -> Amounts:
+    """What the pod takes from its node: what it asks for, or has or was allotted beyond that while it is resized.
+
+    Raises ClusterError for an amount that is negative or not a quantity.
+    """
+    status = pod.status
+    if not (status.container_statuses or status.init_container_statuses or status.resources):
+        return requests(pod)
+    try:
+        return _total(pod, _resized_containers(pod), _resized_pod(pod))
     except QuantityError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
 
@@ -44,28 +57,29 @@ def allocatable(node: Node) -> Amounts:
         raise ClusterError(f"node {node.metadata.name}: status.allocatable: {error}") from error
 
 
-def _of_spec(spec: PodSpec) -> Amounts:
+def _total(pod: Pod, resized: Mapping[str, Amounts], of_pod: Amounts) -> Amounts:
+    """Sum up, with other amounts for the containers named in `resized`; `of_pod` stands instead of their sums."""
+    spec = pod.spec
     containers = spec.containers or ()
-    total = _of_container(containers[0]) if containers else {}
+    total = _of_container(containers[0], resized) if containers else {}
     for container in containers[1:]:
-        _add(total, _of_container(container))
+        _add(total, _of_container(container, resized))
     if spec.init_containers:
-        total = _with_init_containers(total, spec.init_containers)
-    if spec.resources and spec.resources.requests:
-        for name, amount in _parse(spec.resources.requests).items():
-            if name in (CPU, MEMORY) or name.startswith("hugepages-"):
-                total[name] = amount
+        total = _with_init_containers(total, spec.init_containers, resized)
+    total.update(of_pod)
     if spec.overhead:
         _add(total, _parse(spec.overhead))
     return total
 
 
-def _with_init_containers(running: Amounts, init_containers: list[Container]) -> Amounts:
+def _with_init_containers(
+    running: Amounts, init_containers: list[Container], resized: Mapping[str, Amounts]
+) -> Amounts:
     """Init containers run one after the other beside the sidecars started before them."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in init_containers:
-        mine = _of_container(container)
+        mine = _of_container(container, resized)
         if container.restart_policy == "Always":
             _add(sidecars, mine)
             at_once = sidecars
@@ -79,8 +93,65 @@ def _with_init_containers(running: Amounts, init_containers: list[Container]) ->
     return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
 
 
-def _of_container(container: Container) -> Amounts:
+def _of_container(container: Container, resized: Mapping[str, Amounts]) -> Amounts:
+    if resized and container.name in resized:
+        return resized[container.name]
     return _parse(container.resources.requests) if container.resources and container.resources.requests else {}
+
+
+def _of_pod(pod: Pod) -> Amounts:
+    """Pod-level requests, of the resources that may be asked for there."""
+    resources = pod.spec.resources
+    if resources is None or not resources.requests:
+        return {}
+    asked = _parse(resources.requests)
+    return {name: asked[name] for name in asked if name in (CPU, MEMORY) or name.startswith("hugepages-")}
+
+
+def _resized_containers(pod: Pod) -> dict[str, Amounts]:
+    """By name, what containers and sidecars whose status says so take for now; init containers are not resized."""
+    sidecars = {one.name for one in pod.spec.init_containers or () if one.restart_policy == "Always"}
+    statuses = [one for one in pod.status.init_container_statuses or () if one.name in sidecars]
+    statuses += pod.status.container_statuses or ()
+    asked = {
+        one.name: _of_container(one, {}) for one in [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    }
+    infeasible = _is_infeasible(pod)
+    return {
+        one.name: _effective(asked.get(one.name, {}), _told(one), infeasible=infeasible)
+        for one in statuses
+        if one.resources
+    }
+
+
+def _resized_pod(pod: Pod) -> Amounts:
+    """Pod-level requests while they are resized: the same resources, with what the pod has and was allotted."""
+    asked, resources = _of_pod(pod), pod.status.resources
+    if not asked or resources is None:
+        return asked
+    told = (_parse(resources.requests), _parse(pod.status.allocated_resources))
+    effective = _effective(asked, told, infeasible=_is_infeasible(pod))
+    return {name: effective.get(name, 0) for name in asked}
+
+
+def _told(status: ContainerStatus) -> tuple[Amounts, Amounts]:
+    return _parse(status.resources.requests if status.resources else None), _parse(status.allocated_resources)
+
+
+def _effective(asked: Amounts, told: tuple[Amounts, Amounts], *, infeasible: bool) -> Amounts:
+    """The most of what is asked for, had and allotted; a resize that the node can never grant is not counted."""
+    effective = {} if infeasible else dict(asked)
+    for amounts in told:
+        for name, amount in amounts.items():
+            effective[name] = max(effective.get(name, 0), amount)
+    return effective
+
+
+def _is_infeasible(pod: Pod) -> bool:
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:

@@ -1,144 +1,143 @@
 """Disruption budgets and how many more pods each lets go (SEMANTICS D4).
 
-Which budgets cover a pod depends on its namespace and labels alone, so it is kept per distinct label set. Pods in
-`status.disruptedPods` are already counted and do not use a budget again.
+`strict` asks what the API server would let go, otherwise what kube-scheduler reckons with. Pods in
+`status.disruptedPods` are already counted and do not use a budget again; nor do, to the API server, terminating ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import PodDisruptionBudget
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+from webhook.preemption.coverage import Budget, Coverage, as_budget, covers_by_api_server, covers_by_scheduler
 from webhook.preemption.pods import Pods
-from webhook.preemption.reading import Identity
 
-__all__ = ["Budget", "Budgets"]
+__all__ = ["Budgets"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Budget(NamedTuple):
-    """A budget as the decision needs it; a selector that is empty or cannot be parsed covers nothing."""
-
-    namespace: str
-    name: str
-    allowed: int
-    disrupted: frozenset[str]
-    covers: Matcher
-    selector: object
-
-
 class Budgets:
-    """All budgets by row, and the budgets of every distinct label set as a column over the pods' identities."""
+    """All budgets by row, and which of them cover a pod."""
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
         self._rows: list[Budget | None] = []
         self._index: dict[tuple[str, str], int] = {}
-        self._sets: list[tuple[int, ...]] = [()]
-        self._set_ids: dict[tuple[int, ...], int] = {(): 0}
-        self._column: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._stale = True
-        self._seen = 0
-        self._epoch = 0
+        self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
+        self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget. A change of numbers alone costs nothing."""
-        meta, selector = budget.metadata, budget.spec.selector
+        meta = budget.metadata
         key = (meta.namespace, meta.name)
         row = self._index.get(key)
         before = self._rows[row] if row is not None else None
-        matcher = before.covers if before and before.selector == selector else _matcher(budget)
-        after = Budget(
-            namespace=meta.namespace,
-            name=meta.name,
-            allowed=budget.status.disruptions_allowed,
-            disrupted=frozenset(budget.status.disrupted_pods or ()),
-            covers=matcher,
-            selector=selector,
-        )
+        after = as_budget(budget, before)
         if row is None:
             self._index[key] = len(self._rows)
             self._rows.append(after)
-            self._stale = True
         else:
             self._rows[row] = after
-            self._stale |= before is None or before.selector != selector
+        if before is None or before.selector != after.selector:
+            self._look_again()
 
     def remove(self, namespace: str, name: str) -> None:
         """Forget a budget."""
         row = self._index.pop((namespace, name), None)
         if row is not None:
             self._rows[row] = None
-            self._stale = True
+            self._look_again()
 
-    def of(self, row: int) -> list[Budget]:
+    def of(self, row: int, *, strict: bool) -> list[Budget]:
         """The budgets that the pod in this row uses when it goes."""
-        mine = self._sets[self._by_identity()[self._pods.identity[row]]]
+        coverage = self._coverage(strict=strict)
+        mine = coverage.sets[int(self._sets(np.array([row]), strict=strict)[0])]
         found = [budget for number in mine if (budget := self._rows[number])]
         return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
 
-    def covered(self, rows: NDArray[np.intp]) -> Mask:
-        """Which of the pods, in any shape, are covered by a budget at all."""
-        if len(self._by_identity()) == 0 or len(self._sets) == 1:
+    def covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
+        """Which of the pods, in any shape, are covered by a budget at all, whether or not they would use it."""
+        if not self._index:
             return np.zeros(rows.shape, np.bool_)
-        covered: Mask = (self._column != 0)[self._pods.identity[rows]]
+        covered: Mask = (self._coverage(strict=strict).column() != 0)[self._pods.identity[rows]]
         return covered
+
+    def several(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods more than one budget covers: the Eviction API lets none of them go, whatever is left."""
+        sets = self._sets(rows, strict=True)
+        result: Mask = np.array([len(mine) > 1 for mine in self._strict.sets], np.bool_)[sets]
+        return result
 
     def exhausted(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods are covered by a budget that lets no pod go at all."""
-        sets = self._by_identity()[self._pods.identity[rows]]
-        result: Mask = self._spent_sets()[sets]
-        positions, _ = self._uses(
-            rows, sets, self._numbers(lambda budget: budget.allowed <= 0 and bool(budget.disrupted))
-        )
+        sets = self._sets(rows, strict=True)
+        result: Mask = self._spent_sets(strict=True)[sets]
+        chosen = self._numbers(lambda budget: left(budget, strict=True) <= 0 and bool(budget.disrupted))
+        positions, _ = self._uses(rows, sets, chosen, strict=True)
         result[positions] = True
         return result
 
-    def violating(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, least_important_first: bool) -> Mask:
+    def violating(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool) -> Mask:
         """Which pods go beyond a budget, counted node by node and pod by pod.
 
         `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
         node. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
-        the least important one gives the budget to those who should go first.
+        the least important one, as here where it is strict, gives the budget to those who should go first.
         """
-        sets = self._by_identity()[self._pods.identity[rows]]
-        result: Mask = self._spent_sets()[sets]
-        positions, numbers = self._uses(
-            rows, sets, self._numbers(lambda budget: budget.allowed > 0 or bool(budget.disrupted))
-        )
-        if len(positions):
-            allowed = np.array([budget.allowed if budget else 0 for budget in self._rows], np.int64)
-            group = nodes[positions] * len(self._rows) + numbers
-            rank = _rank_in_group(group, from_end=least_important_first)
-            result[positions[rank >= allowed[numbers]]] = True
-        return result
+        return self._beyond(rows, nodes, strict=strict, from_end=strict)
 
     def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> set[int]:
         """The numbers in `nodes` where these pods together are more than one of their budgets allows."""
-        violating = self.violating(rows, nodes, least_important_first=False)
-        return set(nodes[violating].tolist())
+        beyond = self._beyond(rows, nodes, strict=True, from_end=False)
+        return set(nodes[beyond].tolist())
+
+    def _beyond(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool) -> Mask:
+        sets = self._sets(rows, strict=strict)
+        result: Mask = self._spent_sets(strict=strict)[sets]
+        chosen = self._numbers(lambda budget: left(budget, strict=strict) > 0 or bool(budget.disrupted))
+        positions, numbers = self._uses(rows, sets, chosen, strict=strict)
+        if len(positions):
+            allowed = np.array([left(budget, strict=strict) if budget else 0 for budget in self._rows], np.int64)
+            group = nodes[positions] * len(self._rows) + numbers
+            rank = _rank_in_group(group, from_end=from_end)
+            result[positions[rank >= allowed[numbers]]] = True
+        return result
+
+    def _coverage(self, *, strict: bool) -> Coverage:
+        return self._strict if strict else self._loose
+
+    def _look_again(self) -> None:
+        self._loose.forget()
+        self._strict.forget()
+
+    def _sets(self, rows: NDArray[np.intp], *, strict: bool) -> NDArray[np.int32]:
+        """The pods' places in the coverage's sets; 0 is the empty one."""
+        sets: NDArray[np.int32] = self._coverage(strict=strict).column()[self._pods.identity[rows]]
+        return np.where(self._pods.terminating[rows], 0, sets).astype(np.int32, copy=False) if strict else sets
 
     def _numbers(self, chosen: Callable[[Budget], bool]) -> Mask:
         return np.array([budget is not None and chosen(budget) for budget in self._rows], np.bool_)
 
-    def _spent_sets(self) -> Mask:
+    def _spent_sets(self, *, strict: bool) -> Mask:
         """Which sets have a budget that lets no pod go, whichever pod it is."""
-        spent = self._numbers(lambda budget: budget.allowed <= 0 and not budget.disrupted)
-        return np.array([any(spent[number] for number in mine) for mine in self._sets], np.bool_)
+        spent = self._numbers(lambda budget: left(budget, strict=strict) <= 0 and not budget.disrupted)
+        sets = self._coverage(strict=strict).sets
+        return np.array([any(spent[number] for number in mine) for mine in sets], np.bool_)
 
-    def _uses(self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask) -> tuple[NDArray[np.intp], Ints]:
+    def _uses(
+        self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask, *, strict: bool
+    ) -> tuple[NDArray[np.intp], Ints]:
         """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
+        known = self._coverage(strict=strict).sets
         positions: list[NDArray[np.intp]] = []
         numbers: list[Ints] = []
-        for place in range(max(map(len, self._sets)) if chosen.any() else 0):
-            member = np.array([mine[place] if place < len(mine) else -1 for mine in self._sets], np.int64)
+        for place in range(max(map(len, known)) if chosen.any() else 0):
+            member = np.array([mine[place] if place < len(mine) else -1 for mine in known], np.int64)
             wanted = (member >= 0) & chosen[member]
             found = np.flatnonzero(wanted[sets])
             positions.append(found)
@@ -163,50 +162,10 @@ class Budgets:
             keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
 
-    def _by_identity(self) -> NDArray[np.int32]:
-        identities = self._pods.identities
-        if len(self._column) < len(identities):
-            grown = np.zeros(2 * len(identities), np.int32)
-            grown[: len(self._column)] = self._column
-            self._column = grown
-        if self._stale or self._epoch != identities.epoch:
-            self._stale, self._epoch, self._seen = False, identities.epoch, len(identities.log)
-            self._sets, self._set_ids = [()], {(): 0}
-            self._fill(list(range(len(identities))))
-        elif self._seen < len(identities.log):
-            pending, self._seen = identities.log[self._seen :], len(identities.log)
-            self._fill(pending)
-        return self._column
 
-    def _fill(self, numbers: list[int]) -> None:
-        by_namespace: dict[str, list[tuple[int, Budget]]] = {}
-        for number, budget in enumerate(self._rows):
-            if budget is not None:
-                by_namespace.setdefault(budget.namespace, []).append((number, budget))
-        for number in numbers:
-            identity = self._pods.identities.values[number]
-            if identity is not None:
-                self._column[number] = self._set_of(identity, by_namespace.get(identity.namespace, []))
-
-    def _set_of(self, identity: Identity, budgets: list[tuple[int, Budget]]) -> int:
-        if not identity.labels:
-            return 0
-        mine = tuple(number for number, budget in budgets if budget.covers(identity.labels))
-        known = self._set_ids.get(mine)
-        if known is None:
-            known = self._set_ids[mine] = len(self._sets)
-            self._sets.append(mine)
-        return known
-
-
-def _matcher(budget: PodDisruptionBudget) -> Matcher:
-    selector = budget.spec.selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return nothing
-    try:
-        return label_matcher(selector)
-    except SelectorError:
-        return nothing
+def left(budget: Budget, *, strict: bool) -> int:
+    """How many more pods the budget lets go; strictly none while its status lags behind its spec."""
+    return 0 if strict and budget.stale else budget.allowed
 
 
 def _rank_in_group(group: Ints, *, from_end: bool) -> Ints:

@@ -12,9 +12,11 @@ __all__ = ["why_not_eligible"]
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failures: Failures) -> str:
-    """The reason in Kubernetes' words, empty where the preemptor is eligible."""
+    """The reason in Kubernetes' words, where they have any; empty where the preemptor is eligible."""
     if incoming.pod.spec.preemption_policy == "Never" and not rules.never_may_preempt:
         return "not eligible due to preemptionPolicy=Never."
+    if incoming.beyond:
+        return f"not eligible: {incoming.beyond}."
     node = snapshot.nodes.find(incoming.pod.status.nominated_node_name)
     if node is None or (failures.code[node] > 0 and not failures.curable[node]):
         return ""

@@ -16,7 +16,14 @@ from webhook.kube.objects import Taint
 from webhook.preemption import counters, topology, volumes
 from webhook.preemption.counters import Affinity, Counter, Live, Ports
 from webhook.preemption.incoming import Incoming
-from webhook.preemption.placement import named_nodes, required_mask, taint_mask, tolerates
+from webhook.preemption.placement import (
+    declaring_mask,
+    named_nodes,
+    required_features,
+    required_mask,
+    taint_mask,
+    tolerates,
+)
 from webhook.preemption.snapshot import Snapshot
 
 __all__ = ["NO_PODS", "Failures", "Nominated", "Problem", "evaluate", "pose", "relieved"]
@@ -178,6 +185,7 @@ def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Sto
     count = snapshot.nodes.rows
     names = named_nodes(incoming.pod)
     refusal = storage.refusal if names is None or names else "pod affinity terms conflict"
+    refusal = refusal or incoming.beyond
     if refusal:
         return [Check(refusal, False, "mask", np.ones(count, np.bool_))]
     if names is None:
@@ -203,6 +211,10 @@ def _placement_checks(snapshot: Snapshot, incoming: Incoming) -> list[Check]:
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
         excluded = ~required_mask(nodes, incoming.pod)
         checks.append(Check("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+    features = required_features(incoming.pod)
+    if features:
+        words = f"node declared features check failed - unsatisfied requirements: {', '.join(features)}"
+        checks.append(Check(words, False, "mask", ~declaring_mask(nodes, features)))
     return checks
 
 

@@ -20,7 +20,10 @@ __all__ = ["Incoming", "compile_pod"]
 
 
 class Incoming(NamedTuple):
-    """A pending pod as the filters see it; `amounts` are millicores, bytes and counts, zero ones left out."""
+    """A pending pod as the filters see it; `amounts` are millicores, bytes and counts, zero ones left out.
+
+    `beyond` says what the pod asks for that no filter here knows, so that nobody is evicted for it; mostly empty.
+    """
 
     pod: Pod
     namespace: str
@@ -33,6 +36,7 @@ class Incoming(NamedTuple):
     affinity: list[Term]
     anti_affinity: list[Term]
     spread: list[SpreadConstraint]
+    beyond: str
 
     def is_same(self, pod: Pod) -> bool:
         """Whether the other pod is this one."""
@@ -55,4 +59,13 @@ def compile_pod(pod: Pod) -> Incoming:
         affinity=affinity_terms(pod, anti=False),
         anti_affinity=affinity_terms(pod, anti=True),
         spread=spread_constraints(pod),
+        beyond=_beyond(pod),
     )
+
+
+def _beyond(pod: Pod) -> str:
+    if pod.spec.resource_claims:
+        return "it asks for devices by spec.resourceClaims, and where they can be had is not known here"
+    if pod.spec.scheduling_group:
+        return "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
+    return ""

@@ -73,6 +73,7 @@ class Nodes:
         self.rows = 0
         self.names: list[str] = []
         self.labels: list[dict[str, str]] = []
+        self.declared: list[frozenset[str]] = []
         self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
         self.valid: NDArray[np.bool_] = np.zeros(16, np.bool_)
         self.unschedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
@@ -111,6 +112,7 @@ class Nodes:
         self.unschedulable[row] = node.spec.unschedulable
         self._put_taints(row, node.spec.taints or [])
         self._put_labels(row, node.metadata.labels or {})
+        self.declared[row] = frozenset(node.status.declared_features or ())
         self.valid[row] = True
         return row
 
@@ -202,6 +204,7 @@ class Nodes:
             self.rows += 1
             self.names.append(name)
             self.labels.append({})
+            self.declared.append(frozenset())
         self.taints[row] = self.taint_sets.take((), [])
         self._alphabet = None
         return row

@@ -11,7 +11,15 @@ from webhook.kube.objects import NodeSelector, NodeSelectorTerm, Pod, Requiremen
 from webhook.kube.selectors import node_matcher
 from webhook.preemption.nodes import Nodes
 
-__all__ = ["affinity_mask", "named_nodes", "required_mask", "taint_mask", "tolerates"]
+__all__ = [
+    "affinity_mask",
+    "declaring_mask",
+    "named_nodes",
+    "required_features",
+    "required_mask",
+    "taint_mask",
+    "tolerates",
+]
 
 Mask = NDArray[np.bool_]
 
@@ -61,6 +69,24 @@ def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
             taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint) for taint in taints
         )
     return untolerated[nodes.taints[: nodes.rows]]
+
+
+def required_features(pod: Pod) -> list[str]:
+    """The features that a node must declare to run the pod (NodeDeclaredFeatures of 1.36), sorted."""
+    spec = pod.spec
+    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    features = []
+    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):
+        features.append("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        features.append("UserNamespacesHostNetworkSupport")
+    return features
+
+
+def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
+    """Nodes that declare all the features, by node row."""
+    wanted = frozenset(features)
+    return np.array([wanted <= declared for declared in nodes.declared], np.bool_)
 
 
 def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodAffinityTerm
-from webhook.preemption.amounts import requests
+from webhook.preemption.amounts import occupied
 from webhook.preemption.interning import Interner
 from webhook.preemption.nodes import Nodes, grown
 from webhook.preemption.reading import (
@@ -116,7 +116,7 @@ class Pods:
     def put(self, pod: Pod) -> int:
         """Add or update a pod; returns its row. Raises ClusterError and changes nothing where it cannot be read."""
         meta, spec = pod.metadata, pod.spec
-        amounts, start = requests(pod), start_of(pod)
+        amounts, start = occupied(pod), start_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)

@@ -210,10 +210,8 @@ def _violating(problem: Problem, pods: _Pods, *, strict: bool) -> Mask:
     """Which of the pods that may go are beyond a budget."""
     budgets = problem.snapshot.budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
-    covered = np.flatnonzero(budgets.covered(pods.rows) & pods.may_go)
-    beyond = budgets.violating(
-        pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), least_important_first=strict
-    )
+    covered = np.flatnonzero(budgets.covered(pods.rows, strict=strict) & pods.may_go)
+    beyond = budgets.violating(pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), strict=strict)
     violating.ravel()[covered[beyond]] = True
     return violating
 

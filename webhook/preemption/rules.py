@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.model import Budgets, PodsMatch, PreemptionPolicy, VictimMode
+from webhook.policy.model import Budgets, Eviction, PodsMatch, PreemptionPolicy, VictimMode
 from webhook.preemption.amounts import ClusterError
 from webhook.preemption.reading import Profile
 from webhook.preemption.snapshot import KEPT_ANNOTATIONS
@@ -57,6 +57,11 @@ class Rules:
     def strict_budgets(self) -> bool:
         """Whether a used-up budget excludes a pod, instead of only counting against the node."""
         return self.policy is not None and self.policy.budgets is Budgets.STRICT
+
+    @property
+    def evicts(self) -> bool:
+        """Whether victims go by the Eviction API, which refuses pods that more than one budget covers."""
+        return self.policy is not None and self.policy.eviction is Eviction.EVICT
 
     @property
     def never_may_preempt(self) -> bool:

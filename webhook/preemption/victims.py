@@ -14,7 +14,7 @@ from webhook.preemption.snapshot import Snapshot
 
 __all__ = ["Excluded", "Verdicts", "judge"]
 
-MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED = range(8)
+MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
 
 
 class Excluded(NamedTuple):
@@ -60,13 +60,23 @@ class Verdicts(NamedTuple):
             case 5:
                 return Judgement("pairs", "no pair of the policy lets this preemptor evict it")
             case 6:
-                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row) if budget.allowed <= 0)
-                return Judgement("budget", f"its disruption budget allows no more disruptions: {names}")
+                return Judgement("budget", self._budget_text(row))
             case 7:
                 return Judgement(
                     "restraint", "it is spared: its replacement could run nowhere else, or a rate is used up"
                 )
+            case 8:
+                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
+                return Judgement("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
         return None
+
+    def _budget_text(self, row: int) -> str:
+        budgets = self.snapshot.budgets.of(row, strict=True)
+        spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
+        if spent:
+            return f"its disruption budget allows no more disruptions: {spent}"
+        stale = ", ".join(budget.name for budget in budgets if budget.stale)
+        return f"its disruption budget has changed and been counted only for what it was before: {stale}"
 
     def _protection_text(self, row: int, profile: Profile) -> str:
         seconds = self.rules.protection(profile)
@@ -97,9 +107,12 @@ def judge(
         _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
     if spared is not None:
         _apply(code, spared, SPARED)
-    if rules.strict_budgets:
+    if rules.strict_budgets or rules.evicts:
         open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
-        code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
+        if rules.strict_budgets:
+            code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
+        if rules.evicts:
+            code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
     return Verdicts(snapshot, incoming, rules, now, code)
 
 

@@ -28,6 +28,7 @@ def frees_room(change: Change[Pod]) -> bool:
         or old.metadata.labels != new.metadata.labels
         or old.status.start_time != new.status.start_time
         or old.spec.containers != new.spec.containers
+        or old.status.container_statuses != new.status.container_statuses
     )
 
 
@@ -54,11 +55,12 @@ def node_helps(change: Change[Node]) -> bool:
         old.spec != new.spec
         or old.metadata.labels != new.metadata.labels
         or old.status.allocatable != new.status.allocatable
+        or old.status.declared_features != new.status.declared_features
     )
 
 
 def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
-    """Whether a budget is gone, covers other pods, or has more disruptions left."""
+    """Whether a budget is gone, covers other pods, was counted anew, or has more disruptions left."""
     old, new = change.old, change.new
     if new is None or old is None:
         return new is None
@@ -66,6 +68,7 @@ def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
         new.status.disruptions_allowed > old.status.disruptions_allowed
         or old.spec.selector != new.spec.selector
         or old.status.disrupted_pods != new.status.disrupted_pods
+        or old.status.observed_generation != new.status.observed_generation
     )
 
 
