@@ -22,6 +22,9 @@ from tests.manifests.objects import (
 )
 from webhook.admission.decode import WORKLOADS
 from webhook.cli.main import main
+from webhook.embedded.admission.match_conditions import conditions_hold
+from webhook.kube.quantity import units
+from webhook.serving.front import BODY_LIMIT, CONCURRENT
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
 ALL_CONTAINERS = [
@@ -104,6 +107,33 @@ def test_no_webhook_keeps_itself_from_starting(webhook):
     }
 
 
+OLD = {"metadata": {"labels": {"a": "b"}, "finalizers": ["job"]}, "spec": {"priority": 1}}
+
+
+@pytest.mark.parametrize(
+    ("operation", "changes", "judged"),
+    [
+        pytest.param("CREATE", {}, True, id="create"),
+        pytest.param("UPDATE", {}, False, id="nothing"),
+        pytest.param("UPDATE", {"finalizers": []}, False, id="finalizer"),
+        pytest.param("UPDATE", {"labels": {"a": "c"}}, True, id="label"),
+        pytest.param("UPDATE", {"labels": None}, True, id="last-label"),
+        pytest.param("UPDATE", {"annotations": {"a": "b"}}, True, id="first-annotation"),
+        pytest.param("UPDATE", {"spec": {"priority": 2}}, True, id="spec"),
+        pytest.param("UPDATE", {"labels": {}, "deletionTimestamp": "2026-11-21T00:00:00Z"}, False, id="goes-anyway"),
+    ],
+)
+def test_updates_that_cannot_matter_do_not_wait_for_the_webhook(operation, changes, judged):
+    """The API server asks about new pods, and about changes of spec, labels or annotations of pods that stay."""
+    [webhook] = [w for w in find("ValidatingWebhookConfiguration", "giveway")["webhooks"] if "matchConditions" in w]
+    conditions = [(condition["name"], condition["expression"]) for condition in webhook["matchConditions"]]
+    metadata = {**OLD["metadata"], **{key: value for key, value in changes.items() if key != "spec"}}
+    new = {"metadata": {k: v for k, v in metadata.items() if v is not None}, "spec": changes.get("spec", OLD["spec"])}
+    old = OLD if operation == "UPDATE" else None
+    assert webhook["name"] == "pods.validate.giveway.dev"
+    assert conditions_hold(conditions, {"operation": operation, "object": new, "oldObject": old}) is judged
+
+
 @pytest.mark.parametrize("webhook", WEBHOOKS)
 def test_every_webhook_finds_the_server(webhook):
     """Service, port and path of each webhook lead to the serving container."""
@@ -149,9 +179,27 @@ def test_every_container_is_confined(deployment, name):
     }
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert set(container["resources"]) == {"requests", "limits"}
     assert "memory" in container["resources"]["limits"]
     assert container["image"] == "giveway"
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_critical_pods_may_be_made_where_that_is_limited(deployment):
+    """Where the system classes need a quota that speaks of them, there is one for the class the pods have."""
+    [scope] = find("ResourceQuota", "giveway-critical-pods")["spec"]["scopeSelector"]["matchExpressions"]
+    assert scope == {
+        "scopeName": "PriorityClass",
+        "operator": "In",
+        "values": [pod_spec(deployment)["priorityClassName"]],
+    }
+
+
+def test_bodies_cannot_fill_the_memory():
+    """What reviews may hold at once leaves most of the webhook's memory for everything else."""
+    limit = units(containers("giveway-webhook")["webhook"]["resources"]["limits"]["memory"])
+    assert CONCURRENT * BODY_LIMIT <= limit / 3
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
@@ -171,6 +219,7 @@ def test_one_replica_is_always_left(deployment):
     labels = spec["template"]["metadata"]["labels"]
     budget = find("PodDisruptionBudget", deployment)["spec"]
     assert (spec["replicas"], budget["maxUnavailable"]) == (2, 1)
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert spec["selector"]["matchLabels"] == labels
     assert budget["selector"]["matchLabels"] == labels
     constraints = pod_spec(deployment)["topologySpreadConstraints"]

@@ -17,6 +17,7 @@ from webhook.kube.paths import Resource
 
 RESOURCES = {
     "Namespace": paths.NAMESPACE,
+    "ResourceQuota": Resource("", "v1", "resourcequotas", "ResourceQuota"),
     "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
     "Role": Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
     "RoleBinding": Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
@@ -49,6 +50,19 @@ async def cluster():
             await admin.create(resource.path(obj["metadata"].get("namespace")), obj)
         started.admin = admin
         yield started
+
+
+def serving_changes(directory, port, health_port):
+    """Arguments of the webhook's containers for a machine that several tests share."""
+    return {
+        "--dir": f"--dir={directory}",
+        "--secure-port": f"--secure-port={port}",
+        "--health-port": f"--health-port={health_port}",
+        "--tls-cert-file": f"--tls-cert-file={directory}/tls.crt",
+        "--tls-private-key-file": f"--tls-private-key-file={directory}/tls.key",
+        "--policies": f"--policies={POLICIES}",
+        "--shutdown-delay-duration": "--shutdown-delay-duration=0",
+    }
 
 
 def kubeconfig_of(cluster, account):
@@ -97,18 +111,10 @@ def pod(name, **spec):
 
 
 async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
-    """From nothing: certificates, trust, a ready server, and pods and classes that are judged through it."""
+    """From nothing: certificates, trust, a ready server, and pods that are judged through it; what goes on without."""
     found, account = containers("giveway-webhook"), "giveway-webhook"
     directory, ports = tmp_path / "certs", (free_port(), free_port())
-    certs = {"--dir": f"--dir={directory}"}
-    serve = {
-        "--secure-port": f"--secure-port={ports[0]}",
-        "--health-port": f"--health-port={ports[1]}",
-        "--tls-cert-file": f"--tls-cert-file={directory}/tls.crt",
-        "--tls-private-key-file": f"--tls-private-key-file={directory}/tls.key",
-        "--policies": f"--policies={POLICIES}",
-        "--shutdown-delay-duration": "--shutdown-delay-duration=0",
-    }
+    changes = serving_changes(directory, *ports)
     cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{ports[0]}"
     await cluster.admin.create(paths.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
 
@@ -117,11 +123,11 @@ async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
     assert refused.value.status == 500
     await cluster.admin.create(paths.POD.path(NAMESPACE), pod("its-own"))
 
-    async with running(cluster, account, found["issue-certificates"], certs) as issuing:
+    async with running(cluster, account, found["issue-certificates"], changes) as issuing:
         assert await asyncio.wait_for(issuing.wait(), 30) == 0
     async with (
-        running(cluster, account, found["webhook"], serve) as serving,
-        running(cluster, account, found["keep-certificates"], certs) as keeping,
+        running(cluster, account, found["webhook"], changes) as serving,
+        running(cluster, account, found["keep-certificates"], changes) as keeping,
     ):
         await eventually(lambda: answers(f"http://127.0.0.1:{ports[1]}/readyz"))
         made = await cluster.admin.create(paths.POD.path("team-a"), pod("later"))
@@ -132,6 +138,12 @@ async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
             )
         assert denied.value.status == 403
         assert (serving.returncode, keeping.returncode) == (None, None)
+
+    name = paths.POD.path("team-a", "later")
+    await cluster.admin.patch(name, {"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}})
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        await cluster.admin.patch(name, {"metadata": {"labels": {"giveway.dev/preemption": "managed"}}})
+    await cluster.admin.patch(name, {"metadata": {"finalizers": None}})
 
 
 async def test_replicas_that_start_at_once_share_their_certificates(cluster, tmp_path):

@@ -1,7 +1,13 @@
 """The rights of the base are enough and no more: what its components used on a cluster, held against the rules."""
 
+import asyncio
+import ssl
+
+import aiohttp
+
+from tests.admission.builders import make_pod, make_review
 from tests.manifests.objects import NAMESPACE, base_objects, containers
-from tests.manifests.test_install import answers, eventually, free_port, pod, running
+from tests.manifests.test_install import answers, eventually, free_port, pod, running, serving_changes
 from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster, node
 from webhook.kube import paths
@@ -15,21 +21,10 @@ spec:
   preemptors: {priorityClasses: [high]}
 """
 SELDOM = {
-    "giveway-reconciler": {
-        "get pods": "a pod is read again after a conflict",
-        "patch events.events.k8s.io": "an event that repeats becomes a series",
-    },
-    "giveway-webhook": {
-        "get priorityclasses.scheduling.k8s.io": "a class that the cache does not know is looked up live",
-        "get namespaces": "so is a namespace",
-        "list priorityclasses.scheduling.k8s.io": "giveway serve is not part of this test",
-        "watch priorityclasses.scheduling.k8s.io": "see above; test_install.py shows it at work",
-        "list namespaces": "see above",
-        "watch namespaces": "see above",
-        "update secrets": "certificates are renewed months later",
-    },
+    "get pods": "a pod is read again after a conflict",
+    "patch events.events.k8s.io": "an event that repeats becomes a series",
 }
-"""Rights that one ordinary preemption and one installation do not exercise, each with what it is for."""
+"""Rights of the reconciler that one ordinary preemption does not exercise, each with what it is for."""
 
 HOOK = {
     "name": "pods.giveway.dev",
@@ -47,30 +42,66 @@ def rules_of(account):
     return [rule for role in roles if role["metadata"]["name"] == account for rule in role["rules"]]
 
 
-async def test_the_rights_are_enough_and_no_more(tmp_path):
-    """A preemption and an installation are refused nothing, and leave only the named rights unused."""
+async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
+    """A preemption is refused nothing, and leaves only the named rights unused."""
     (tmp_path / "policies.yaml").write_text(POLICY)
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         await install_rights(admin)
-        one = node("n1", "4", "8Gi")
-        await admin.create(paths.NODE.path(), one)
-        changes = {
-            "--health-port": f"--health-port={free_port()}",
-            "--policies": f"--policies={tmp_path}",
-            "--dir": f"--dir={tmp_path / 'certs'}",
-        }
-        issue = containers("giveway-webhook")["issue-certificates"]
-        async with running(cluster, "giveway-webhook", issue, changes) as issuing:
-            assert await issuing.wait() == 0
+        await admin.create(paths.NODE.path(), node("n1", "4", "8Gi"))
+        port = free_port()
+        changes = {"--health-port": f"--health-port={port}", "--policies": f"--policies={tmp_path}"}
         reconciler = containers("giveway-reconciler")["reconciler"]
         async with running(cluster, "giveway-reconciler", reconciler, changes):
-            await eventually(lambda: answers(f"http://127.0.0.1:{changes['--health-port'].split('=')[1]}/readyz"))
+            await eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"))
             await preempt(admin)
-        for account, seldom in SELDOM.items():
-            user = f"system:serviceaccount:{NAMESPACE}:{account}"
-            used = cluster.authorizer.used
-            assert not used.refused(user)
-            assert set(unused(rules_of(account), used.of(user))) <= seldom.keys()
+        refused, left = rights_of(cluster, "giveway-reconciler")
+        assert not refused
+        assert left <= SELDOM.keys()
+
+
+async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
+    """Issuing, serving, asking about what the caches lack, and renewing: nothing is refused, and nothing left unused."""
+    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
+        await install_rights(admin)
+        found, (port, health) = containers("giveway-webhook"), (free_port(), free_port())
+        changes = serving_changes(tmp_path, port, health)
+        issue = found["issue-certificates"]
+        renew = {"args": ["certs", "rotate", *issue["args"][2:]]}
+        await finish(cluster, issue, changes)
+        async with running(cluster, "giveway-webhook", found["webhook"], changes):
+            await eventually(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
+            assert "no PriorityClass with name unheard-of" in await review(port, tmp_path)
+        await finish(cluster, renew, changes)
+        assert rights_of(cluster, "giveway-webhook") == (set(), set())
+
+
+def rights_of(cluster, account):
+    """The rights an account was refused, and those it did not use."""
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    used = cluster.authorizer.used
+    return set(used.refused(user)), set(unused(rules_of(account), used.of(user)))
+
+
+async def finish(cluster, container, changes):
+    """Let a container of the webhook run to its end."""
+    async with running(cluster, "giveway-webhook", container, changes) as process:
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def review(port, directory):
+    """What the webhook says to a pod of which it knows neither class nor namespace, asked as the API server asks."""
+    context = ssl.create_default_context(cafile=directory / "ca.crt")
+    asked = make_review(make_pod(priorityClassName="unheard-of"), namespace="unheard-of")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(
+            f"https://127.0.0.1:{port}/validate?timeout=5s",
+            json=asked,
+            ssl=context,
+            server_hostname=f"giveway-webhook.{NAMESPACE}.svc",
+        ) as answer,
+    ):
+        return (await answer.json())["response"]["status"]["message"]
 
 
 async def install_rights(admin):
