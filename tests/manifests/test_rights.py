@@ -60,7 +60,7 @@ async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
 
 
 async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
-    """Issuing, serving, asking about what the caches lack, and renewing: nothing is refused, and nothing left unused."""
+    """Issuing, serving, asking about what the caches lack, and renewing use every right and are refused nothing."""
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         await install_rights(admin)
         found, (port, health) = containers("giveway-webhook"), (free_port(), free_port())
