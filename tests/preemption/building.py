@@ -17,12 +17,25 @@ from webhook.kube.objects import (
     PriorityClass,
     StorageClass,
 )
+from webhook.policy.model import Budgets, PreemptionPolicy, Source, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.plan import Decision
-from webhook.preemption.rules import Rules, kubernetes_rules
+from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["NOW", "answer", "as_pod", "budget", "cluster", "node", "pod", "priority_class", "snapshot_of"]
+__all__ = [
+    "NOW",
+    "answer",
+    "as_pod",
+    "budget",
+    "cluster",
+    "node",
+    "outcome",
+    "pod",
+    "priority_class",
+    "rules",
+    "snapshot_of",
+]
 
 NOW = 1_800_000_000.0
 Json = dict[str, Any]
@@ -112,3 +125,21 @@ def as_data(decision: Decision) -> Json:
         "selected": decision.equally_good,
         "nodeReasons": decision.node_reasons,
     }
+
+
+def rules(*, budgets: Budgets = Budgets.STRICT, **victims: Any) -> Rules:
+    """An opt-out policy, so that only what a test is about excludes a pod."""
+    chosen = Victims(**({"mode": VictimMode.OPT_OUT} | victims))
+    return compile_rules(PreemptionPolicy(name="policy", source=Source(), victims=chosen, budgets=budgets))
+
+
+def outcome(
+    pods: list[Json], by: Rules, *, nodes: list[Json] | None = None, preemptor: Json | None = None, **more: Any
+) -> tuple[list[str], dict[str, str]]:
+    """Who goes, and what keeps the others: {pod: rule}."""
+    data = cluster(nodes or [node("n1")], pods, preemptor or pod("preemptor", priority=100, cpu="4"), **more)
+    decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+    excluded = {
+        one.pod.split("/")[1]: one.rule for name in data["nodes"] for one in decision.excluded(name["metadata"]["name"])
+    }
+    return [victim.name for victim in decision.selected.victims] if decision.selected else [], excluded

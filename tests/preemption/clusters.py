@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import random
 
-from tests.preemption.parts import APPS, HOST, ZONE, Json, instant, make_budget, make_namespace, make_pod
+from tests.preemption.parts import (
+    APPS,
+    HOST,
+    ZONE,
+    Json,
+    instant,
+    make_budget,
+    make_namespace,
+    make_pod,
+    report_resize,
+)
 from tests.preemption.storage import storage, storage_classes
 
 __all__ = ["FEATURES", "plain"]
 
+DECLARED = ("UserNamespacesHostNetworkSupport", "RestartAllContainersOnContainerExits")
 FEATURES = (
     "budgets",
     "placement",
@@ -23,6 +34,8 @@ FEATURES = (
     "terminating",
     "extended",
     "containers",
+    "resized",
+    "declared",
     "volumes",
     "oddities",
 )
@@ -86,6 +99,8 @@ class _Maker:
             node["spec"]["taints"] = [{"key": "dedicated", "value": rng.choice(("batch", "db")), "effect": effect}]
         if self.has("placement", 0.12):
             node["spec"]["unschedulable"] = True
+        if self.has("declared", 0.8):
+            node["status"]["declaredFeatures"] = list(DECLARED)[: rng.randint(0, 2)]
         return node
 
     def pods_on(self, node: str) -> list[Json]:
@@ -108,6 +123,8 @@ class _Maker:
             if rng.random() < 0.6:
                 condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
                 pod["status"]["conditions"] = [condition]
+        if self.has("resized", 0.4):
+            report_resize(rng, pod)
         if self.has("oddities", 0.1):
             del pod["status"]["startTime"]
         if self.has("oddities", 0.05):
@@ -238,6 +255,10 @@ class _Maker:
             spec["tolerations"] = [toleration]
         if self.has("placement", 0.5):
             spec.setdefault("affinity", {})["nodeAffinity"] = _required_terms(self.node_terms(nodes))
+        if self.has("declared", 0.4):
+            spec |= {"hostNetwork": True, "hostUsers": False}
+        if self.has("declared", 0.4):
+            spec["containers"][0]["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
         if self.has("spread", 0.9):
             spec["topologySpreadConstraints"] = [self.constraint(pod) for _ in range(rng.choice((1, 1, 2)))]
         if self.has("terminating", 0.7):

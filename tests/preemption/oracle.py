@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.preemption import oracle_volumes
 from tests.preemption.oracle_pods import (
+    holds,
     importance,
     key,
     merged,
@@ -24,6 +25,7 @@ from tests.preemption.oracle_pods import (
     requests,
     selects,
     tolerated,
+    undeclared,
 )
 
 __all__ = ["decide"]
@@ -176,6 +178,9 @@ class _Cluster:
             raise Failure("node(s) had untolerated taint(s)", curable=False)
         if not self.selects_node(node):
             raise Failure("node(s) didn't match Pod's node affinity/selector", curable=False)
+        if needs := undeclared(self.pod, node):
+            words = f"node declared features check failed - unsatisfied requirements: {', '.join(needs)}"
+            raise Failure(words, curable=False)
 
     def host_ports(self, state: State) -> None:
         for protocol, port, address in ports(self.pod):
@@ -191,7 +196,7 @@ class _Cluster:
             short.append("Too many pods")
         first = ["cpu", "memory", "ephemeral-storage"]
         for name in first + sorted(set(asked) - set(first)):
-            used = sum((requests(pod)[name] for pod in state.pods), Decimal(0))
+            used = sum((holds(pod)[name] for pod in state.pods), Decimal(0))
             if asked[name] > 0 and asked[name] > has.get(name, 0) - used:
                 short.append(f"Insufficient {name}")
                 curable = curable and asked[name] <= has.get(name, 0)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 __all__ = [
+    "holds",
     "importance",
     "key",
     "merged",
@@ -17,9 +18,11 @@ __all__ = [
     "requests",
     "selects",
     "tolerated",
+    "undeclared",
 ]
 
 Json = dict[str, Any]
+RULES = "restartPolicyRules"
 SUFFIXES = {"m": Decimal("0.001"), "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
@@ -58,6 +61,48 @@ def requests(pod: Json) -> Counter[str]:
     for name, amount in spec.get("overhead", {}).items():
         total[name] += number(amount)
     return total
+
+
+def holds(pod: Json) -> Counter[str]:
+    """What the pod takes from its node: like `requests`, with each container at the most it asks for or has."""
+    status, spec = pod["status"], pod["spec"]
+    pending = [one for one in status.get("conditions", ()) if one["type"] == "PodResizePending"]
+    hopeless = bool(pending) and pending[0]["reason"] == "Infeasible"
+    told = {
+        one["name"]: one for one in [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    }
+
+    def now(part: Json, report: Json | None) -> Json:
+        if report is None or "resources" not in report:
+            return part
+        sides = [report["resources"].get("requests", {}), report.get("allocatedResources", {})]
+        sides += [] if hopeless else [part.get("resources", {}).get("requests", {})]
+        names = {name for side in sides for name in side}
+        most = {name: str(max(number(side.get(name, 0)) for side in sides)) for name in names}
+        return {**part, "resources": {"requests": most}}
+
+    changed: Json = {**spec, "containers": [now(one, told.get(one["name"])) for one in spec["containers"]]}
+    changed["initContainers"] = [
+        now(one, told.get(one["name"])) if one.get("restartPolicy") == "Always" else one
+        for one in spec.get("initContainers", ())
+    ]
+    if "resources" in spec:
+        asked = spec["resources"]["requests"]
+        most = now({"resources": spec["resources"]}, status)["resources"]["requests"]
+        changed["resources"] = {"requests": {name: most.get(name, "0") for name in asked}}
+    return requests({**pod, "spec": changed})
+
+
+def undeclared(pod: Json, node: Json) -> list[str]:
+    """The features that the pod needs and the node does not declare."""
+    spec, needs = pod["spec"], []
+    rules = [rule for one in [*spec["containers"], *spec.get("initContainers", ())] for rule in one.get(RULES, ())]
+    if {"action": "RestartAllContainers"} in rules:
+        needs.append("RestartAllContainersOnContainerExits")
+    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
+        needs.append("UserNamespacesHostNetworkSupport")
+    declared = node["status"].get("declaredFeatures", [])
+    return needs if any(one not in declared for one in needs) else []
 
 
 def priority(pod: Json) -> int:
