@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import budget, condition, eventually, never
+from webhook.embedded.server.faults import Match
 from webhook.kube.paths import EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import Eviction, Limits, Rate
 from webhook.reconciler.record import DECISION, PLAN, decision_of
@@ -84,6 +86,22 @@ async def test_budget_that_refuses_drops_the_plan():
             await play.nominated("p", "")
             assert await play.here() == {"v0", "v1", "p"}
             assert service.metrics.budget_refusals._value.get() >= 1
+
+
+async def test_victim_that_cannot_be_evicted_is_passed_over():
+    """Where the API server does not let a pod go, the preemptor gets its room on another node instead."""
+    async with playing(2) as play, play.reconciling():
+        await play.victim("kept", "node-1", "6")
+        await play.victim("one", "node-2", "4")
+        await play.victim("two", "node-2", "4")
+        await play.client.patch(NODE.path(name="node-2"), {"spec": {"unschedulable": True}})
+        play.cluster.faults.fail(500, math.inf, Match(resource="pods/eviction", name="kept"))
+        await play.preemptor("p", "5")
+        await eventually(lambda: play.lines("plan ended"))
+        assert play.lines("plan ended")[0]["ending"] == "failed"
+        await play.client.patch(NODE.path(name="node-2"), {"spec": {"unschedulable": None}})
+        assert await play.bound("p") == "node-2"
+        assert await play.here() == {"kept", "p"}
 
 
 async def test_lower_nomination_is_cleared():

@@ -140,6 +140,28 @@ def test_last_resort():
     assert outcome.last_resort == {"default/agent"}
 
 
+def test_static_pod_never_goes():
+    """A static pod is no victim even where nobody else is: its kubelet would start it again."""
+    setting = Setting(node("n1"))
+    setting.add(pod("kube-proxy-n1", "6", node="n1", priority=1, owner=("Node", "n1")))
+    assert isinstance(setting.consider(preemptor()), Hopeless)
+
+
+def test_refused_victim_is_left_alone_for_a_while():
+    """A pod the API server would not remove is passed over in favour of another node, and tried again later."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
+    assert names(setting.consider(preemptor())) == ["kept"]
+    setting.world.refusals.note("default/kept", 0.0)
+    assert names(setting.consider(preemptor())) == ["web"]
+    setting.remove("default/web")
+    setting.add(pod("web", "6", node="n2", priority=200))
+    outcome = setting.consider(preemptor())
+    assert "the API server would not remove" in outcome.reason
+    setting.clock.now = outcome.due
+    assert names(setting.consider(preemptor())) == ["kept"]
+
+
 def test_last_resort_is_spared_within_a_node():
     """On one node, too, another pod goes rather than a DaemonSet's of lower priority."""
     setting = Setting(node("n1"))

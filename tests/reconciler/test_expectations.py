@@ -81,3 +81,4 @@ def test_budget_until_its_status_has_followed():
     assert disruptions.overlay("default/web", followed).status.disruptions_allowed == 1
     assert disruptions.gone("default", "w") == ["default/web"]
     assert disruptions.overlay("default/web", followed) is followed
+    assert len(disruptions) == 0

@@ -20,6 +20,7 @@ from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
 from webhook.reconciler.record import PLAN, Alternative, PlanRecord
+from webhook.reconciler.refusals import Refusals
 from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_resort, owner_of
 from webhook.reconciler.state import State
 
@@ -40,6 +41,7 @@ class World:
     def __init__(self, state: State, restraint: Restraint, clock: Clock) -> None:
         self.state = state
         self.restraint = restraint
+        self.refusals = Refusals()
         self.clock = clock
 
     def leaving_within(self, seconds: float) -> Rows:
@@ -109,7 +111,7 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     candidate = next((found for found in decision.candidates if found.node == record.node), None)
     if candidate is None:
         return f"preemption on {record.node} would not help any more"
-    leaving = world.state.leaving
+    leaving = world.state.index.leaving
     wanted = {victim.uid for victim in candidate.victims if victim.key not in leaving}
     planned = {victim.uid for victim in record.victims}
     if not wanted <= planned:
@@ -124,22 +126,22 @@ def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows) -> Dec
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
     """
     state, now, bare = world.state, world.clock.wall(), _unnominated(pod)
-    rated = sparing.over_rate(state, full)
+    refused = world.refusals.spared(world.clock.monotonic())
+    kept = sparing.union(sparing.immovable(state, refused), sparing.over_rate(state, full))
     last = sparing.last_resort(state)
     leaving = state.snapshot.pods.leaving()
     if len(leaving) > len(soon):
-        rated = sparing.union(rated, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
-    spared = sparing.union(rated, last)
-    decision = decide(state.snapshot, bare, rules, now, spared=spared)
+        kept = sparing.union(kept, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
+    decision = decide(state.snapshot, bare, rules, now, spared=sparing.union(kept, last))
     if decision.selected is None and decision.eligible and last.any() and not decision.fits:
-        decision = decide(state.snapshot, bare, rules, now, spared=rated)
+        decision = decide(state.snapshot, bare, rules, now, spared=kept)
     return decision
 
 
 def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:
     state = world.state
-    leaving = [victim for victim in chosen.victims if victim.key in state.leaving]
-    pods = [state.pod(victim.key) for victim in chosen.victims if victim.key not in state.leaving]
+    leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving]
+    pods = [state.pod(victim.key) for victim in chosen.victims if victim.key not in state.index.leaving]
     victims = tuple(pod for pod in pods if pod is not None)
     if not victims:
         return Waits(chosen.node, len(leaving))
@@ -163,12 +165,14 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
 
 
 def _hopeless(world: World, pod: Pod, rules: Rules, decision: Decision, full: Full) -> Hopeless:
-    rated = full.until is not None
-    ends = [full.until, _end_of_protection(world, pod, rules)]
+    rated, now = full.until is not None, world.clock.monotonic()
+    ends = [full.until, world.refusals.next_end(now), _end_of_protection(world, pod, rules)]
     due = min((end for end in ends if end is not None), default=None)
     reason = decision.reason or "no node where evicting pods that may be evicted makes room"
     if rated:
         reason += "; the policy's limits leave out pods that would do otherwise"
+    if world.refusals.spared(now):
+        reason += "; pods that the API server would not remove are left out for now"
     return Hopeless(reason, restrained=rated, due=due)
 
 
@@ -226,7 +230,7 @@ def _looks_around(pod: Pod) -> bool:
 
 def _is_alive(state: State, key: str, uid: str) -> bool:
     pod = state.pod(key)
-    return pod is not None and pod.metadata.uid == uid and key not in state.leaving
+    return pod is not None and pod.metadata.uid == uid and key not in state.index.leaving
 
 
 def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:

@@ -50,6 +50,10 @@ class View(Protocol):
         """Whether a disruption budget covers the pod."""
         ...
 
+    def refused(self, victim: PlanVictim) -> None:
+        """The API server does not let the victim be removed."""
+        ...
+
     def still_wanted(self, pod: Pod) -> bool:
         """Whether the pod, read anew, is still a preemptor to act for."""
         ...
@@ -171,6 +175,8 @@ class Executor:
                 left = await self._writer.evict(victim, policy.grace_period)
         except ApiError as error:
             log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
+            if _is_final(error):
+                self._view.refused(victim)
             return Ending.FAILED
         except DeposedError:
             return Ending.DEPOSED
@@ -189,6 +195,11 @@ class Executor:
             await self.checkpoint("first-victim")
         if asked == len(plan.record.victims) - 1:
             await self.checkpoint("all-but-last")
+
+
+def _is_final(error: ApiError) -> bool:
+    """Whether asking again would be answered the same: forbidden, denied, or an error that outlasted the retries."""
+    return error.status == 500 or (400 <= error.status < 500 and error.status not in {409, 429})
 
 
 def _covered(view: View, pod: Pod | None) -> bool:

@@ -108,6 +108,9 @@ class Disruptions:
     def __init__(self) -> None:
         self._expected: dict[str, dict[str, str]] = {}
 
+    def __len__(self) -> int:
+        return len(self._expected)
+
     def expect(self, budget: str, victim: str, plan: str) -> None:
         """This plan will use one disruption of the budget for the pod of that name."""
         self._expected.setdefault(budget, {})[victim] = plan
@@ -117,8 +120,8 @@ class Disruptions:
         expected = self._expected.get(key)
         if not expected:
             return budget
-        for name in budget.status.disrupted_pods or ():
-            expected.pop(name, None)
+        for name in [name for name in budget.status.disrupted_pods or () if name in expected]:
+            self._drop(key, name)
         allowed = max(0, budget.status.disruptions_allowed - len(expected))
         return msgspec.structs.replace(
             budget, status=msgspec.structs.replace(budget.status, disruptions_allowed=allowed)
@@ -129,15 +132,23 @@ class Disruptions:
         prefix = f"{namespace}/"
         found = [key for key, names in self._expected.items() if key.startswith(prefix) and victim in names]
         for key in found:
-            del self._expected[key][victim]
+            self._drop(key, victim)
         return found
 
     def give_up(self, plan: str, *, but: Container[str] = ()) -> list[str]:
         """Expect nothing of this plan any more, but for pods of these names; the budgets to be looked at again."""
-        changed = []
-        for key, names in self._expected.items():
-            mine = [name for name, by in names.items() if by == plan and name not in but]
-            for name in mine:
-                del names[name]
-            changed += [key] if mine else []
-        return changed
+        mine = [
+            (key, name)
+            for key, names in self._expected.items()
+            for name, by in names.items()
+            if by == plan and name not in but
+        ]
+        for key, name in mine:
+            self._drop(key, name)
+        return list(dict(mine))
+
+    def _drop(self, budget: str, victim: str) -> None:
+        names = self._expected[budget]
+        names.pop(victim, None)
+        if not names:
+            del self._expected[budget]

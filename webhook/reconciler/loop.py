@@ -27,7 +27,7 @@ from webhook.reconciler.executor import Executor, no_checkpoint
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
-from webhook.reconciler.record import PLAN, decision_of
+from webhook.reconciler.record import PLAN, PlanVictim, decision_of
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.restraint import Budgeted, Restraint
 from webhook.reconciler.state import State
@@ -120,6 +120,10 @@ class Reconciler:
     def displaced(self, pod: Pod) -> None:
         """The pod's nomination was taken."""
         self.tender.displaced(pod)
+
+    def refused(self, victim: PlanVictim) -> None:
+        """The API server does not let the victim be removed."""
+        self.world.refusals.note(victim.key, self.clock.monotonic())
 
     def objection(self, plan: Plan) -> str:
         """Why the plan should not go on, by the newest state."""

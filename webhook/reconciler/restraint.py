@@ -154,7 +154,7 @@ def owner_of(pod: Pod) -> str:
 def is_last_resort(pod: Pod) -> bool:
     """Whether a pod's replacement could run on no other node: a DaemonSet's pod, or one pinned by name."""
     owner = _controller(pod)
-    return (owner is not None and owner.kind in ("DaemonSet", "Node")) or is_pinned(pod)
+    return (owner is not None and owner.kind == "DaemonSet") or is_pinned(pod)
 
 
 def is_pinned(pod: Pod) -> bool:

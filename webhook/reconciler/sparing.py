@@ -1,6 +1,8 @@
-"""Which pods are spared beyond what the policy's rules say: by the rates that are used up, and last-resort victims."""
+"""Which pods are spared beyond what the policy's rules say: those that asking does not remove, and by restraint."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from webhook.preemption.reading import Owner
 from webhook.reconciler.restraint import Full
 from webhook.reconciler.state import State
 
-__all__ = ["Mask", "last_resort", "of_rows", "over_rate", "union"]
+__all__ = ["Mask", "immovable", "last_resort", "of_rows", "over_rate", "union"]
 
 Mask = NDArray[np.bool_]
 
@@ -21,7 +23,7 @@ def over_rate(state: State, full: Full) -> Mask | None:
     pods = state.snapshot.pods
     mask = np.full(pods.rows, full.cluster, np.bool_)
     for owner in full.owners:
-        mask[state.snapshot.pod_rows(state.owned.get(owner, ()))] = True
+        mask[state.snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
     for node in full.nodes:
         row = state.snapshot.nodes.find(node)
         if row is not None:
@@ -29,19 +31,32 @@ def over_rate(state: State, full: Full) -> Mask | None:
     return mask
 
 
+def immovable(state: State, refused: Collection[str]) -> Mask:
+    """By pod row, the pods that go on running however often they are evicted, and those the API server keeps.
+
+    A static pod's object is but an image of it: its kubelet runs it from a file and makes the object anew.
+    """
+    pods = state.snapshot.pods
+    static = state.snapshot.table(("reconciler", "static"), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
+    mask: Mask = static[pods.owner[: pods.rows]].copy()
+    if refused:
+        mask[state.snapshot.pod_rows(refused)] = True
+    return mask
+
+
 def last_resort(state: State) -> Mask:
-    """By pod row, the pods whose replacement could run on no other node: a DaemonSet's, static ones, pinned ones."""
+    """By pod row, the pods whose replacement could run on no other node: a DaemonSet's, pinned ones."""
     snapshot = state.snapshot
     pods = snapshot.pods
     bound = snapshot.table(("reconciler", "bound-owners"), pods.owners, np.bool_, _is_bound_to_node)
     mask: Mask = bound[pods.owner[: pods.rows]].copy()
-    if state.pinned:
-        mask[snapshot.pod_rows(state.pinned)] = True
+    if state.index.pinned:
+        mask[snapshot.pod_rows(state.index.pinned)] = True
     return mask
 
 
 def _is_bound_to_node(owner: Owner) -> bool:
-    return owner.kind in {"DaemonSet", "Node"}
+    return owner.kind == "DaemonSet"
 
 
 def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:
@@ -51,6 +66,6 @@ def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:
     return mask
 
 
-def union(one: Mask | None, other: Mask) -> Mask:
+def union(one: Mask, other: Mask | None) -> Mask:
     """What either mask covers."""
-    return other if one is None else one | other
+    return one if other is None else one | other

@@ -40,8 +40,8 @@ from webhook.preemption.amounts import ClusterError
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler.candidates import is_over
 from webhook.reconciler.expectations import Disruptions, Expectations
+from webhook.reconciler.indexes import Indexes
 from webhook.reconciler.record import PlanVictim
-from webhook.reconciler.restraint import is_pinned, owner_of
 
 __all__ = ["State"]
 
@@ -61,16 +61,9 @@ class State:
         self.expectations = Expectations()
         self.disruptions = Disruptions()
         self.listeners: list[Listener] = []
-        self.leaving: dict[str, Pod] = {}
-        """Pods on a node that are terminating, or expected to be, by key."""
-        self.nominated: dict[str, set[str]] = {}
-        """Node to the keys of the pending pods nominated to it, or expected to be."""
+        self.index = Indexes()
         self.freed = 0
         """Counts the times that room came up which nobody had been promised."""
-        self.owned: dict[str, set[str]] = {}
-        """Owner (`restraint.owner_of`) to the keys of its pods on nodes."""
-        self.pinned: set[str] = set()
-        """Keys of the pods on nodes that name the one node they can run on."""
         self._minor: dict[str, Cache[Any]] = {}
         self.pods = Cache(client, POD.path(), Pod)
         self.nodes = Cache(client, NODE.path(), Node)
@@ -87,10 +80,8 @@ class State:
             "storageclasses": self._fed("volume", client, STORAGE_CLASS, StorageClass, "storage_class"),
             "pods": self.pods,
         }
-        self._nominations: dict[str, str] = {}
-        self._owner_of: dict[str, str] = {}
-        self._matchers: dict[str, Matcher] = {}
-        self._budgets_in: dict[str, set[str]] = {}
+        self._covers: dict[str, dict[str, Matcher]] = {}
+        """Namespace to its budgets, by key, and what each covers."""
         self.pods.handlers.append(self._pod_changed)
         self.nodes.handlers.append(self._node_changed)
         self.budgets.handlers.append(self._budget_changed)
@@ -170,7 +161,7 @@ class State:
 
     def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
         """Pending pods of lower priority nominated to the node, as the watch last showed them."""
-        pods = [self.pods.get(key) for key in self.nominated.get(node, ()) if key != but]
+        pods = [self.pods.get(key) for key in self.index.nominated.get(node, ()) if key != but]
         return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
 
     def _fed(self, kind: str, client: Client, resource: Resource, type_: type[Any], name: str) -> Cache[Any]:
@@ -211,49 +202,16 @@ class State:
             log.warning("a pod is left out of account: %s", error)
             self._drop_pod(key)
             return
-        self._index_owner(key, pod if pod.spec.node_name else None)
-        if pod.spec.node_name and pod.metadata.deletion_timestamp:
-            self.leaving[key] = pod
-        else:
-            self.leaving.pop(key, None)
-        self._index_nomination(key, "" if pod.spec.node_name else pod.status.nominated_node_name)
+        self.index.put(key, pod)
 
     def _drop_pod(self, key: str) -> None:
         self.snapshot.remove_pod(key)
-        self.leaving.pop(key, None)
-        self._index_nomination(key, "")
-        self._index_owner(key, None)
+        self.index.drop(key)
 
     def _note_freed(self, change: Change[Pod]) -> None:
         old = change.old
-        if old is not None and old.spec.node_name and old.spec.node_name not in self.nominated:
+        if old is not None and old.spec.node_name and old.spec.node_name not in self.index.nominated:
             self.freed += change.new is None or is_over(change.new)
-
-    def _index_owner(self, key: str, pod: Pod | None) -> None:
-        owner, before = owner_of(pod) if pod else "", self._owner_of.get(key, "")
-        if owner != before:
-            if before:
-                del self._owner_of[key]
-                self.owned[before].discard(key)
-                if not self.owned[before]:
-                    del self.owned[before]
-            if owner:
-                self._owner_of[key] = owner
-                self.owned.setdefault(owner, set()).add(key)
-        if pod is not None and is_pinned(pod):
-            self.pinned.add(key)
-        else:
-            self.pinned.discard(key)
-
-    def _index_nomination(self, key: str, node: str) -> None:
-        before = self._nominations.pop(key, "")
-        if before:
-            self.nominated[before].discard(key)
-            if not self.nominated[before]:
-                del self.nominated[before]
-        if node:
-            self._nominations[key] = node
-            self.nominated.setdefault(node, set()).add(key)
 
     def _node_changed(self, change: Change[Node]) -> None:
         self.freed += 1
@@ -272,7 +230,7 @@ class State:
 
     def _budgets_of(self, pod: Pod) -> list[str]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        return [key for key in self._budgets_in.get(namespace, ()) if self._matchers[key](labels)]
+        return [key for key, covers in self._covers.get(namespace, {}).items() if covers(labels)]
 
     def _take_budget(self, key: str) -> None:
         budget = self.budgets.get(key)
@@ -280,14 +238,16 @@ class State:
             self.snapshot.set_budget(self.disruptions.overlay(key, budget))
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        namespace = change.key.partition("/")[0]
+        budgets = self._covers.setdefault(namespace, {})
         if change.new is None:
             self.snapshot.remove_budget(change.key)
-            self._matchers.pop(change.key, None)
-            self._budgets_in[change.key.partition("/")[0]].discard(change.key)
+            budgets.pop(change.key, None)
         else:
-            self._matchers[change.key] = _selector(change.new)
-            self._budgets_in.setdefault(change.new.metadata.namespace, set()).add(change.key)
+            budgets[change.key] = _selector(change.new)
             self._take_budget(change.key)
+        if not budgets:
+            del self._covers[namespace]
         self._tell("budget", change)
 
     def _tell(self, kind: str, change: Change[Any]) -> None:
