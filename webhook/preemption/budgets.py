@@ -28,6 +28,7 @@ class Budgets:
         self._pods = pods
         self._rows: list[Budget | None] = []
         self._index: dict[tuple[str, str], int] = {}
+        self._free: list[int] = []
         self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
         self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
 
@@ -39,10 +40,8 @@ class Budgets:
         before = self._rows[row] if row is not None else None
         after = as_budget(budget, before)
         if row is None:
-            self._index[key] = len(self._rows)
-            self._rows.append(after)
-        else:
-            self._rows[row] = after
+            row = self._index[key] = self._new_row()
+        self._rows[row] = after
         if before is None or before.selector != after.selector:
             self._look_again()
 
@@ -51,6 +50,7 @@ class Budgets:
         row = self._index.pop((namespace, name), None)
         if row is not None:
             self._rows[row] = None
+            self._free.append(row)
             self._look_again()
 
     def of(self, row: int, *, strict: bool) -> list[Budget]:
@@ -110,6 +110,12 @@ class Budgets:
 
     def _coverage(self, *, strict: bool) -> Coverage:
         return self._strict if strict else self._loose
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._rows.append(None)
+        return len(self._rows) - 1
 
     def _look_again(self) -> None:
         self._loose.forget()
