@@ -191,3 +191,20 @@ def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
     assert [victim.name for victim in decision.selected.victims] == ["b"]
     assert decision.unresolvable == ["n1"]
     assert feature in decision.node_reasons["n1"]
+
+
+def test_label_keys_of_a_stored_term_keep_their_first_value():
+    """The API server merges matchLabelKeys into the selector at creation; a label changed later changes nothing."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]},
+        "matchLabelKeys": ["version"],
+    }
+    spec = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    there = pod("there", on="n1", cpu="1", affinity=spec, priority=200)
+    there["metadata"]["labels"] = {"version": "2"}
+    asking = pod("preemptor", priority=100, cpu="1")
+    asking["metadata"]["labels"] = {"version": "1"}
+    data = cluster([node("n1")], [there], asking)
+    decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+    assert decision.node_reasons == {"n1": "node(s) didn't satisfy existing pods anti-affinity rules"}

@@ -189,11 +189,15 @@ def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
 
 
 def _resolved(term: PodAffinityTerm, own: Labels) -> PodAffinityTerm:
-    """The term as the API server stores it: matchLabelKeys and mismatchLabelKeys merged into the selector."""
+    """The term as the API server stores it: matchLabelKeys and mismatchLabelKeys merged into the selector.
+
+    A key that the selector already names was merged when the pod was made, and keeps the label's value of then.
+    """
     if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
         return term
-    same = {key: own[key] for key in term.match_label_keys or () if key in own}
-    other = {key: own[key] for key in term.mismatch_label_keys or () if key in own}
+    merged = {row.key for row in term.label_selector.match_expressions or ()}
+    same = {key: own[key] for key in term.match_label_keys or () if key in own and key not in merged}
+    other = {key: own[key] for key in term.mismatch_label_keys or () if key in own and key not in merged}
     selector = _and_labels(term.label_selector, same, other)
     return PodAffinityTerm(
         topology_key=term.topology_key,
