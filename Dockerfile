@@ -1,5 +1,7 @@
 # giveway in one image; the command decides what it is (serve, reconcile, certs, ...).
-FROM python:3.11-slim AS build
+# To pin the base: --build-arg BASE=python:3.11-slim@sha256:...
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements.lock .
 # Every wheel is checked against the lock's hashes; below only those that are needed to run are installed.
@@ -12,7 +14,7 @@ RUN python -m venv --without-pip /opt/giveway \
  && pip --python /opt/giveway/bin/python install --no-cache-dir --no-index --find-links /wheels --no-build-isolation . \
  && pip --python /opt/giveway/bin/python uninstall --yes setuptools wheel
 
-FROM python:3.11-slim
+FROM ${BASE}
 COPY --from=build /opt/giveway /opt/giveway
 COPY policies /etc/giveway/policies
 ENV PATH=/opt/giveway/bin:$PATH PYTHONUNBUFFERED=1

@@ -48,7 +48,7 @@ def begin(settings: Settings, now: datetime) -> Bundle:
 def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
     """The bundle with a new authority where it is time for one, and without what has expired.
 
-    It is time while the authority can still outlive two serving certificates. `force` makes a new one unless the
+    It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
     last is still settling. Returns the same object where nothing changes.
     """
     bundle = bundle.pruned(now)
