@@ -60,6 +60,18 @@ async def test_a_content_type_may_have_parameters(start):
     assert status == 200
 
 
+async def test_the_largest_objects_are_judged(start):
+    """An UPDATE carries two objects of the 3 MB that the API server takes."""
+    largest = make_pod(
+        containers=[{"name": "c", "image": "i", "args": ["x" * 3 * 1024 * 1024]}],
+        priorityClassName="high",
+        priority=100,
+    )
+    async with start(objects=Objects([HIGH])) as running:
+        status, answer = await running.post("/validate", make_review(largest, largest))
+    assert (status, answer["allowed"]) == (200, True)
+
+
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
 async def test_a_body_above_8_mib_is_a_413(start, chunked):
     """A body that is too large is refused, also where its length is not announced."""
