@@ -219,3 +219,50 @@ def test_explain_for_people(monkeypatch):
         "kubernetes/priority: default/kept",
     ):
         assert said in shown
+
+
+def test_explain_stays_short_on_many_nodes(monkeypatch):
+    """On many nodes the best are shown, and the others counted by whether evicting helps."""
+    monkeypatch.setenv("COLUMNS", "200")
+    low = [(f"low-{number:02}", 1) for number in range(15)]
+    high = [(f"high-{number:02}", 500) for number in range(20)]
+    line = changed(
+        nodes=[node(name) for name, _ in low + high] + [node(f"tiny-{number:02}", "1") for number in range(30)],
+        pods=[pod(f"on-{name}", on=name, cpu="3", priority=priority) for name, priority in low + high],
+        preemptor=pod("asking", priority=100, cpu="4"),
+    )
+    lines = run("--explain", lines=[line]).stdout.splitlines()
+    rows = [[cell.strip() for cell in text.strip("│").split("│")] for text in lines if text.startswith("│")]
+    assert [row[0] for row in rows if row[0].startswith("low-")] == [f"low-{number:02}" for number in range(10)]
+    assert [row for row in rows if row[0].isdigit()] == [
+        ["30", "Insufficient cpu", "no", "tiny-00, tiny-01, tiny-02, tiny-03 and 26 more"],
+        ["20", "Insufficient cpu", "not of those who may go", "high-00, high-01, high-02, high-03 and 16 more"],
+        ["5", "Insufficient cpu", "yes", "low-10, low-11, low-12, low-13 and 1 more"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("preemptor", "said"),
+    [
+        pytest.param(
+            pod("asking", priority=100, cpu="99"),
+            "No preemption: no eviction could make it fit on the only node.",
+            id="larger than any node",
+        ),
+        pytest.param(
+            pod("asking", priority=0, cpu="4"),
+            "No preemption: evicting all who may go does not make room on the only node.",
+            id="nobody of lower priority",
+        ),
+        pytest.param(
+            pod("asking", priority=100, resourceClaims=[{"name": "gpu"}]),
+            "No preemption: not eligible: it asks for devices by spec.resourceClaims,",
+            id="what is not known here",
+        ),
+    ],
+)
+def test_explain_says_why_not(monkeypatch, preemptor, said):
+    """Where nobody would be evicted, the first line says whether eviction cannot help or may not be done."""
+    monkeypatch.setenv("COLUMNS", "200")
+    line = changed(nodes=[node("n1")], pods=[pod("there", on="n1", cpu="3")], preemptor=preemptor)
+    assert said in run("--explain", lines=[line]).stdout

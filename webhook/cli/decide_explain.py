@@ -19,9 +19,9 @@ from webhook.preemption.reading import PodView, priority_of
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["explain_decision"]
+__all__ = ["explain_decision", "listed"]
 
-_MOST_NODES = 25
+_MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
 _MOST_NAMES = 4
 _COMPARED = 5
@@ -74,8 +74,11 @@ def _outcome(decision: Decision, snapshot: Snapshot) -> Text:
         return Text(f"No preemption: {decision.reason}", style="yellow")
     if decision.fits:
         return Text(f"No preemption: it fits on {len(decision.fits)} of {_nodes_text(count)}.", style="green")
+    anywhere = "the only node" if count == 1 else f"any of {count} nodes"
+    if len(decision.unresolvable) == count:
+        return Text(f"No preemption: no eviction could make it fit on {anywhere}.", style="red")
     if decision.selected is None:
-        return Text(f"No preemption: evicting all who may go makes room on none of {count} nodes.", style="red")
+        return Text(f"No preemption: evicting all who may go does not make room on {anywhere}.", style="red")
     victims = len(decision.selected.victims)
     goes = f"evict {victims} pod{'s' * (victims > 1)} from {decision.selected.node}"
     if decision.candidate_count == 1:
@@ -105,7 +108,7 @@ def _plan(selected: Candidate, snapshot: Snapshot, *, strict: bool) -> Table:
 def _budgets(victim: Victim, snapshot: Snapshot, *, strict: bool) -> str:
     row = snapshot.pods.find(victim.namespace, victim.name)
     budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
-    return ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets)
+    return ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
 
 
 def _started(victim: Victim) -> str:
@@ -153,17 +156,17 @@ def _shown_keys(candidate: Candidate) -> list[str]:
 
 
 def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
-    """Every node, the best first; where there are many, the rest are counted by what fails."""
-    ranked = [candidate.node for candidate in decision.shortlist(_MOST_NODES)]
-    names = ranked + [name for name in snapshot.node_names() if name not in set(ranked)]
-    shown, rest = names[:_MOST_NODES], names[_MOST_NODES:]
+    """Nodes, the best first, those that no eviction helps last; beyond a few they are counted by what fails."""
     plans = {candidate.node: candidate for candidate in decision.shortlist(_MOST_NODES)}
+    hopeless = set(decision.unresolvable)
+    others = [name for name in snapshot.node_names() if name not in plans]
+    names = [*plans, *sorted(others, key=hopeless.__contains__)]
+    shown, rest = names[:_MOST_NODES], names[_MOST_NODES:]
     table = Table(title="Nodes", title_justify="left", show_lines=True)
     table.add_column("node", no_wrap=True)
     table.add_column("what fails", ratio=3)
     table.add_column("who would have to go", ratio=3)
     table.add_column("who may not go, and by which rule", ratio=4)
-    hopeless = set(decision.unresolvable)
     for name in shown:
         table.add_row(
             escape(name),
@@ -189,14 +192,16 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
     plan = plans.get(node)
     if plan is not None:
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
-        return Text(_listed([victim.key for victim in plan.victims]) + beyond)
+        return Text(listed([victim.key for victim in plan.victims]) + beyond)
     protected = {excluded.pod for excluded in decision.excluded(node)}
     free = [_key(pod) for pod in snapshot.pods_on(node) if _key(pod) not in protected]
     if not free:
         return Text("nobody may go", style="dim")
-    if not decision.eligible or decision.fits or node in decision.unresolvable:
-        return Text(f"{len(free)} may go; not asked", style="dim")
-    return Text(f"not enough: {_listed(free)} may go", style="dim")
+    if node in decision.unresolvable:
+        return Text(f"{len(free)} may go, which would not help", style="dim")
+    if not decision.eligible or decision.fits:
+        return Text(f"{len(free)} may go, and nobody has to", style="dim")
+    return Text(f"not enough: {listed(free)} may go", style="dim")
 
 
 def _kept(decision: Decision, node: str) -> Text:
@@ -209,7 +214,7 @@ def _kept(decision: Decision, node: str) -> Text:
         if text:
             text.append("\n")
         text.append(rule, style="magenta")
-        text.append(f": {_listed([pod for pod, _ in pods])}")
+        text.append(f": {listed([pod for pod, _ in pods])}")
         reasons = sorted({reason for _, reason in pods})
         text.append(f" — {reasons[0]}" if len(reasons) == 1 else f" — e.g. {reasons[0]}", style="dim")
     return text
@@ -219,7 +224,8 @@ def _key(pod: PodView) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
@@ -227,14 +233,17 @@ def _listed(names: list[str]) -> str:
 def _summary(decision: Decision, rest: list[str], hopeless: set[str]) -> list[RenderableType]:
     if not rest:
         return []
-    reasons = decision.node_reasons
-    groups: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    reasons, candidates = decision.node_reasons, {candidate.node for candidate in decision.candidates}
+    asked = decision.eligible and not decision.fits
+    groups: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in rest:
-        groups[reasons.get(name, "nothing: it fits"), name in hopeless].append(name)
+        helps = (
+            "no" if name in hopeless else "yes" if name in candidates else "not of those who may go" if asked else ""
+        )
+        groups[reasons.get(name, "nothing: it fits"), helps].append(name)
     table = Table(title=f"{_nodes_text(len(rest))} more, by what fails", title_justify="left")
-    for heading in ("nodes", "what fails", "could evictions cure it", "such as"):
+    for heading in ("nodes", "what fails", "would evictions help", "such as"):
         table.add_column(heading, justify="right" if heading == "nodes" else "left")
-    for (reason, never), names in sorted(groups.items(), key=lambda item: -len(item[1])):
-        cure = "no" if never else "" if reason.startswith("nothing") else "yes"
-        table.add_row(str(len(names)), reason, cure, _listed(names))
+    for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
+        table.add_row(str(len(names)), reason, helps, listed(names))
     return [table]

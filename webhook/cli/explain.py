@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from webhook.cli.decide_explain import explain_decision
+from webhook.cli.decide_explain import explain_decision, listed
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.loading import PolicyError, load_or_raise
@@ -125,9 +125,13 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clo
         case Fits(nodes):
             return f"nothing; kube-scheduler can bind it to {nodes[0]}."
         case Waits(node, leaving):
-            return f"{node} would be reserved, and nobody evicted: {leaving} pods there are leaving anyway."
+            pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
+            return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
         case Evicts(node, victims):
-            names = ", ".join(key_of(victim) for victim in victims)
-            return f"{node} would be reserved, and {names} evicted."
+            names = listed([key_of(victim) for victim in victims])
+            limits = policy.limits
+            rated = limits.per_owner or limits.per_node or limits.per_cluster
+            unless = ", unless one of the policy's rates is used up" if rated else ""
+            return f"{node} would be reserved, and {names} evicted{unless}."
         case Hopeless(reason):
-            return f"nothing would be done: {reason}."
+            return f"nothing would be done: {reason.rstrip('.')}."
