@@ -27,6 +27,7 @@ RECONCILER, WEBHOOK = "giveway-reconciler", "giveway-webhook"
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
+    "ResourceQuota": f"/api/v1/namespaces/{SYSTEM}/resourcequotas",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SYSTEM}/roles",

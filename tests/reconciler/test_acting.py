@@ -12,7 +12,7 @@ from tests.workloads import budget, condition, eventually, never
 from webhook.embedded.server.faults import Match
 from webhook.kube.paths import EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import Eviction, Limits, Rate
-from webhook.reconciler.record import DECISION, PLAN, decision_of
+from webhook.reconciler.record import DECISION, PLAN, PlanRecord, PlanVictim, decision_of, encode
 
 
 async def events(play, reason: str) -> list[dict]:
@@ -117,11 +117,10 @@ async def test_lower_nomination_is_cleared():
         assert "b" in await play.here()
 
 
-@pytest.mark.parametrize("how", ["node deleted", "time out", "pod deleted"])
+@pytest.mark.parametrize("how", ["node deleted", "pod deleted"])
 async def test_pointless_nomination_is_cleared(how: str):
-    """When the node is gone, or the time is over, the nomination goes; when the pod is gone, so does its plan."""
-    policies = managing(plan_timeout=1.0 if how == "time out" else 60.0)
-    async with playing(termination_seconds=30.0) as play, play.reconciling(policies) as service:
+    """When the node is gone the nomination goes; when the pod is gone, so does its plan."""
+    async with playing(termination_seconds=30.0) as play, play.reconciling() as service:
         await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=40)
         await play.preemptor("p")
         await play.nominated("p", "node-1")
@@ -133,6 +132,49 @@ async def test_pointless_nomination_is_cleared(how: str):
         else:
             await play.nominated("p", "")
             await never(lambda: len(play.lines("decision")) > 1, 1.0)
+
+
+async def test_plan_times_out():
+    """A victim that does not end in time holds the node for no longer than that, and costs nobody else their place."""
+    async with playing(2) as play, play.reconciling(managing(plan_timeout=1.0)):
+        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=1)
+        await play.client.patch(f"{PODS}/a", {"metadata": {"finalizers": ["example.com/slow"]}})
+        await play.victim("b", "node-2", "8", schedulerName="other")
+        await play.preemptor("p")
+        await play.nominated("p", "node-1")
+        await play.nominated("p", "")
+        assert play.lines("plan ended")[0]["ending"] == "timed-out"
+        await never(lambda: len([line for line in play.lines("decision") if line.get("victims")]) > 1, 1.0)
+
+
+async def test_plan_gives_its_victims_their_time():
+    """With victims that take longer to end than the plan's time, the room is held for them and nobody else goes."""
+    async with playing(2, termination_seconds=4.0) as play, play.reconciling(managing(plan_timeout=1.0)):
+        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=4)
+        await play.victim("b1", "node-2", "4", terminationGracePeriodSeconds=4)
+        await play.victim("b2", "node-2", "4", terminationGracePeriodSeconds=4)
+        await play.preemptor("p", "5")
+        assert await play.bound("p") == "node-1"
+        assert await play.here() == {"b1", "b2", "p"}
+
+
+async def test_attempts_count_over_a_change_of_leader():
+    """A plan that comes to nothing under a new leader counts, though its victims were asked by the one before."""
+    policies = managing(plan_timeout=1.0, limits=Limits(attempts_per_preemptor=1))
+    async with playing(termination_seconds=30.0) as play:
+        await play.victim("a", "node-1", "4", terminationGracePeriodSeconds=30)
+        await play.victim("b", "node-1", "4")
+        await play.preemptor("p")
+        uid = (await play.get("a")).metadata.uid
+        await play.client.delete(f"{PODS}/a")
+        record = PlanRecord(id="earlier", node="node-1", victims=(PlanVictim("default", "a", uid),))
+        body = {"metadata": {"annotations": {PLAN: encode(record)}}, "status": {"nominatedNodeName": "node-1"}}
+        await play.client.patch(f"{PODS}/p/status", body)
+        async with play.reconciling(policies):
+            await play.nominated("p", "")
+            told = await eventually(lambda: play.lines("no preemption"))
+            assert "1 plans evicted pods for it in vain" in told[-1]["reason"]
+            assert "b" in await play.here()
 
 
 async def test_space_taken_by_a_higher_priority():

@@ -16,6 +16,7 @@ from webhook.preemption.ranking import PRIORITY_OFFSET
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
+from webhook.reconciler.candidates import is_over
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
@@ -230,7 +231,7 @@ def _looks_around(pod: Pod) -> bool:
 
 def _is_alive(state: State, key: str, uid: str) -> bool:
     pod = state.pod(key)
-    return pod is not None and pod.metadata.uid == uid and key not in state.index.leaving
+    return pod is not None and pod.metadata.uid == uid and not is_over(pod) and key not in state.index.leaving
 
 
 def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:

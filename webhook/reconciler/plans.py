@@ -56,7 +56,7 @@ class Plan:
     seen: bool = False
     """Whether the watch has shown our nomination."""
     gone: set[str] = field(default_factory=set)
-    """uids of victims that were asked to leave, by this process, with success."""
+    """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Victim's uid to its ticket in the rates."""
     decided: dict[str, ObjectMeta] = field(default_factory=dict)

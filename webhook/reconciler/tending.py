@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import standing
+from webhook.reconciler.candidates import is_over, standing
 from webhook.reconciler.deciding import World, still_allowed
+from webhook.reconciler.drafting import adopted, decided, drafted
 from webhook.reconciler.executor import Executor
 from webhook.reconciler.outcomes import Evicts, Waits
 from webhook.reconciler.plans import Ending, Plan, Plans, Step, ending_of
 from webhook.reconciler.queue import Entry, Queue, failure_back_off
-from webhook.reconciler.record import (
-    PLAN,
-    DecidedVictim,
-    DecisionRecord,
-    PlanRecord,
-    PlanVictim,
-    UnreadableError,
-    carries,
-    encode,
-    plan_of,
-)
+from webhook.reconciler.record import PLAN, PlanRecord, PlanVictim, UnreadableError, carries, encode, plan_of
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.restraint import Budgeted, attempts_back_off, owner_of
 from webhook.reconciler.writing import DeposedError, Writer
@@ -76,12 +65,11 @@ class Tender:
 
     def begin(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float) -> None:
         """Make a plan of an outcome and start carrying it out; `seconds` is what the decision took."""
-        victims = outcome.victims if isinstance(outcome, Evicts) else ()
-        plan = self._plan(entry, pod, policy, outcome.node, victims)
-        decision = self._decision(plan, outcome, seconds)
+        plan = drafted(entry, pod, policy, outcome, self._clock)
+        decision = decided(plan, outcome, seconds, self._clock)
         self._plans.add(plan)
         self._queue.hold(plan.key)
-        self._expect(plan, victims)
+        self._expect(plan, outcome.victims if isinstance(outcome, Evicts) else ())
         self._reporter.decided(plan, decision)
         plan.task = self._start(self._carry_out(plan, pod, policy, encode(decision)))
 
@@ -89,9 +77,8 @@ class Tender:
         self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float
     ) -> None:
         """Report the plan that would be made of an outcome, and do nothing."""
-        victims = outcome.victims if isinstance(outcome, Evicts) else ()
-        plan = self._plan(entry, pod, policy, outcome.node, victims)
-        self._reporter.decided(plan, self._decision(plan, outcome, seconds), dry_run=True)
+        plan = drafted(entry, pod, policy, outcome, self._clock)
+        self._reporter.decided(plan, decided(plan, outcome, seconds, self._clock), dry_run=True)
 
     def adopt(self, pod: Pod) -> None:
         """Take over the plan an earlier leader wrote on a pod: go on with it, or take it back."""
@@ -112,13 +99,18 @@ class Tender:
         if pod.status.nominated_node_name != record.node or standing(pod, policy) or policy is None:
             self._start(self._clear(pod, record.id, record.node))
             return
-        plan = self._adopted(pod, record, policy)
+        self._take_over(pod, record, policy)
+
+    def _take_over(self, pod: Pod, record: PlanRecord, policy: PreemptionPolicy) -> None:
+        there = [known for victim in record.victims if (known := self._victim(victim)) is not None]
+        remaining = [victim for victim in there if not (victim.metadata.deletion_timestamp or is_over(victim))]
+        plan = adopted(pod, record, policy, there, self._clock)
+        plan.gone = {victim.uid for victim in record.victims} - {victim.metadata.uid for victim in remaining}
         self._plans.add(plan)
-        self._queue.hold(key)
-        entry = self._queue.get(key)
+        self._queue.hold(plan.key)
+        entry = self._queue.get(plan.key)
         if entry is not None:
             entry.attempts = max(0, record.attempt - 1)
-        remaining = [victim for victim in record.victims if self._remains(victim)]
         if not remaining:
             plan.step = Step.WAITING
             return
@@ -126,8 +118,8 @@ class Tender:
         if objection:
             self.finish(plan, Ending.OUTDATED, note=objection)
             return
-        log.info("plan %s for %s: going on with it, %d victims remain", record.id, key, len(remaining))
-        self._expect(plan, [self._state.pods.items()[victim.key] for victim in remaining])
+        log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
+        self._expect(plan, remaining)
         plan.task = self._start(self._go_on(plan, policy))
 
     def pod_changed(self, key: str, pod: Pod | None) -> None:
@@ -193,56 +185,6 @@ class Tender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _plan(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, node: str, victims: tuple[Pod, ...]) -> Plan:
-        now = self._clock.monotonic()
-        record = PlanRecord(
-            id=uuid.uuid4().hex[:16],
-            node=node,
-            victims=tuple(PlanVictim(p.metadata.namespace, p.metadata.name, p.metadata.uid) for p in victims),
-            deadline=rfc3339(self._clock.wall() + policy.plan_timeout),
-            policy=policy.name,
-            attempt=entry.attempts + 1,
-        )
-        return Plan(record, entry.key, pod.metadata.uid, entry.priority, now, now + policy.plan_timeout)
-
-    def _adopted(self, pod: Pod, record: PlanRecord, policy: PreemptionPolicy) -> Plan:
-        """The plan of an earlier leader, with the time that is left of its own, at most this policy's."""
-        now = self._clock.monotonic()
-        try:
-            left = epoch(record.deadline) - self._clock.wall()
-        except InstantError:
-            left = 0.0
-        deadline = now + min(max(left, 0.0), policy.plan_timeout)
-        plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, deadline)
-        plan.seen = True
-        plan.version = pod.metadata.resource_version
-        return plan
-
-    def _decision(self, plan: Plan, outcome: Evicts | Waits, seconds: float) -> DecisionRecord:
-        evicts = outcome if isinstance(outcome, Evicts) else None
-        return DecisionRecord(
-            plan=plan.record.id,
-            at=rfc3339(self._clock.wall()),
-            node=plan.node,
-            policy=plan.record.policy,
-            attempt=plan.record.attempt,
-            victims=tuple(
-                DecidedVictim(
-                    pod=key_of(pod),
-                    priority=pod.spec.priority or 0,
-                    owner=owner_of(pod),
-                    last_resort=key_of(pod) in evicts.last_resort,
-                )
-                for pod in evicts.victims
-            )
-            if evicts
-            else (),
-            already_leaving=outcome.leaving,
-            alternatives=evicts.alternatives if evicts else (),
-            candidates=evicts.candidates if evicts else 0,
-            decision_ms=round(seconds * 1000, 3),
-        )
-
     def _expect(self, plan: Plan, victims: tuple[Pod, ...] | list[Pod]) -> None:
         """Let every later decision count the victims as leaving and the preemptor as nominated."""
         plan.freed = self._state.freed
@@ -252,9 +194,10 @@ class Tender:
         tickets = self._world.restraint.note(evictions, self._clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
 
-    def _remains(self, victim: PlanVictim) -> bool:
+    def _victim(self, victim: PlanVictim) -> Pod | None:
+        """The victim as the watch last showed it; None where it is gone, whoever has its name now."""
         pod = self._state.pod(victim.key)
-        return pod is not None and pod.metadata.uid == victim.uid and not pod.metadata.deletion_timestamp
+        return pod if pod is not None and pod.metadata.uid == victim.uid else None
 
     def _as_written(self, plan: Plan) -> Pod:
         """The preemptor as the watch last showed it; where that is older than our own write it is read again."""
