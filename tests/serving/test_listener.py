@@ -1,11 +1,14 @@
-"""Which addresses a server listens on."""
+"""Which addresses a server listens on, and what a connection costs."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import tracemalloc
 
 import pytest
 
+from tests.serving.conftest import trusting
 from webhook.serving.listener import bind
 
 
@@ -29,3 +32,19 @@ def test_one_address_is_one_address():
     """An address that is named is the only one."""
     with bind("127.0.0.1", 0) as listening:
         assert listening.getsockname()[0] == "127.0.0.1"
+
+
+async def test_an_idle_connection_costs_little(start, authority):
+    """Hundreds of connections, one for each review under way, fit into the memory of the pod; both ends count here."""
+    count = 20
+    async with start() as running:
+        tracemalloc.start()
+        opened = [
+            await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+            for _ in range(count)
+        ]
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        for _, writer in opened:
+            writer.close()
+    assert used / count < 300_000

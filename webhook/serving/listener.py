@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 
 from aiohttp import web
@@ -14,6 +15,9 @@ __all__ = ["Listener", "bind"]
 
 log = logging.getLogger(__name__)
 
+SSLProtocol.max_size = 64 * 1024
+"""Bytes that a TLS connection reads at a time. asyncio keeps a buffer of this size for each, idle or not, and its own
+256 KiB are too much: without HTTP/2 an API server has as many connections as it has reviews under way, hundreds."""
 _HANDSHAKE_SECONDS = 10.0
 _BREATH_SECONDS = 0.1
 """Wait after a failed accept: most often there is no file descriptor left, and one must come free first."""
