@@ -314,13 +314,11 @@ class _Maker:
         rng = self.rng
         if "nominated" not in self.on:
             return []
-        pods = []
-        for number in range(rng.randint(0, 4)):
-            pod = self.pod(f"nominated-{number}", "")
+        pods = [self.pod(f"nominated-{number}", "") for number in range(rng.randint(0, 4))]
+        for pod in pods:
             del pod["spec"]["nodeName"]
             pod["spec"]["priority"] = rng.choice((50, 1000, 5000, 9000))
             pod["status"] = {"phase": "Pending", "nominatedNodeName": rng.choice(nodes)["metadata"]["name"]}
-            pods.append(pod)
         return pods
 
     def stray(self) -> list[Json]:
@@ -337,6 +335,8 @@ class _Maker:
             budget["spec"]["selector"] = rng.choice((self.selector(), {"matchLabels": {"tier": "be"}}, {}))
             if rng.random() < 0.3 and pods:
                 budget["status"]["disruptedPods"] = {rng.choice(pods)["metadata"]["name"]: instant(8000)}
+            if rng.random() < 0.2:
+                budget["metadata"]["generation"], budget["status"]["observedGeneration"] = 2, 1
             budgets.append(budget)
         return budgets
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
+from tests.preemption.oracle_pods import key, selects
 from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget
 from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
 from webhook.preemption.decision import decide, fits
@@ -42,7 +43,7 @@ def test_putting_back_any_victim_breaks_the_fit(seed, features):
     for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
         keys = [victim.key for victim in candidate.victims]
         for back in keys:
-            others = [key for key in keys if key != back]
+            others = [one for one in keys if one != back]
             assert candidate.node not in fits(snapshot, preemptor, NOW, without=snapshot.pod_rows(others))
 
 
@@ -88,6 +89,39 @@ def test_no_victim_is_important_protected_or_over_budget(seed, features):
         assert all(count <= allowed for (_, _, allowed), count in used.items())
 
 
+def evict(pods, budgets):
+    """Evict the pods one by one as the API server does; raises AssertionError for one that it refuses."""
+    left = [budget["status"]["disruptionsAllowed"] for budget in budgets]
+    for pod in pods:
+        meta = pod["metadata"]
+        mine = [
+            (place, budget)
+            for place, budget in enumerate(budgets)
+            if budget["metadata"]["namespace"] == meta["namespace"]
+            and selects(budget["spec"]["selector"], meta["labels"])
+            and meta["name"] not in budget["status"].get("disruptedPods", {})
+        ]
+        if "deletionTimestamp" in meta or not mine:
+            continue
+        assert len(mine) == 1, "more than one budget"
+        ((place, budget),) = mine
+        assert budget["metadata"].get("generation", 0) <= budget["status"].get("observedGeneration", 0), "not counted"
+        left[place] -= 1
+        assert left[place] >= 0, "used up"
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
+def test_the_eviction_api_carries_out_every_strict_plan(seed, features):
+    """No plan of a strict policy asks for an eviction that a budget refuses, however the API server reads budgets."""
+    cluster = plain(seed, *sorted(features | {"budgets"}))
+    rules = strict()
+    pods = {key(pod): pod for pod in cluster["pods"]}
+    decision = decide(snapshot_of(cluster, rules), as_pod(cluster["preemptor"]), rules, NOW)
+    for candidate in decision.candidates:
+        evict([pods[victim.key] for victim in candidate.victims], cluster["podDisruptionBudgets"])
+
+
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_the_order_of_input_does_not_matter(seed, features):
@@ -96,7 +130,7 @@ def test_the_order_of_input_does_not_matter(seed, features):
     expected = answer(cluster)
     mixer = random.Random(seed)
     shuffled = {
-        key: mixer.sample(value, len(value)) if isinstance(value, list) else value for key, value in cluster.items()
+        field: mixer.sample(value, len(value)) if isinstance(value, list) else value for field, value in cluster.items()
     }
     assert answer(shuffled) == expected
     snapshot = snapshot_of(cluster)
@@ -117,17 +151,17 @@ def apply_events(snapshot, cluster, mixer, there):
             continue
         item = mixer.choice(cluster[kind])
         meta, (struct, put, remove) = item["metadata"], kinds[kind]
-        key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
+        name = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
         if mixer.random() < 0.25:
-            remove(key)
-            there[kind].pop(key, None)
+            remove(name)
+            there[kind].pop(name, None)
             continue
         if mixer.random() < 0.4:
             other = mixer.choice(cluster[kind])
             labels = other["metadata"].get("labels")
             item = {**other, "metadata": {**meta, **({"labels": labels} if labels is not None else {})}}
         put(msgspec.convert(item, struct))
-        there[kind][key] = item
+        there[kind][name] = item
 
 
 @settings(max_examples=150, deadline=None)
