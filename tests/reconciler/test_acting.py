@@ -134,6 +134,18 @@ async def test_pointless_nomination_is_cleared(how: str):
             await never(lambda: len(play.lines("decision")) > 1, 1.0)
 
 
+async def test_nomination_of_a_pod_that_is_slow_to_go_is_cleared():
+    """A preemptor that is being deleted but has finalizers keeps no room reserved."""
+    async with playing(termination_seconds=30.0) as play, play.reconciling():
+        await play.victim("a", "node-1", "6", terminationGracePeriodSeconds=40)
+        await play.preemptor("p")
+        await play.client.patch(f"{PODS}/p", {"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}})
+        await play.nominated("p", "node-1")
+        await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+        await play.nominated("p", "")
+        await never(lambda: len(play.lines("decision")) > 1, 1.0)
+
+
 async def test_plan_times_out():
     """A victim that does not end in time holds the node for no longer than that, and costs nobody else their place."""
     async with playing(2) as play, play.reconciling(managing(plan_timeout=1.0)):

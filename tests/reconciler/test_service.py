@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import generate_latest
 
-from tests.reconciler.acting import playing
+from tests.reconciler.acting import SHORT, playing
 from tests.workloads import eventually
 from webhook.embedded.scenarios import POLICIES
 from webhook.policy.model import PROTECTION_DURATION
@@ -56,6 +57,17 @@ async def test_metrics():
         'giveway_queue_depth{state="active"} 0.0',
     ):
         assert line in text, line
+
+
+async def test_time_to_write():
+    """A leader may write until its lease lapses for the others; who does not lead, or rehearses, may not write."""
+    async with playing() as play, play.reconciling() as leader:
+        await eventually(leader.may_write)
+        assert 0 < leader.time_to_write() <= SHORT["lease_duration"]
+        async with play.reconciling() as other, play.reconciling(dry_run=True) as rehearsing:
+            assert (other.time_to_write(), rehearsing.time_to_write()) == (0.0, 0.0)
+        async with play.reconciling(leader_elect=False) as alone:
+            assert alone.time_to_write() == math.inf
 
 
 async def explain(kubeconfig: Path, directory: Path, name: str) -> str:

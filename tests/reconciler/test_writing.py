@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 
@@ -33,7 +34,7 @@ def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
 async def test_many_writes_take_turns():
     """Of a hundred evictions at once a bounded number is under way; the others follow, and only answers are timed."""
     server, times = Slow(), []
-    tasks = evictions(Writer(server, lambda: True, lambda kind, seconds: times.append((kind, seconds))), 100)
+    tasks = evictions(Writer(server, lambda: math.inf, lambda kind, seconds: times.append((kind, seconds))), 100)
     await asyncio.sleep(0.2)
     assert server.asked == 32
     server.answer.set()
@@ -44,21 +45,28 @@ async def test_many_writes_take_turns():
 
 async def test_lease_lost_while_waiting_for_a_turn():
     """A write that comes to its turn after the lease was lost is not sent."""
-    server, leads = Slow(), [True]
+    server, leads = Slow(), [10.0]
     tasks = evictions(Writer(server, lambda: leads[0], lambda *_: None), 40)
     await asyncio.sleep(0.05)
-    leads[0] = False
+    leads[0] = 0.0
     server.answer.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(result) for result in results] == [Left] * 32 + [DeposedError] * 8
     assert server.asked == 32
 
 
+async def test_write_does_not_outlast_the_lease():
+    """A write that hangs is given up before anybody else may lead, however short the lease is."""
+    writer = Writer(Slow(), lambda: 0.1, lambda *_: None)
+    with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
+        await asyncio.wait_for(writer.evict(PlanVictim("default", "v", "u"), None), 3.0)
+
+
 async def test_no_write_without_the_lease():
     """Without the lease nothing is sent at all."""
     server = Slow()
     with pytest.raises(DeposedError):
-        await Writer(server, lambda: False, lambda *_: None).evict(PlanVictim("default", "v", "u"), None)
+        await Writer(server, lambda: 0.0, lambda *_: None).evict(PlanVictim("default", "v", "u"), None)
     assert not server.asked
 
 
@@ -93,7 +101,7 @@ OTHER_UID = (
 )
 async def test_conflict_says_nothing_by_itself(uid: str | None, left: Left | None):
     """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
-    writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: True, lambda *_: None)
+    writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: math.inf, lambda *_: None)
     asking = writer.evict(PlanVictim("default", "v", "u"), None)
     if left is None:
         with pytest.raises(ApiError, match="UID in record"):

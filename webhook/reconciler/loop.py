@@ -44,7 +44,7 @@ _LONGEST_SLEEP = 5.0
 
 
 class Reconciler:
-    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is asked before every write."""
+    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is as `writing.Writer` asks it."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Reconciler:
         reporter: Reporter,
         clock: Clock,
         *,
-        fence: Callable[[], bool],
+        fence: Callable[[], float],
         dry_run: bool = False,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 import uuid
@@ -68,16 +69,23 @@ class Service:
             book,
             Reporter(self.metrics, tell, self._recorder),
             clock or SteadyClock(),
-            fence=self.may_write,
+            fence=self.time_to_write,
             dry_run=options.dry_run,
             checkpoint=checkpoint,
         )
 
     def may_write(self) -> bool:
         """Whether this process may write right now: it holds the lease, or needs none."""
+        return self.time_to_write() > 0
+
+    def time_to_write(self) -> float:
+        """Seconds from now in which nobody else may lead; 0 where this process may not write."""
         if self.options.dry_run:
-            return False
-        return self._elector is None or self._elector.is_leader()
+            return 0.0
+        if self._elector is None:
+            return math.inf
+        remaining = self._elector.remaining()
+        return remaining and remaining + self.options.lease_duration - self.options.renew_deadline
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use. Raises ClusterError where one of them cannot be compiled."""

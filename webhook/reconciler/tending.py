@@ -165,7 +165,7 @@ class Tender:
         self._reporter.ended(plan, ending, now - plan.started)
         self._state.give_up(plan.record.id, [victim for victim in plan.record.victims if victim.uid in plan.gone])
         self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in plan.gone)
-        if ending not in (Ending.DELETED, Ending.DEPOSED):
+        if ending is not Ending.DEPOSED and self._is_there(plan):
             self._start(self._clear_after(plan))
         self._requeue(plan, ending, now)
         self._wake()
@@ -199,15 +199,10 @@ class Tender:
         pod = self._state.pod(victim.key)
         return pod if pod is not None and pod.metadata.uid == victim.uid else None
 
-    def _as_written(self, plan: Plan) -> Pod:
-        """The preemptor as the watch last showed it; where that is older than our own write it is read again."""
+    def _is_there(self, plan: Plan) -> bool:
+        """Whether the preemptor exists; one that is being deleted does for as long as it has finalizers."""
         pod = self._state.pod(plan.key)
-        if pod is not None and pod.metadata.uid == plan.uid:
-            return pod
-        namespace, _, name = plan.key.rpartition("/")
-        bare = Pod()
-        bare.metadata.namespace, bare.metadata.name, bare.metadata.uid = namespace, name, plan.uid
-        return bare
+        return pod is not None and pod.metadata.uid == plan.uid
 
     def _check_room(self, plan: Plan) -> None:
         pod = self._state.pod(plan.key)
@@ -262,7 +257,9 @@ class Tender:
             await asyncio.wait((plan.task,))
         if plan.ended is Ending.BOUND:
             await self._executor.checkpoint("bound")
-        await self._clear(self._as_written(plan), plan.record.id, plan.node)
+        pod = self._state.pod(plan.key)
+        if pod is not None and self._is_there(plan):
+            await self._clear(pod, plan.record.id, plan.node)
 
     async def _clear(self, pod: Pod, plan_id: str, node: str) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 5.0
 _AT_ONCE = 32
 """Requests under way at a time; more would only wait in the API server instead of here."""
 _LONGEST_WRITE = 5.0
-"""Seconds; well within the time between a lease's renew deadline and its end."""
+"""Seconds."""
 
 T = TypeVar("T")
 
@@ -52,12 +52,14 @@ class Left(StrEnum):
 
 
 class Writer:
-    """Writes through `client` as long as `fence()` is true. Methods raise DeposedError when it is not.
+    """Writes through `client`. Methods raise DeposedError where this process does not lead.
 
+    `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 where this process
+    does not. A request takes no longer than that.
     `wrote` is told of every answer: the kind of write and the seconds it took.
     """
 
-    def __init__(self, client: Client, fence: Callable[[], bool], wrote: Callable[[str, float], None]) -> None:
+    def __init__(self, client: Client, fence: Callable[[], float], wrote: Callable[[str, float], None]) -> None:
         self._client = client
         self._fence = fence
         self._wrote = wrote
@@ -220,14 +222,15 @@ class Writer:
     async def _timely(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
         async with self._gate:
-            if not self._fence():
+            patience = min(self._fence(), _LONGEST_WRITE)
+            if patience <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
             try:
-                async with asyncio.timeout(_LONGEST_WRITE):
+                async with asyncio.timeout(patience):
                     return await ask()
             except TimeoutError as error:
-                raise ApiError(NO_ANSWER, "Timeout", f"no answer within {_LONGEST_WRITE:g} s") from error
+                raise ApiError(NO_ANSWER, "Timeout", f"no answer within {patience:.3g} s") from error
             finally:
                 self._wrote(what, time.perf_counter() - begun)
 
