@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import PodDisruptionBudget
 from webhook.preemption.coverage import Budget, Coverage, as_budget, covers_by_api_server, covers_by_scheduler
+from webhook.preemption.nodes import grown
 from webhook.preemption.pods import Pods
 
 __all__ = ["Budgets"]
@@ -22,12 +21,19 @@ Mask = NDArray[np.bool_]
 
 
 class Budgets:
-    """All budgets by row, and which of them cover a pod."""
+    """All budgets by row, and which of them cover a pod.
+
+    Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
+    and whether some pods are `_disrupted` already.
+    """
 
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
         self._rows: list[Budget | None] = []
         self._index: dict[tuple[str, str], int] = {}
+        self._allowed: Ints = np.zeros(16, np.int64)
+        self._granted: Ints = np.zeros(16, np.int64)
+        self._disrupted: Mask = np.zeros(16, np.bool_)
         self._free: list[int] = []
         self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
         self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
@@ -42,6 +48,9 @@ class Budgets:
         if row is None:
             row = self._index[key] = self._new_row()
         self._rows[row] = after
+        self._allowed[row] = after.allowed
+        self._granted[row] = 0 if after.stale else after.allowed
+        self._disrupted[row] = bool(after.disrupted)
         if before is None or before.selector != after.selector:
             self._look_again()
 
@@ -70,14 +79,14 @@ class Budgets:
     def several(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods more than one budget covers: the Eviction API lets none of them go, whatever is left."""
         sets = self._sets(rows, strict=True)
-        result: Mask = np.array([len(mine) > 1 for mine in self._strict.sets], np.bool_)[sets]
+        result: Mask = (np.count_nonzero(self._strict.members() >= 0, axis=1) > 1)[sets]
         return result
 
     def exhausted(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods are covered by a budget that lets no pod go at all."""
         sets = self._sets(rows, strict=True)
         result: Mask = self._spent_sets(strict=True)[sets]
-        chosen = self._numbers(lambda budget: left(budget, strict=True) <= 0 and bool(budget.disrupted))
+        chosen = (self._left(strict=True) <= 0) & self._disrupted[: len(self._rows)]
         positions, _ = self._uses(rows, sets, chosen, strict=True)
         result[positions] = True
         return result
@@ -99,13 +108,13 @@ class Budgets:
     def _beyond(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool) -> Mask:
         sets = self._sets(rows, strict=strict)
         result: Mask = self._spent_sets(strict=strict)[sets]
-        chosen = self._numbers(lambda budget: left(budget, strict=strict) > 0 or bool(budget.disrupted))
+        left = self._left(strict=strict)
+        chosen = (left > 0) | self._disrupted[: len(self._rows)]
         positions, numbers = self._uses(rows, sets, chosen, strict=strict)
         if len(positions):
-            allowed = np.array([left(budget, strict=strict) if budget else 0 for budget in self._rows], np.int64)
             group = nodes[positions] * len(self._rows) + numbers
             rank = _rank_in_group(group, from_end=from_end)
-            result[positions[rank >= allowed[numbers]]] = True
+            result[positions[rank >= left[numbers]]] = True
         return result
 
     def _coverage(self, *, strict: bool) -> Coverage:
@@ -114,8 +123,12 @@ class Budgets:
     def _new_row(self) -> int:
         if self._free:
             return self._free.pop()
+        row = len(self._rows)
         self._rows.append(None)
-        return len(self._rows) - 1
+        if row == len(self._allowed):
+            self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
+            self._disrupted = grown(self._disrupted, 2 * row)
+        return row
 
     def _look_again(self) -> None:
         self._loose.forget()
@@ -126,24 +139,24 @@ class Budgets:
         sets: NDArray[np.int32] = self._coverage(strict=strict).column()[self._pods.identity[rows]]
         return np.where(self._pods.terminating[rows], 0, sets).astype(np.int32, copy=False) if strict else sets
 
-    def _numbers(self, chosen: Callable[[Budget], bool]) -> Mask:
-        return np.array([budget is not None and chosen(budget) for budget in self._rows], np.bool_)
+    def _left(self, *, strict: bool) -> Ints:
+        """How many more pods each budget lets go."""
+        return (self._granted if strict else self._allowed)[: len(self._rows)]
 
     def _spent_sets(self, *, strict: bool) -> Mask:
         """Which sets have a budget that lets no pod go, whichever pod it is."""
-        spent = self._numbers(lambda budget: left(budget, strict=strict) <= 0 and not budget.disrupted)
-        sets = self._coverage(strict=strict).sets
-        return np.array([any(spent[number] for number in mine) for mine in sets], np.bool_)
+        spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: len(self._rows)]
+        members = np.append(spent, False)[self._coverage(strict=strict).members()]  # -1, no budget, reads the last one
+        result: Mask = np.count_nonzero(members, axis=1) > 0
+        return result
 
     def _uses(
         self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask, *, strict: bool
     ) -> tuple[NDArray[np.intp], Ints]:
         """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
-        known = self._coverage(strict=strict).sets
         positions: list[NDArray[np.intp]] = []
         numbers: list[Ints] = []
-        for place in range(max(map(len, known)) if chosen.any() else 0):
-            member = np.array([mine[place] if place < len(mine) else -1 for mine in known], np.int64)
+        for member in self._coverage(strict=strict).members().T if chosen.any() else ():
             wanted = (member >= 0) & chosen[member]
             found = np.flatnonzero(wanted[sets])
             positions.append(found)
@@ -160,18 +173,14 @@ class Budgets:
         self, rows: NDArray[np.intp], at: NDArray[np.intp], which: Ints
     ) -> tuple[NDArray[np.intp], Ints]:
         keep = np.ones(len(at), np.bool_)
-        for number, budget in enumerate(self._rows):
-            if budget is None or not budget.disrupted:
+        for number in np.flatnonzero(self._disrupted).tolist():
+            budget = self._rows[number]
+            if budget is None:
                 continue
             found = [self._pods.find(budget.namespace, name) for name in budget.disrupted]
             gone = [row for row in found if row is not None]
             keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
-
-
-def left(budget: Budget, *, strict: bool) -> int:
-    """How many more pods the budget lets go; strictly none while its status lags behind its spec."""
-    return 0 if strict and budget.stale else budget.allowed
 
 
 def _rank_in_group(group: Ints, *, from_end: bool) -> Ints:

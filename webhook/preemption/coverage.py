@@ -73,6 +73,7 @@ class Coverage:
         self._budgets = budgets
         self._covers = covers
         self._set_ids: dict[tuple[int, ...], int] = {(): 0}
+        self._members: NDArray[np.int64] = np.full((1, 0), -1, np.int64)
         self._column: NDArray[np.int32] = np.zeros(0, np.int32)
         self._stale = True
         self._seen = 0
@@ -92,11 +93,19 @@ class Coverage:
         if self._stale or self._epoch != identities.epoch:
             self._stale, self._epoch, self._seen = False, identities.epoch, len(identities.log)
             self.sets, self._set_ids = [()], {(): 0}
+            self._members = np.full((1, 0), -1, np.int64)
             self._fill(list(range(len(identities))))
         elif self._seen < len(identities.log):
             pending, self._seen = identities.log[self._seen :], len(identities.log)
             self._fill(pending)
         return self._column
+
+    def members(self) -> NDArray[np.int64]:
+        """The sets as rows of a matrix, -1 where a set has no more budgets; as of the last call of `column`."""
+        if len(self._members) != len(self.sets):
+            width = max(map(len, self.sets))
+            self._members = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self.sets], np.int64)
+        return self._members
 
     def _fill(self, numbers: list[int]) -> None:
         by_namespace: dict[str, list[tuple[int, Budget]]] = {}
