@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 
 import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import budget, condition, eventually, never
 from webhook.embedded.server.faults import Match
+from webhook.kube.instants import rfc3339
 from webhook.kube.paths import EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import Eviction, Limits, Rate
-from webhook.reconciler.record import DECISION, PLAN, PlanRecord, PlanVictim, decision_of, encode
+from webhook.reconciler.record import (
+    DECISION,
+    PLAN,
+    DecidedVictim,
+    DecisionRecord,
+    PlanRecord,
+    PlanVictim,
+    decision_of,
+    encode,
+)
 
 
 async def events(play, reason: str) -> list[dict]:
@@ -315,6 +326,25 @@ async def test_new_leader_keeps_the_rates():
             await play.preemptor("p2", "8")
             await never(lambda: len(play.lines("decision")) > 1, 2.0)
             await play.bound("p2")
+
+
+async def test_rates_are_not_used_up_by_anybody():
+    """A decision that somebody wrote on a pod of no concern counts for no rate."""
+    policies = managing(limits=Limits(per_cluster=Rate(1, 60.0)))
+    async with playing() as play:
+        await play.victim("a", "node-1", "6")
+        said = DecisionRecord(
+            plan="x",
+            at=rfc3339(time.time()),
+            node="node-1",
+            policy="test",
+            attempt=1,
+            victims=(DecidedVictim(pod="default/z", priority=1),),
+        )
+        await play.client.patch(f"{PODS}/a", {"metadata": {"annotations": {DECISION: encode(said)}}})
+        async with play.reconciling(policies):
+            await play.preemptor("p")
+            assert await play.bound("p") == "node-1"
 
 
 async def test_two_plans_that_block_each_other_are_resolved():

@@ -142,7 +142,7 @@ class Reconciler:
         for policy in self.book.policies():
             self.world.restraint.full(policy.limits, now)
         for pod in self.state.pods.items().values():
-            decision = decision_of(pod)
+            decision = decision_of(pod) if is_marked(pod) and self.book.policy_of(pod) else None
             if decision is not None:
                 at = now - max(0.0, wall - instant(decision.at))
                 self.world.restraint.note([Budgeted(victim.owner, decision.node) for victim in decision.victims], at)
