@@ -111,3 +111,17 @@ def test_a_status_is_kept_where_it_tells_of_a_resize(status, kept):
     """What a running pod's status repeats of its spec is not kept in memory; what differs is."""
     pod = msgspec.convert(reported(**status), Pod)
     assert bool(pod.status.container_statuses) is kept
+
+
+@pytest.mark.parametrize(
+    ("spec", "has", "kept"),
+    [
+        pytest.param({"resources": {"requests": ASKED}}, ASKED, False, id="as asked for"),
+        pytest.param({"resources": {"requests": ASKED}}, {"cpu": "2"}, True, id="resized"),
+        pytest.param({}, {"cpu": "2"}, False, id="nothing is asked for the pod as a whole"),
+    ],
+)
+def test_a_pods_own_status_is_kept_where_it_tells_of_a_resize(spec, has, kept):
+    """The same for the requests of the pod as a whole."""
+    pod = msgspec.convert({"spec": spec, "status": {"resources": {"requests": has}, "allocatedResources": has}}, Pod)
+    assert (pod.status.resources is not None, pod.status.allocated_resources is not None) == (kept, kept)

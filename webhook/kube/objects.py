@@ -278,7 +278,7 @@ class PodStatus(KubeStruct):
 
 
 class Pod(KubeStruct):
-    """A pod. Of its containers' statuses only those are kept that tell of a resize in place: hardly ever one."""
+    """A pod. What its status says of resources is kept only while it tells of a resize in place: hardly ever."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
@@ -291,6 +291,10 @@ class Pod(KubeStruct):
             status.container_statuses = _resized(self.spec.containers, status.container_statuses)
         if status.init_container_statuses:
             status.init_container_statuses = _resized(self.spec.init_containers, status.init_container_statuses)
+        if status.resources:
+            asked = self.spec.resources.requests if self.spec.resources else None
+            if not (asked and _differs(status, asked)):
+                status.resources = status.allocated_resources = None
 
 
 def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
@@ -299,8 +303,8 @@ def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]
     return [one for one in statuses if one.resources and _differs(one, asked.get(one.name) or {})] or None
 
 
-def _differs(status: ContainerStatus, asked: dict[str, Quantity]) -> bool:
-    """Whether what the container has or was allotted is not what it asks for; what is not reported is no difference."""
+def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
+    """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
     assert status.resources is not None
     told = [given for given in (status.resources.requests, status.allocated_resources) if given]
     return any(given != asked for given in told) or bool(asked and not told)
