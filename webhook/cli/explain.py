@@ -21,13 +21,14 @@ from webhook.preemption.rules import kubernetes_rules
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.candidates import standing
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.deciding import World, consider, decide_sparing
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.record import UnreadableError, decision_of, plan_of
 from webhook.reconciler.restraint import Restraint
+from webhook.reconciler.sparing import immovable
 from webhook.reconciler.state import State
 
-__all__ = ["command"]
+__all__ = ["command", "show"]
 
 
 @click.group()
@@ -73,10 +74,11 @@ async def _explain(key: str, kubeconfig: str | None, book: PolicyBook) -> None:
         await asyncio.gather(reading, synced, return_exceptions=True)
         if pod is None:
             raise click.ClickException(f"there is no pod {key}")
-        _print(pod, state, book)
+        show(pod, state, book)
 
 
-def _print(pod: Pod, state: State, book: PolicyBook) -> None:
+def show(pod: Pod, state: State, book: PolicyBook) -> None:
+    """Print all there is to say of a pod in a cluster that has been listed."""
     console = Console(highlight=False)
     policy = book.policy_of(pod)
     why_not = standing(pod, policy)
@@ -90,9 +92,13 @@ def _print(pod: Pod, state: State, book: PolicyBook) -> None:
         console.print(escape(line))
     if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
-    rules = book.rules_of(policy) if policy else kubernetes_rules()
     clock = SteadyClock()
-    decision = decide(state.snapshot, pod, rules, clock.wall())
+    if policy is None:
+        rules = kubernetes_rules()
+        decision = decide(state.snapshot, pod, rules, clock.wall())
+    else:
+        rules = book.rules_of(policy)
+        decision = decide_sparing(state, pod, rules, clock.wall(), immovable(state, ()))
     console.print()
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:

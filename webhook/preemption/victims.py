@@ -63,7 +63,8 @@ class Verdicts(NamedTuple):
                 return Judgement("budget", self._budget_text(row))
             case 7:
                 return Judgement(
-                    "restraint", "it is spared: its replacement could run nowhere else, or a rate is used up"
+                    "restraint",
+                    "it is spared: it would not go, its replacement could run nowhere else, or a rate is used up",
                 )
             case 8:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))

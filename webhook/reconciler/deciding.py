@@ -25,7 +25,7 @@ from webhook.reconciler.refusals import Refusals
 from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_resort, owner_of
 from webhook.reconciler.state import State
 
-__all__ = ["World", "consider", "still_allowed"]
+__all__ = ["World", "consider", "decide_sparing", "still_allowed"]
 
 Rows = NDArray[np.intp]
 
@@ -100,6 +100,15 @@ def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, att
     return _act_on(world, decision, decision.selected, policy, attempts)
 
 
+def decide_sparing(state: State, pod: Pod, rules: Rules, now: float, kept: sparing.Mask) -> Decision:
+    """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go."""
+    last = sparing.last_resort(state)
+    decision = decide(state.snapshot, pod, rules, now, spared=sparing.union(kept, last))
+    if decision.selected is None and decision.eligible and last.any() and not decision.fits:
+        decision = decide(state.snapshot, pod, rules, now, spared=kept)
+    return decision
+
+
 def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> str:
     """Why the rest of an earlier leader's plan must not be carried out; empty where it is what would be done now.
 
@@ -122,21 +131,17 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
 
 
 def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows) -> Decision:
-    """Decide with last-resort victims spared; only where that finds nothing, with them too.
+    """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
     """
-    state, now, bare = world.state, world.clock.wall(), _unnominated(pod)
+    state = world.state
     refused = world.refusals.spared(world.clock.monotonic())
     kept = sparing.union(sparing.immovable(state, refused), sparing.over_rate(state, full))
-    last = sparing.last_resort(state)
     leaving = state.snapshot.pods.leaving()
     if len(leaving) > len(soon):
         kept = sparing.union(kept, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
-    decision = decide(state.snapshot, bare, rules, now, spared=sparing.union(kept, last))
-    if decision.selected is None and decision.eligible and last.any() and not decision.fits:
-        decision = decide(state.snapshot, bare, rules, now, spared=kept)
-    return decision
+    return decide_sparing(state, _unnominated(pod), rules, world.clock.wall(), kept)
 
 
 def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:

@@ -1,0 +1,40 @@
+"""What `giveway explain pod` says of a pod, on a cluster in memory."""
+
+import pytest
+
+from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from webhook.cli.explain import show
+from webhook.policy.model import VictimMode, Victims
+
+
+def said(setting, one, capsys):
+    setting.add(one)
+    show(one, setting.state, setting.book)
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def setting(monkeypatch):
+    """Two nodes under an opt-out policy."""
+    monkeypatch.setenv("COLUMNS", "200")
+    return Setting(node("n1"), node("n2"), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
+
+
+@pytest.mark.parametrize("kind", ["Node", "DaemonSet"])
+def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, kind):
+    """A static pod, and a DaemonSet's while there is another way, is spared in the table as in what would be done."""
+    setting.add(pod("a", "7", node="n1", priority=10, owner=(kind, "owner")), pod("b", "7", node="n2"))
+    text = said(setting, preemptor(cpu="4"), capsys)
+    assert "Plan: evict 1 pod from n2, the only candidate among 2 nodes." in text
+    assert "test/restraint: default/a" in text
+    assert "Now: n2 would be reserved, and default/b evicted." in text
+
+
+def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
+    """For a pod that asks for devices the reason is given, and nothing would be done."""
+    setting.add(pod("b", "7", node="n2"))
+    text = said(setting, preemptor(cpu="4", spec={"resourceClaims": [{"name": "gpu"}]}), capsys)
+    assert text.endswith(
+        "Now: nothing would be done: not eligible: it asks for devices by spec.resourceClaims, "
+        "and where they can be had is not known here."
+    )
