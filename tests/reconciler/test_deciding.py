@@ -8,6 +8,7 @@ from tests.reconciler.builders import START, Setting, budget, node, pod, policy,
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
 from webhook.preemption.extending import ExtenderError
+from webhook.reconciler.deciding import still_allowed
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
 from webhook.reconciler.plans import Plan
 from webhook.reconciler.record import PlanRecord, PlanVictim
@@ -263,6 +264,37 @@ def begun(setting: Setting) -> Plan:
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
     decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
     return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, freed=setting.state.freed)
+
+
+def written(*victims: str) -> PlanRecord:
+    """A plan on n1 that an earlier leader left, for these pods."""
+    return PlanRecord(
+        id="plan", node="n1", victims=tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        pytest.param(written("web"), "", id="what a decision made now asks for"),
+        pytest.param(written("web", "gone"), "", id="one of the victims has left"),
+        pytest.param(written("agent"), "other pods than planned", id="a last resort though another would do"),
+        pytest.param(written("static"), "other pods than planned", id="a static pod"),
+        pytest.param(written("web", "agent"), "not all pods that were planned", id="more than needed"),
+    ],
+)
+def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
+    """The rest of a plan found on a pod is carried out only where it is what would be done now."""
+    setting, made = Setting(node("n1")), preemptor(nominated="n1")
+    setting.add(
+        pod("agent", "3", node="n1", priority=1, owner=("DaemonSet", "agent")),
+        pod("static", "1", node="n1", priority=1, owner=("Node", "n1")),
+        pod("web", "4", node="n1", priority=90),
+        made,
+    )
+    said = still_allowed(setting.world, made, setting.book.rules_of(setting.policy), record)
+    assert said.startswith(why)
+    assert bool(said) == bool(why)
 
 
 def test_looked_at_again_before_evicting():

@@ -115,7 +115,8 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     The victims on the plan are not believed: those that remain must be just those that a decision made now asks for
     on that node.
     """
-    decision = decide(world.state.snapshot, _unnominated(pod), rules, world.clock.wall())
+    kept = sparing.immovable(world.state, world.refusals.spared(world.clock.monotonic()))
+    decision = decide_sparing(world.state, _unnominated(pod), rules, world.clock.wall(), kept)
     if decision.fits:
         return "it fits without preemption by now"
     candidate = next((found for found in decision.candidates if found.node == record.node), None)
