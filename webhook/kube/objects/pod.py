@@ -1,0 +1,150 @@
+"""Pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
+from webhook.kube.objects.placement import Affinity, Toleration, TopologySpreadConstraint
+
+__all__ = [
+    "ClaimReference",
+    "Container",
+    "ContainerPort",
+    "ContainerStatus",
+    "Pod",
+    "PodSpec",
+    "PodStatus",
+    "ResourceRequirements",
+    "RestartRule",
+    "Volume",
+]
+
+
+class ResourceRequirements(KubeStruct):
+    """What a container or a pod asks for."""
+
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
+class ContainerPort(KubeStruct):
+    """A port, of which only the host's part is contended."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class RestartRule(KubeStruct):
+    """What happens when a container exits; some actions need a node that declares them."""
+
+    action: str = ""
+
+
+class Container(KubeStruct):
+    """A container's claims on its node."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+    restart_policy_rules: list[RestartRule] | None = None
+
+
+class ClaimReference(KubeStruct):
+    """A pod's reference to a PersistentVolumeClaim."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(KubeStruct):
+    """A pod's volume, where it can bind the pod to a place."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimReference | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class PodSpec(KubeStruct):
+    """What a pod asks for."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    overhead: dict[str, Quantity] | None = None
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+    host_network: bool = False
+    host_users: bool | None = None
+    resource_claims: list[dict[str, Any]] | None = None
+    scheduling_group: dict[str, Any] | None = None
+    termination_grace_period_seconds: int | None = None
+    scheduling_gates: list[dict[str, Any]] | None = None
+
+
+class ContainerStatus(KubeStruct):
+    """What a container has (`resources`) and was allotted, which is not what it asks for while it is resized."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
+class PodStatus(KubeStruct):
+    """What became of a pod so far."""
+
+    phase: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] | None = None
+
+
+class Pod(KubeStruct):
+    """A pod. What its status says of resources is kept only while it tells of a resize in place: hardly ever."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    def __post_init__(self) -> None:
+        """Let go of what every running pod repeats in its status, which would double what its containers weigh."""
+        status = self.status
+        if status.container_statuses:
+            status.container_statuses = _resized(self.spec.containers, status.container_statuses)
+        if status.init_container_statuses:
+            status.init_container_statuses = _resized(self.spec.init_containers, status.init_container_statuses)
+        if status.resources:
+            asked = self.spec.resources.requests if self.spec.resources else None
+            if not (asked and _differs(status, asked)):
+                status.resources = status.allocated_resources = None
+
+
+def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]) -> list[ContainerStatus] | None:
+    """The statuses that report other requests than the container of that name makes."""
+    asked = {one.name: one.resources.requests for one in containers or () if one.resources}
+    return [one for one in statuses if one.resources and _differs(one, asked.get(one.name) or {})] or None
+
+
+def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
+    """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
+    assert status.resources is not None
+    told = [given for given in (status.resources.requests, status.allocated_resources) if given]
+    return any(given != asked for given in told) or bool(asked and not told)

@@ -1,0 +1,73 @@
+"""Volumes and claims to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects.meta import KubeStruct, LabelSelector, ObjectMeta, ObjectReference, Quantity
+from webhook.kube.objects.placement import NodeSelector
+from webhook.kube.objects.pod import ResourceRequirements
+
+__all__ = [
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "PersistentVolumeClaimSpec",
+    "PersistentVolumeSpec",
+    "StorageClass",
+    "VolumeNodeAffinity",
+]
+
+
+class VolumeNodeAffinity(KubeStruct):
+    """From which nodes a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(KubeStruct):
+    """A volume's reach, class and claim."""
+
+    node_affinity: VolumeNodeAffinity | None = None
+    claim_ref: ObjectReference | None = None
+    storage_class_name: str = ""
+    access_modes: list[str] | None = None
+    capacity: dict[str, Quantity] | None = None
+    volume_mode: str = "Filesystem"
+
+
+class PersistentVolume(KubeStruct):
+    """A persistent volume."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PersistentVolumeSpec = msgspec.field(default_factory=PersistentVolumeSpec)
+    status: dict[str, Any] | None = None
+
+
+class PersistentVolumeClaimSpec(KubeStruct):
+    """What a claim asks for and what it is bound to."""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    resources: ResourceRequirements | None = None
+    selector: LabelSelector | None = None
+    volume_mode: str = "Filesystem"
+
+
+class PersistentVolumeClaim(KubeStruct):
+    """A claim on a persistent volume."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PersistentVolumeClaimSpec = msgspec.field(default_factory=PersistentVolumeClaimSpec)
+    status: dict[str, Any] | None = None
+
+
+class StorageClass(KubeStruct):
+    """How volumes of a class come to be."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[dict[str, Any]] | None = None
