@@ -4,7 +4,7 @@ import pytest
 
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from webhook.cli.explain import show
-from webhook.policy.model import VictimMode, Victims
+from webhook.policy.model import Extender, VictimMode, Victims
 
 
 def said(setting, one, capsys):
@@ -38,3 +38,13 @@ def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
         "Now: nothing would be done: not eligible: it asks for devices by spec.resourceClaims, "
         "and where they can be had is not known here."
     )
+
+
+def test_extenders_are_named_and_not_asked(monkeypatch, capsys):
+    """Where an extender has a say, explain names it with the nodes in question and asks nobody."""
+    monkeypatch.setenv("COLUMNS", "200")
+    extender = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt")
+    setting = Setting(node("n1"), under=policy(extenders=(extender,)))
+    setting.add(pod("a", "7", node="n1", priority=10))
+    text = said(setting, preemptor(cpu="4"), capsys)
+    assert text.endswith("Now: evicting on n1 would make room; extender http://127.0.0.1:9/preempt says where it may.")

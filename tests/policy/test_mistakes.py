@@ -176,6 +176,30 @@ def test_errors(spec, place, words):
         ),
         pytest.param(preemption("limits: {attemptsPerPreemptor: 0}"), "0", "is outside 1 to", id="no attempts"),
         pytest.param("budgets: strict", "b", 'needs "preemptors"', id="no preemptors"),
+        pytest.param(
+            preemption("extenders: [{urlPrefix: gpu.svc, preemptVerb: p}]"),
+            "gpu.svc",
+            "is not an address",
+            id="no scheme",
+        ),
+        pytest.param(
+            preemption("extenders: [{urlPrefix: 'http://a'}]"),
+            "{urlPrefix: 'http://a'}",
+            'needs "preemptVerb"',
+            id="no verb",
+        ),
+        pytest.param(
+            preemption("extenders: [{urlPrefix: 'http://a', preemptVerb: p, ignorable: yes}]"),
+            "yes",
+            'expected true or false, found "yes"',
+            id="not a boolean",
+        ),
+        pytest.param(
+            preemption("extenders: [{urlPrefix: 'http://a', preemptVerb: p, httpTimeout: 5m}]"),
+            "5m",
+            "at most 60s",
+            id="long timeout",
+        ),
     ],
 )
 def test_errors_of_preemption_policies(spec, place, words):

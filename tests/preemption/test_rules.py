@@ -208,3 +208,46 @@ def test_label_keys_of_a_stored_term_keep_their_first_value():
     data = cluster([node("n1")], [there], asking)
     decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
     assert decision.node_reasons == {"n1": "node(s) didn't satisfy existing pods anti-affinity rules"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "of_class", "rule", "because"),
+    [
+        pytest.param(VictimMode.OPT_IN, "true", None, "policy/opt-in", 'its annotation says "true"', id="its own word"),
+        pytest.param(
+            VictimMode.OPT_IN,
+            None,
+            "true",
+            "policy/opt-in",
+            'the annotation of PriorityClass low says "true"',
+            id="its class",
+        ),
+        pytest.param(
+            VictimMode.OPT_OUT,
+            None,
+            None,
+            "policy/opt-out",
+            'neither its annotations nor those of its PriorityClass say "false"',
+            id="nobody says no",
+        ),
+        pytest.param(
+            VictimMode.OPT_OUT,
+            "False",
+            None,
+            "policy/opt-out",
+            'its annotation says "False", not "false"',
+            id="odd word",
+        ),
+    ],
+)
+def test_every_victim_has_its_rule(mode, own, of_class, rule, because):
+    """Of every victim a decision says by which rule it may go, and because of what."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    if own is not None:
+        victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: own}
+    classes = [priority_class("low", **({CAN_BE_PREEMPTED: of_class} if of_class else {}))]
+    under = rules(mode=mode)
+    data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
+    decision = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW)
+    assert [one.key for one in decision.selected.victims] == ["default/victim"]
+    assert decision.grounds("default/victim")[:2] == (rule, because)

@@ -45,6 +45,7 @@ async def test_plan_from_nomination_to_binding():
         preempted = (await events(play, "Preempted"))[0]
         assert preempted["regarding"]["name"] == "victim"
         assert "default/p" not in preempted["note"], "a tenant is not told another's pod names"
+        assert '(test/opt-in: the annotation of PriorityClass low says "true")' in preempted["note"]
         await play.nominated("p", "")
         record = decision_of(await play.get("p"))
         assert (record.node, [victim.pod for victim in record.victims], record.attempt) == (

@@ -18,11 +18,12 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.amounts import ClusterError
 from webhook.preemption.decision import decide
 from webhook.preemption.rules import kubernetes_rules
+from webhook.reconciler.answers import Remembered, url_of
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.candidates import standing
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.deciding import World, consider, decide_sparing
-from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.record import UnreadableError, decision_of, plan_of
 from webhook.reconciler.restraint import Restraint
 from webhook.reconciler.sparing import immovable
@@ -126,7 +127,14 @@ def _history(pod: Pod) -> list[str]:
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clock: Any) -> str:
-    outcome: Outcome = consider(World(state, Restraint(), clock), pod, policy, book.rules_of(policy), 0)
+    outcome: Outcome = consider(
+        World(state, Restraint(), clock),
+        pod,
+        policy,
+        book.rules_of(policy),
+        0,
+        extenders=[Remembered(extender, {}) for extender in policy.extenders],
+    )
     match outcome:
         case Fits(nodes):
             return f"nothing; kube-scheduler can bind it to {nodes[0]}."
@@ -139,5 +147,8 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clo
             rated = limits.per_owner or limits.per_node or limits.per_cluster
             unless = ", unless one of the policy's rates is used up" if rated else ""
             return f"{node} would be reserved, and {names} evicted{unless}."
+        case Asks(question):
+            where = listed([candidate.node for candidate in question.candidates])
+            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
         case Hopeless(reason):
             return f"nothing would be done: {reason.rstrip('.')}."

@@ -23,6 +23,7 @@ __all__ = [
     "Definers",
     "Enforcement",
     "Eviction",
+    "Extender",
     "Limits",
     "Match",
     "Pair",
@@ -256,6 +257,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     attempts_per_preemptor: int = 10
 
 
+class Extender(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduler extender's preempt verb, asked which candidates may stand; `http_timeout` is in seconds."""
+
+    url_prefix: str
+    preempt_verb: str
+    http_timeout: float = 5.0
+    ignorable: bool = False
+    managed_resources: tuple[str, ...] = ()
+
+
 class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which pods the reconciler preempts for, and whom it may evict."""
 
@@ -269,6 +280,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     grace_period: int | None = None
     plan_timeout: float = 300.0
     limits: Limits = Limits()
+    extenders: tuple[Extender, ...] = ()
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from webhook.policy.scalars import yaml11
 from webhook.policy.shapes import INVALID, Definitions, Shape, kind
 from webhook.policy.yamltree import Map, Node, Scalar
 
-__all__ = ["Build", "Field", "Record"]
+__all__ = ["Build", "Field", "Record", "plain"]
 
 Values = dict[str, Any]
 """What a record's fields hold, by the names of the model, absent ones left out."""
@@ -144,3 +144,13 @@ def _described(field: Field, definitions: Definitions) -> dict[str, Any]:
     if field.default is not None:
         described["default"] = field.default
     return described
+
+
+def plain(model: Callable[..., Any]) -> Build:
+    """Build a model struct of the values alone."""
+
+    def build(values: Values, source: Source) -> Any:
+        del source
+        return model(**values)
+
+    return build

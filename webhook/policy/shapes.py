@@ -21,6 +21,7 @@ __all__ = [
     "Choice",
     "Definitions",
     "Duration",
+    "Flag",
     "ListOf",
     "MapOf",
     "OneOrMore",
@@ -117,6 +118,26 @@ class Choice:
             "enum": list(self.options),
             "markdownDescription": "\n".join(f"- `{name}`: {text}" for name, text in self.options.items()),
         }
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or false."""
+
+    def read(self, node: Node, reader: Reader) -> Any:
+        """The truth value, in the one spelling that all readers agree on."""
+        scalar = _scalar(node, reader, "true or false")
+        if scalar is INVALID:
+            return INVALID
+        if scalar.plain and scalar.text in ("true", "false"):
+            return scalar.text == "true"
+        reader.error(node, f'expected true or false, found "{scalar.text[:40]}"')
+        return INVALID
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A boolean."""
+        del definitions
+        return {"type": "boolean"}
 
 
 @dataclass(frozen=True)

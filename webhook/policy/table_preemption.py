@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
@@ -21,22 +19,13 @@ from webhook.policy.model import (
     Victims,
 )
 from webhook.policy.reader import Reader
-from webhook.policy.records import Field, Record, Values
+from webhook.policy.records import Field, Record, Values, plain
 from webhook.policy.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
+from webhook.policy.table_extenders import EXTENDER
 from webhook.policy.table_match import CLASS_GLOB, CLASS_NAME, NAMESPACES, RECOGNISED_ANNOTATION, SELECTOR
 from webhook.policy.yamltree import Node
 
 __all__ = ["PREEMPTION_SPEC"]
-
-
-def _plain(model: Any) -> Any:
-    """Build a model struct of the values alone."""
-
-    def build(values: Values, source: Source) -> Any:
-        del source
-        return model(**values)
-
-    return build
 
 
 _SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
@@ -82,7 +71,7 @@ _PREEMPTORS = Record(
         ),
         Field("delay", "delay", Duration(), "How long a pod stays unschedulable before it is acted for.", default="0s"),
     ),
-    _plain(Preemptors),
+    plain(Preemptors),
     check=_preemptors_check,
 )
 
@@ -97,7 +86,7 @@ _PODS = Record(
         Field("namespaceSelector", "namespace_selector", SELECTOR, "The labels of their namespace are selected."),
         Field("labels", "labels", SELECTOR, "Their labels are selected."),
     ),
-    _plain(PodsMatch),
+    plain(PodsMatch),
 )
 
 _PAIR = Record(
@@ -107,7 +96,7 @@ _PAIR = Record(
         Field("preemptors", "preemptors", _PODS, "Who may evict; all where absent."),
         Field("victims", "victims", _PODS, "Who may be evicted; all where absent."),
     ),
-    _plain(Pair),
+    plain(Pair),
 )
 
 _ANNOTATIONS = Record(
@@ -184,7 +173,7 @@ _PROTECTION = Record(
         Field("default", "default", Duration(), "Where no annotation says so.", default="0s"),
         Field("maximum", "maximum", Duration(), "The most that an annotation may ask for; unlimited where absent."),
     ),
-    _plain(Protection),
+    plain(Protection),
     check=_protection_check,
 )
 
@@ -213,7 +202,7 @@ _LIMITS = Record(
             default=10,
         ),
     ),
-    _plain(Limits),
+    plain(Limits),
 )
 
 
@@ -272,6 +261,7 @@ PREEMPTION_SPEC = Record(
         ),
         Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),
         Field("limits", "limits", _LIMITS, "Restraint."),
+        Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),
     ),
     _policy,
     check=_policy_check,

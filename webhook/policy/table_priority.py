@@ -19,7 +19,7 @@ from webhook.policy.model import (
     Validate,
 )
 from webhook.policy.reader import Reader
-from webhook.policy.records import Field, Record, Values
+from webhook.policy.records import Field, Record, Values, plain
 from webhook.policy.shapes import Choice, ListOf, OneOrMore, Text, Whole
 from webhook.policy.table_match import (
     ANNOTATION,
@@ -58,16 +58,6 @@ _RIGHT = match_record(
 )
 
 
-def _plain(model: Any) -> Any:
-    """Build a model struct of the values alone."""
-
-    def build(values: Values, source: Source) -> Any:
-        del source
-        return model(**values)
-
-    return build
-
-
 def _some_class_rule(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
     for name in sorted(set(values.get("allow") or ()) & set(values.get("deny", ()))):
         reader.warn(nodes["deny"], f'"{name}" is in allow and in deny; deny wins')
@@ -84,7 +74,7 @@ _CLASSES = Record(
         Field("allow", "allow", ListOf(CLASS_GLOB), "Names or globs that may be used; all where absent."),
         Field("deny", "deny", ListOf(CLASS_GLOB), "Names or globs that may not be used; deny wins over allow."),
     ),
-    _plain(PriorityClasses),
+    plain(PriorityClasses),
     check=_some_class_rule,
 )
 
@@ -95,7 +85,7 @@ _DEFINERS = Record(
         Field("names", "names", ListOf(CLASS_GLOB, least=1), "The class's name is one of these; * is a wildcard."),
         MATCH_FIELDS["subjects"],
     ),
-    _plain(Definers),
+    plain(Definers),
 )
 
 
@@ -126,7 +116,7 @@ _RESERVE = Record(
         Field("define", "define", OneOrMore(_DEFINERS), "Who may create or change PriorityClasses in it; else nobody."),
         Field("use", "use", OneOrMore(_RIGHT), "Which pods may have a priority in it; else none."),
     ),
-    _plain(Reserve),
+    plain(Reserve),
     check=_range_check,
 )
 
@@ -138,7 +128,7 @@ _PROTECT = Record(
         Field("allow", "allow", OneOrMore(_RIGHT), "Who may; nobody where absent."),
         Field("operations", "operations", OPERATIONS, "When the rule holds.", default=["UPDATE"]),
     ),
-    _plain(ProtectAnnotations),
+    plain(ProtectAnnotations),
 )
 
 
@@ -168,7 +158,7 @@ _VALIDATE = Record(
             default=["pods"],
         ),
     ),
-    _plain(Validate),
+    plain(Validate),
     check=_validate_check,
 )
 

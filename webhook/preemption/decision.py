@@ -131,6 +131,7 @@ def _answer(
         equally_good=lambda: [one(number).node for number in ranked],
         shortlist=shortlist,
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
+        grounds=lambda victim: verdicts.grounds(int(snapshot.pod_rows([victim])[0])),
     )
     selected = one(ranked[0]) if ranked else None
     count = len(keys.victims) if keys else 0

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.rules import Judgement
 from webhook.preemption.victims import Excluded
 
 __all__ = ["Candidate", "Decision", "StaleDecisionError", "Victim"]
@@ -53,6 +54,7 @@ class Source(NamedTuple):
     shortlist: Callable[[int], list[Candidate]]
     equally_good: Callable[[], list[str]]
     excluded: Callable[[str], list[Excluded]]
+    grounds: Callable[[str], Judgement]
 
 
 class Decision:
@@ -121,6 +123,10 @@ class Decision:
     def excluded(self, node: str) -> list[Excluded]:
         """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
         return self._fresh().excluded(node)
+
+    def grounds(self, victim: str) -> Judgement:
+        """By which `policy/rule` the victim `namespace/name` may go."""
+        return self._fresh().grounds(victim)
 
     def _fresh(self) -> Source:
         if self._source.version() != self._version:

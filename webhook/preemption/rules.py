@@ -29,10 +29,11 @@ Classes = Mapping[str, PriorityClass]
 
 
 class Judgement(NamedTuple):
-    """Why a pod may not go: the rule's name within its policy, and the sentence for people."""
+    """Why a pod may not go, or why it may: the rule's name within its policy, and the sentence for people."""
 
     rule: str
     text: str
+    may_go: bool = False
 
 
 class Side(NamedTuple):
@@ -68,10 +69,10 @@ class Rules:
         """Whether `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only."""
         return self.policy is not None
 
-    def judge(self, profile: Profile, classes: Classes) -> Judgement | None:
-        """Whether the pod's scheduler, class and annotations exclude it; None where it may be a victim."""
+    def judge(self, profile: Profile, classes: Classes) -> Judgement:
+        """Whether the pod's scheduler, class and annotations let it be a victim."""
         if self.policy is None:
-            return None
+            return Judgement("priority", "its priority is lower", may_go=True)
         victims = self.policy.victims
         if profile.scheduler_name not in victims.scheduler_names:
             names = ", ".join(victims.scheduler_names)
@@ -102,34 +103,38 @@ class Rules:
                 sides.append(_side(pair.victims, self.name))
         return sides
 
-    def _opt_in(self, profile: Profile, classes: Classes) -> Judgement | None:
+    def _opt_in(self, profile: Profile, classes: Classes) -> Judgement:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
         assert self.policy is not None
         keys = self.policy.victims.preemptible_annotations
         if not profile.priority_class_name:
             return Judgement("no-priority-class", "it has no priorityClassName, so it never is a victim")
         own = _first(keys, dict(profile.annotations))
+        if own == "true":
+            return Judgement("opt-in", 'its annotation says "true"', may_go=True)
         if own is not None:
-            return None if own == "true" else Judgement("opt-in", f'its annotation says "{own}", not "true"')
+            return Judgement("opt-in", f'its annotation says "{own}", not "true"')
         name = profile.priority_class_name
         if name not in classes:
             return Judgement("opt-in", f"neither it nor a known PriorityClass says it may go: {name} is not known")
         of_class = _first(keys, classes[name].metadata.annotations or {})
         if of_class == "true":
-            return None
+            return Judgement("opt-in", f'the annotation of PriorityClass {name} says "true"', may_go=True)
         return Judgement("opt-in", f'neither its annotations nor those of PriorityClass {name} say "true"')
 
-    def _opt_out(self, profile: Profile, classes: Classes) -> Judgement | None:
+    def _opt_out(self, profile: Profile, classes: Classes) -> Judgement:
         """Plain Kubernetes, except for what is marked "false"."""
         assert self.policy is not None
         keys = self.policy.victims.preemptible_annotations
         own = _first(keys, dict(profile.annotations))
+        if own == "false":
+            return Judgement("opt-out", 'its annotation says "false"')
         if own is not None:
-            return Judgement("opt-out", 'its annotation says "false"') if own == "false" else None
+            return Judgement("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
         found = classes.get(profile.priority_class_name)
         if found is not None and _first(keys, found.metadata.annotations or {}) == "false":
             return Judgement("opt-out", f'the annotation of PriorityClass {profile.priority_class_name} says "false"')
-        return None
+        return Judgement("opt-out", 'neither its annotations nor those of its PriorityClass say "false"', may_go=True)
 
 
 def kubernetes_rules() -> Rules:

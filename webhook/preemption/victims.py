@@ -43,6 +43,13 @@ class Verdicts(NamedTuple):
         key = f"{pods.namespaces[row]}/{pods.names[row]}"
         return Excluded(key, f"{self.rules.name}/{judgement.rule}", judgement.text)
 
+    def grounds(self, row: int) -> Judgement:
+        """By which rule the pod in this row, which may go, may go."""
+        profile = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
+        assert profile is not None
+        judgement = self.rules.judge(profile, self.snapshot.classes)
+        return judgement._replace(rule=f"{self.rules.name}/{judgement.rule}")
+
     def _judgement(self, row: int) -> Judgement | None:
         pods = self.snapshot.pods
         profile = pods.profiles.values[pods.profile[row]]
@@ -125,7 +132,7 @@ def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
     classes = snapshot.classes
 
     def excluded(profile: Profile) -> bool:
-        return rules.judge(profile, classes) is not None
+        return not rules.judge(profile, classes).may_go
 
     key = ("profiles", rules, snapshot.classes_version)
     column: NDArray[np.bool_] = snapshot.table(key, snapshot.pods.profiles, np.bool_, excluded)

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide, fits
+from webhook.preemption.extending import Extender
 from webhook.preemption.plan import Candidate, Decision
 from webhook.preemption.ranking import PRIORITY_OFFSET
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
+from webhook.reconciler.answers import UnaskedError
 from webhook.reconciler.candidates import is_over
 from webhook.reconciler.clock import Clock
-from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
 from webhook.reconciler.record import PLAN, Alternative, PlanRecord
 from webhook.reconciler.refusals import Refusals
@@ -78,11 +80,22 @@ class World:
         return ""
 
 
-def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, attempts: int) -> Outcome:
+def consider(
+    world: World,
+    pod: Pod,
+    policy: PreemptionPolicy,
+    rules: Rules,
+    attempts: int,
+    *,
+    extenders: Sequence[Extender] = (),
+) -> Outcome:
     """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
     full = world.restraint.full(policy.limits, world.clock.monotonic())
     leaving = world.leaving_within(policy.plan_timeout)
-    decision = _decide(world, pod, rules, full, leaving)
+    try:
+        decision = _decide(world, pod, rules, full, leaving, extenders=extenders)
+    except UnaskedError as unasked:
+        return Asks(unasked.question)
     if decision.fits:
         return Fits(tuple(decision.fits))
     if len(leaving):
@@ -100,12 +113,14 @@ def consider(world: World, pod: Pod, policy: PreemptionPolicy, rules: Rules, att
     return _act_on(world, decision, decision.selected, policy, attempts)
 
 
-def decide_sparing(state: State, pod: Pod, rules: Rules, now: float, kept: sparing.Mask) -> Decision:
+def decide_sparing(
+    state: State, pod: Pod, rules: Rules, now: float, kept: sparing.Mask, *, extenders: Sequence[Extender] = ()
+) -> Decision:
     """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go."""
     last = sparing.last_resort(state)
-    decision = decide(state.snapshot, pod, rules, now, spared=sparing.union(kept, last))
+    decision = decide(state.snapshot, pod, rules, now, extenders, spared=sparing.union(kept, last))
     if decision.selected is None and decision.eligible and last.any() and not decision.fits:
-        decision = decide(state.snapshot, pod, rules, now, spared=kept)
+        decision = decide(state.snapshot, pod, rules, now, extenders, spared=kept)
     return decision
 
 
@@ -113,7 +128,7 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     """Why the rest of an earlier leader's plan must not be carried out; empty where it is what would be done now.
 
     The victims on the plan are not believed: those that remain must be just those that a decision made now asks for
-    on that node.
+    on that node. Extenders have agreed to the plan and are not asked again.
     """
     kept = sparing.immovable(world.state, world.refusals.spared(world.clock.monotonic()))
     decision = decide_sparing(world.state, _unnominated(pod), rules, world.clock.wall(), kept)
@@ -131,7 +146,7 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows) -> Decision:
+def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows, *, extenders: Sequence[Extender]) -> Decision:
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
@@ -142,7 +157,7 @@ def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows) -> Dec
     leaving = state.snapshot.pods.leaving()
     if len(leaving) > len(soon):
         kept = sparing.union(kept, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
-    return decide_sparing(state, _unnominated(pod), rules, world.clock.wall(), kept)
+    return decide_sparing(state, _unnominated(pod), rules, world.clock.wall(), kept, extenders=extenders)
 
 
 def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:
@@ -168,6 +183,7 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
             _alternative(other) for other in decision.shortlist(_SHOWN + 1) if other.node != chosen.node
         )[:_SHOWN],
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
+        grounds={key_of(victim): decision.grounds(key_of(victim)) for victim in victims},
     )
 
 

@@ -33,7 +33,10 @@ def drafted(entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | 
         policy=policy.name,
         attempt=entry.attempts + 1,
     )
-    return Plan(record, entry.key, pod.metadata.uid, entry.priority, now, now + time)
+    plan = Plan(record, entry.key, pod.metadata.uid, entry.priority, now, now + time)
+    if isinstance(outcome, Evicts):
+        plan.grounds = {one.metadata.uid: outcome.grounds[key_of(one)] for one in victims}
+    return plan
 
 
 def adopted(pod: Pod, record: PlanRecord, policy: PreemptionPolicy, victims: Iterable[Pod], clock: Clock) -> Plan:
@@ -76,6 +79,8 @@ def _victims(outcome: Evicts) -> tuple[DecidedVictim, ...]:
             pod=key_of(pod),
             priority=pod.spec.priority or 0,
             owner=owner_of(pod),
+            rule=outcome.grounds[key_of(pod)].rule,
+            because=outcome.grounds[key_of(pod)].text,
             last_resort=key_of(pod) in outcome.last_resort,
         )
         for pod in outcome.victims

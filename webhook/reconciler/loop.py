@@ -22,9 +22,10 @@ from webhook.reconciler import waking
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.candidates import instant, is_marked, standing, unschedulable_since
 from webhook.reconciler.clock import Clock
+from webhook.reconciler.consulting import Consultant
 from webhook.reconciler.deciding import World, consider
 from webhook.reconciler.executor import Executor, no_checkpoint
-from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
+from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Waits
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
 from webhook.reconciler.record import PLAN, PlanVictim, decision_of
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 _TURN = 0.02
 """Seconds of decisions after which watch events and answers get their turn."""
 _LONGEST_SLEEP = 5.0
+_EXTENDER_PAUSE = 1.0
+"""Seconds, at least, before an extender that failed is asked again."""
 
 
 class Reconciler:
@@ -68,6 +71,7 @@ class Reconciler:
         self._dry_run = dry_run
         self._stir = asyncio.Event()
         self.world = World(state, Restraint(), clock)
+        self.consultant = Consultant(self._answered)
         writer = Writer(client, fence, reporter.wrote)
         executor = Executor(writer, self, reporter, clock, checkpoint)
         self.tender = Tender(
@@ -103,6 +107,7 @@ class Reconciler:
             self.leading = False
             self.reporter.leading(False)
             await self.tender.stop()
+            await self.consultant.close()
             self._forget()
 
     def pod(self, key: str) -> Pod | None:
@@ -207,9 +212,13 @@ class Reconciler:
             return
         begun = time.perf_counter()
         try:
-            outcome = consider(self.world, pod, policy, self.book.rules_of(policy), entry.attempts)
-        except (ClusterError, ExtenderError) as error:
+            extenders = self.consultant.extenders(policy, pod)
+            rules = self.book.rules_of(policy)
+            outcome = consider(self.world, pod, policy, rules, entry.attempts, extenders=extenders)
+        except ClusterError as error:
             outcome = Hopeless(str(error))
+        except ExtenderError as error:
+            outcome = Hopeless(str(error), due=self.clock.monotonic() + entry.back_off() + _EXTENDER_PAUSE)
         seconds = time.perf_counter() - begun
         now = self.clock.monotonic()
         match outcome:
@@ -221,6 +230,10 @@ class Reconciler:
                 self.queue.park(entry.key, now, reason=reason, due=due)
             case Waits() | Evicts():
                 self._act(entry, pod, policy, outcome, seconds)
+            case Asks(question):
+                self.consultant.ask(question)
+        if not isinstance(outcome, Asks):
+            self.consultant.forget(pod)
         self.reporter.considered(entry.key, outcome, time.perf_counter() - begun)
 
     def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
@@ -229,6 +242,12 @@ class Reconciler:
             self.queue.park(entry.key, self.clock.monotonic(), reason=f"dry run: would nominate it to {outcome.node}")
         else:
             self.tender.begin(entry, pod, policy, outcome, seconds)
+
+    def _answered(self, key: str) -> None:
+        """An extender has answered what had to be known to decide for this pod."""
+        if self.plans.get(key) is None:
+            self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
+            self._stir.set()
 
     def _changed(self, kind: str, change: Change[Any]) -> None:
         if not self.leading:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from webhook.kube.objects import Pod
+from webhook.preemption.rules import Judgement
+from webhook.reconciler.answers import Question
 from webhook.reconciler.record import Alternative
 
-__all__ = ["Evicts", "Fits", "Hopeless", "Outcome", "Waits"]
+__all__ = ["Asks", "Evicts", "Fits", "Hopeless", "Outcome", "Waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Evicts:
     alternatives: tuple[Alternative, ...]
     last_resort: frozenset[str] = frozenset()
     """Keys of the victims whose replacement can run nowhere else."""
+    grounds: dict[str, Judgement] = field(default_factory=dict)
+    """Key of each victim to the `policy/rule` by which it may go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,4 +51,11 @@ class Hopeless:
     due: float | None = None
 
 
-Outcome = Fits | Waits | Evicts | Hopeless
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Which candidates may stand is an extender's to say; it is decided again once that has answered."""
+
+    question: Question
+
+
+Outcome = Fits | Waits | Evicts | Hopeless | Asks

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.objects import ObjectMeta, Pod
+from webhook.preemption.rules import Judgement
 from webhook.reconciler.record import PlanRecord
 
 __all__ = ["Ending", "Plan", "Plans", "Step", "ending_of"]
@@ -61,6 +62,8 @@ class Plan:
     """Victim's uid to its ticket in the rates."""
     decided: dict[str, ObjectMeta] = field(default_factory=dict)
     """Victim's uid to what it looked like when it was chosen."""
+    grounds: dict[str, Judgement] = field(default_factory=dict)
+    """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
     freed: int = 0
     """`State.freed` when it was decided."""
     task: asyncio.Task[None] | None = None

@@ -64,11 +64,13 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A victim and why it was one."""
+    """A victim and why it was one: `rule` is `policy/rule`, `because` the sentence for people."""
 
     pod: str
     priority: int
     owner: str = ""
+    rule: str = ""
+    because: str = ""
     last_resort: bool = False
 
 

@@ -12,7 +12,7 @@ from webhook.kube.events import EventRecorder, reference
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.paths import POD
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Ending, Plan
 from webhook.reconciler.queue import Place
 from webhook.reconciler.record import DecisionRecord, PlanVictim
@@ -61,10 +61,9 @@ class Reporter:
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave; the note names no pod of another tenant."""
         self.metrics.evictions.labels(plan.record.policy).inc()
-        note = (
-            f"Preempted by pod {plan.uid} of priority {plan.priority} on node {pod.spec.node_name}"
-            f" (policy {plan.record.policy})"
-        )
+        grounds = plan.grounds.get(pod.metadata.uid)
+        rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {plan.record.policy}"
+        note = f"Preempted by pod {plan.uid} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
         self._event(pod, "Preempted", "Preempting", note)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
@@ -115,6 +114,8 @@ def _result(outcome: Outcome) -> str:
             return "waits"
         case Evicts():
             return "evicts"
+        case Asks():
+            return "asks"
         case Hopeless(restrained=True):
             return "restrained"
         case _:
