@@ -38,6 +38,9 @@ class Budgets:
         self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
         self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
 
+    def __len__(self) -> int:
+        return len(self._index)
+
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or update a budget. A change of numbers alone costs nothing."""
         meta = budget.metadata

@@ -30,6 +30,8 @@ class Plans(NamedTuple):
     @classmethod
     def joined(cls, snapshot: Snapshot, parts: list[Plans]) -> Plans:
         """The candidates of all parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
         lengths = np.cumsum([0, *(len(part.pods) for part in parts)])
         return cls(
             snapshot,

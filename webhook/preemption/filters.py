@@ -26,7 +26,7 @@ from webhook.preemption.placement import (
 )
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["NO_PODS", "Failures", "Nominated", "Problem", "evaluate", "pose", "relieved"]
+__all__ = ["NO_PODS", "Failures", "Problem", "evaluate", "pose", "relieved"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -48,27 +48,34 @@ class Check(NamedTuple):
     last: int = 0
 
 
-class Nominated(NamedTuple):
-    """What pods nominated to some nodes add there: node rows, and one column a node of shares, bits and matches."""
+class Load(NamedTuple):
+    """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
 
-    nodes: NDArray[np.intp]
-    shares: Ints
-    bits: Ints
+    `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will. `matches` is the
+    change from what is there now.
+    """
+
+    counters: Ints
+    ports: Ints
+    reserved: Ints
     matches: Ints
 
 
 @dataclass
 class Problem:
-    """One preemptor on one snapshot: what uses what up (`base`, one column a node), and what must hold."""
+    """One preemptor on one snapshot: what uses what up, and what must hold.
+
+    `alone` is what the pods on the nodes use up, `crowded` the same with the nominated ones, where there are any.
+    """
 
     snapshot: Snapshot
     incoming: Incoming
     counters: list[Counter]
-    base: Ints
     limit: Ints
     ports: Ports | None
     affinity: Affinity | None
-    nominated: Nominated | None = None
+    alone: Load
+    crowded: Load
     checks: list[Check] = field(default_factory=list)
 
     def shares(self, rows: Rows, nodes: Rows) -> Ints:
@@ -82,7 +89,7 @@ class Problem:
 
     def impossible(self) -> Mask:
         """Nodes where something fails that has nothing to do with pods."""
-        mask = ~self.snapshot.nodes.valid[: self.base.shape[1]]
+        mask = ~self.snapshot.nodes.valid[: self.limit.shape[1]]
         for check in self.checks:
             if check.mask is not None:
                 mask |= check.mask
@@ -119,17 +126,13 @@ def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Pro
     spread = topology.spread_counters(snapshot, incoming, live)
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
     used = [*resources, *storage.counters, *spread, *anti]
-    problem = Problem(
-        snapshot=snapshot,
-        incoming=incoming,
-        counters=used,
-        base=np.stack([counter.base for counter in used]),
-        limit=np.stack([counter.limit for counter in used]),
-        ports=ports,
-        affinity=affinity,
-    )
-    problem.checks = _checks(problem, storage)
-    problem.nominated = _nominated(problem, without)
+    nothing = np.zeros(snapshot.nodes.rows, np.int64)
+    alone = Load(np.stack([counter.base for counter in used]), ports.base if ports else nothing, nothing, nothing)
+    limit = np.stack([counter.limit for counter in used])
+    problem = Problem(snapshot, incoming, used, limit, ports, affinity, alone, alone)
+    checks = _checks(problem, storage)
+    problem.checks = [check for check in checks if check.mask is None or check.mask.any()]
+    problem.crowded = _crowded(problem, without)
     return problem
 
 
@@ -138,30 +141,24 @@ def relieved(problem: Problem, gone: Rows) -> Problem:
     if not problem.is_local:
         return pose(problem.snapshot, problem.incoming, gone)
     nodes = problem.snapshot.pods.node[gone].astype(np.intp)
-    base = problem.base.copy()
-    np.subtract.at(base.T, nodes, problem.shares(gone, nodes).T)
-    return replace(problem, base=base)
+    less = problem.crowded.counters.copy()
+    np.subtract.at(less.T, nodes, problem.shares(gone, nodes).T)
+    return replace(problem, crowded=problem.crowded._replace(counters=less))
 
 
 def evaluate(problem: Problem) -> Failures:
-    """Run all checks on all nodes, in both passes."""
-    everywhere = np.arange(problem.base.shape[1])
-    bits = problem.ports.base if problem.ports else np.zeros(len(everywhere), np.int64)
-    matches = np.zeros(len(everywhere), np.int64)
-    result = _run(problem, everywhere, problem.base, bits, matches)
-    crowd = problem.nominated
-    if crowd is not None:
-        first = _run(
-            problem,
-            crowd.nodes,
-            problem.base[:, crowd.nodes] + crowd.shares,
-            bits[crowd.nodes] | crowd.bits,
-            crowd.matches,
-        )
-        failed = np.flatnonzero(first.code)
-        at = crowd.nodes[failed]
-        result.code[at], result.curable[at] = first.code[failed], first.curable[failed]
-        result.lacking[:, at] = first.lacking[:, failed]
+    """Run all checks on all nodes: with the nominated pods, and without where their absence could do harm.
+
+    Pods that are only nominated use things up, so what fits beside them fits without; but company that required
+    affinity asks for may still go elsewhere.
+    """
+    result = _run(problem, problem.crowded)
+    if problem.affinity is None or problem.crowded is problem.alone:
+        return result
+    alone = _run(problem, problem.alone)
+    fits = result.code == 0
+    result.code[fits], result.curable[fits] = alone.code[fits], alone.curable[fits]
+    result.lacking[:, fits] = alone.lacking[:, fits]
     return result
 
 
@@ -250,28 +247,28 @@ def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _run(problem: Problem, at: NDArray[np.intp], base: Ints, bits: Ints, matches: Ints) -> Failures:
-    """The first failing check on the nodes `at`, given the state of their counters."""
-    over = base > problem.limit[:, at]
-    code = np.zeros(len(at), np.int16)
-    curable = np.zeros(len(at), np.bool_)
-    lacking = np.zeros((0, len(at)), np.bool_)
+def _run(problem: Problem, load: Load) -> Failures:
+    """The first failing check on every node under this load."""
+    over, count = load.counters > problem.limit, problem.limit.shape[1]
+    code = np.zeros(count, np.int16)
+    curable = np.zeros(count, np.bool_)
+    lacking = np.zeros((0, count), np.bool_)
     for number, check in enumerate(problem.checks, start=1):
         cures: Mask | bool = check.curable
         match check.kind:
             case "ports":
-                fails = bits != 0
+                fails = (load.ports | load.reserved) != 0
             case "affinity":
                 assert problem.affinity is not None
-                fails = (matches < problem.affinity.least[at]) & (matches > problem.affinity.most[at])
+                fails = (load.matches < problem.affinity.least) & (load.matches > problem.affinity.most)
             case "mask":
                 assert check.mask is not None
-                fails = check.mask[at]
+                fails = check.mask
             case _:
                 fails = over[check.first : check.last].any(axis=0)
         if check.kind == "resources":
             lacking = over[check.first : check.last]
-            hopeless = problem.limit[check.first + 1 : check.last, at] < 0
+            hopeless = problem.limit[check.first + 1 : check.last] < 0
             cures = np.logical_not((lacking[1:] & hopeless).any(axis=0))
         fails = fails & (code == 0)
         code[fails] = number
@@ -279,21 +276,21 @@ def _run(problem: Problem, at: NDArray[np.intp], base: Ints, bits: Ints, matches
     return Failures(code, curable, lacking.copy(), problem.checks, problem.counters)
 
 
-def _nominated(problem: Problem, without: Rows) -> Nominated | None:
-    """What pods of equal or higher priority of the same scheduler add to the nodes they are nominated to."""
+def _crowded(problem: Problem, without: Rows) -> Load:
+    """The load with pods of equal or higher priority of the same scheduler on the nodes they are nominated to."""
     pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
     if not len(pods):
-        return None
-    columns, place = np.unique(nodes, return_inverse=True)
-    shares = np.zeros((len(problem.counters), len(columns)), np.int64)
-    np.add.at(shares.T, place, problem.shares(pods, nodes).T)
-    bits = np.zeros(len(columns), np.int64)
+        return problem.alone
+    counters, ports, reserved, matches = problem.alone
+    counters = counters.copy()
+    np.add.at(counters.T, nodes, problem.shares(pods, nodes).T)
     if problem.ports:
-        np.bitwise_or.at(bits, place, problem.ports.bits(pods))
-    matches = np.zeros(len(columns), np.int64)
+        reserved = reserved.copy()
+        np.bitwise_or.at(reserved, nodes, problem.ports.bits(pods))
     if problem.affinity:
-        np.add.at(matches, place, problem.affinity.share(pods, nodes))
-    return Nominated(columns.astype(np.intp), shares, bits, matches)
+        matches = matches.copy()
+        np.add.at(matches, nodes, problem.affinity.share(pods, nodes))
+    return Load(counters, ports, reserved, matches)
 
 
 def _nominees(snapshot: Snapshot, incoming: Incoming, without: Rows) -> tuple[Rows, Rows]:

@@ -54,9 +54,10 @@ def in_order(keys: Keys, count: int) -> list[int]:
 
 def _equally_good(keys: Keys) -> NDArray[np.intp]:
     left = np.arange(len(keys.victims))
-    for column in _columns(keys):
-        values = column[left]
-        left = left[values == values.min()] if len(left) else left
+    for column in _columns(keys) if len(left) else ():
+        values = column if len(left) == len(column) else column[left]
+        good = values == values.min()
+        left = left if good.all() else left[good]
     return left
 
 

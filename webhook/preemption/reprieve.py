@@ -72,17 +72,19 @@ class _Shares(NamedTuple):
 class _Room:
     """The room left on some nodes while pods go and come back; one entry a node.
 
-    `slack` is how much each binding counter may still grow, `crowd` what nominated pods take of it on the columns
-    `crowded`; `ports` are the conflicting ports taken, `matches` the change in matches of required affinity.
+    `slack` is how much each binding counter may still grow beside the nominated pods; `ports` are the conflicting
+    ports taken and `reserved` those of the nominated pods; `matches` is the change in matches of required affinity,
+    to which the nominated pods add `company`.
     """
 
     def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
-        self.slack: list[Ints] = [problem.limit[number, nodes] - problem.base[number, nodes] for number in binding]
-        self.ports = problem.ports.base[nodes] if problem.ports else np.zeros(len(nodes), np.int64)
+        load = problem.crowded
+        self.slack: list[Ints] = [problem.limit[number, nodes] - load.counters[number, nodes] for number in binding]
+        self.ports, self.reserved = load.ports[nodes], load.reserved[nodes]
+        self.company = load.matches[nodes]
         self.matches = np.zeros(len(nodes), np.int64)
-        self.least = problem.affinity.least[nodes] if problem.affinity else self.matches.copy()
-        self.most = problem.affinity.most[nodes] if problem.affinity else self.matches.copy()
-        self._crowd_in(problem, binding, nodes)
+        self.least = problem.affinity.least[nodes] if problem.affinity else self.matches
+        self.most = problem.affinity.most[nodes] if problem.affinity else self.matches
 
     def remove(self, pods: _Shares) -> None:
         """Take pods away, one entry a node."""
@@ -109,35 +111,12 @@ class _Room:
         for slack, share in zip(self.slack, more.counters, strict=True):
             fits &= share <= slack
         if more.ports is not None:
-            fits &= (self.ports | more.ports) == 0
+            fits &= (self.ports | self.reserved | more.ports) == 0
         if more.matches is not None:
-            matches = self.matches + more.matches
-            fits &= (matches >= self.least) | (matches <= self.most)
-        if len(self.crowded):
-            fits[self.crowded] &= self._fits_crowded(more)
+            alone = self.matches + more.matches
+            for matches in (alone, alone + self.company):
+                fits &= (matches >= self.least) | (matches <= self.most)
         return fits
-
-    def _fits_crowded(self, more: _Shares) -> Mask:
-        """The same with the nominated pods, on the columns that have some."""
-        at = self.crowded
-        fits: Mask = self.crowd_ports == 0
-        for slack, share, crowd in zip(self.slack, more.counters, self.crowd, strict=True):
-            fits &= share[at] <= slack[at] - crowd
-        if more.matches is not None:
-            matches = self.matches[at] + more.matches[at] + self.crowd_matches
-            fits &= (matches >= self.least[at]) | (matches <= self.most[at])
-        return fits
-
-    def _crowd_in(self, problem: Problem, binding: list[int], nodes: Index) -> None:
-        nominated = problem.nominated
-        place = np.full(problem.base.shape[1], -1, np.intp)
-        if nominated is not None:
-            place[nominated.nodes] = np.arange(len(nominated.nodes))
-        self.crowded = np.flatnonzero(place[nodes] >= 0)
-        mine = place[nodes[self.crowded]]
-        self.crowd = [nominated.shares[number, mine] if nominated else mine for number in binding]
-        self.crowd_ports = nominated.bits[mine] if nominated else mine
-        self.crowd_matches = nominated.matches[mine] if nominated else mine
 
 
 def find_victims(problem: Problem, verdicts: Verdicts, nodes: Index) -> Plans:
@@ -160,12 +139,9 @@ def _by_size(problem: Problem, nodes: Index) -> Iterator[Index]:
 
 def _binding(problem: Problem, nodes: Index) -> list[int]:
     """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
-    among = np.zeros(problem.base.shape[1], np.bool_)
+    among = np.zeros(problem.limit.shape[1], np.bool_)
     among[nodes] = True
-    over = ((problem.base > problem.limit) & among).any(axis=1)
-    crowd = problem.nominated
-    if crowd is not None:
-        over |= (problem.base[:, crowd.nodes] + crowd.shares > problem.limit[:, crowd.nodes]).any(axis=1)
+    over = ((problem.crowded.counters > problem.limit) & among).any(axis=1)
     return np.flatnonzero(over).tolist()
 
 
@@ -210,6 +186,8 @@ def _violating(problem: Problem, pods: _Pods, *, strict: bool) -> Mask:
     """Which of the pods that may go are beyond a budget."""
     budgets = problem.snapshot.budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
+    if not len(budgets):
+        return violating
     covered = np.flatnonzero(budgets.covered(pods.rows, strict=strict) & pods.may_go)
     beyond = budgets.violating(pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), strict=strict)
     violating.ravel()[covered[beyond]] = True
@@ -228,9 +206,9 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, may_go: Mask) -> Ma
 
 
 def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, *, strict: bool) -> Plans:
-    by_node = evicted.T
-    column = np.repeat(np.arange(len(pods.nodes)), np.count_nonzero(by_node, axis=1))
-    victims, beyond = pods.rows.T[by_node], violating.T[by_node]
+    column, step = np.nonzero(evicted.T)
+    victims = pods.rows[step, column]
+    beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
     if strict and beyond.any():
         over = problem.snapshot.budgets.over(victims, column)
         stays = ~np.isin(column, list(over))

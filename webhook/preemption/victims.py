@@ -113,9 +113,8 @@ def judge(
         _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
         _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
         _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
-    if spared is not None:
-        _apply(code, spared, SPARED)
-    if rules.strict_budgets or rules.evicts:
+    _apply(code, spared, SPARED)
+    if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
         open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
         if rules.strict_budgets:
             code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
@@ -124,8 +123,9 @@ def judge(
     return Verdicts(snapshot, incoming, rules, now, code)
 
 
-def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_], rule: int) -> None:
-    code[excluded & (code == MAY_GO)] = rule
+def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
+    if excluded is not None:
+        code[excluded & (code == MAY_GO)] = rule
 
 
 def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
@@ -139,22 +139,22 @@ def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
     return column
 
 
-def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.bool_]:
+def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.bool_] | None:
     pods = snapshot.pods
     seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
     if not seconds.any():
-        return np.zeros(pods.rows, np.bool_)
+        return None
     window = seconds[pods.profile[: pods.rows]]
     protected: NDArray[np.bool_] = (window > 0) & (now < pods.start[: pods.rows] + window)
     return protected
 
 
-def _outside_pairs(snapshot: Snapshot, incoming: Incoming, rules: Rules) -> NDArray[np.bool_]:
+def _outside_pairs(snapshot: Snapshot, incoming: Incoming, rules: Rules) -> NDArray[np.bool_] | None:
     pods = snapshot.pods
     own_labels = snapshot.namespace_labels(incoming.namespace)
     sides = rules.pairs_for(incoming.pod, own_labels)
     if sides is None:
-        return np.zeros(pods.rows, np.bool_)
+        return None
     inside = np.zeros(pods.rows, np.bool_)
     for side in sides:
         of_class = np.zeros(len(pods.profiles), np.bool_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import socket
@@ -159,6 +160,8 @@ class Service:
 
     async def _contend(self) -> None:
         await self.state.wait_for_sync()
+        gc.collect()
+        gc.freeze()  # what is there now stays, on the whole: the collector need not walk it again and again
         if self._elector is None:
             await self.reconciler.lead()
         else:

@@ -22,8 +22,11 @@ Quantity = str | int | float
 """A resource quantity as JSON carries it; the API server always sends the string."""
 
 
-class KubeStruct(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """Base of every object and part of one: camelCase in JSON, unknown fields ignored."""
+class KubeStruct(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True, gc=False):
+    """Base of every object and part of one: camelCase in JSON, unknown fields ignored.
+
+    Objects hold data and never each other in a circle, so the garbage collector need not walk them.
+    """
 
 
 class OwnerReference(KubeStruct):
