@@ -14,17 +14,17 @@ from typing import Any
 
 from webhook.kube.cache import Change
 from webhook.kube.client import Client
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Pod
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.amounts import ClusterError
 from webhook.preemption.extending import ExtenderError
-from webhook.reconciler import waking
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import instant, is_marked, standing, unschedulable_since
+from webhook.reconciler.candidates import instant, is_marked, standing
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.consulting import Consultant
 from webhook.reconciler.deciding import World, consider
 from webhook.reconciler.executor import Executor, no_checkpoint
+from webhook.reconciler.intake import Intake
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Waits
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
@@ -83,6 +83,15 @@ class Reconciler:
             reporter=reporter,
             book=lambda: self.book,
             wake=self._stir.set,
+        )
+        self.intake = Intake(
+            state,
+            self.queue,
+            self.plans,
+            tender=self.tender,
+            clock=clock,
+            book=lambda: self.book,
+            stir=self._stir.set,
         )
         state.listeners.append(self._changed)
 
@@ -154,7 +163,7 @@ class Reconciler:
 
     def _take_all(self) -> None:
         for key, pod in list(self.state.pods.items().items()):
-            self._offer(key, pod)
+            self.intake.offer(key, pod)
             if PLAN in (pod.metadata.annotations or {}) and self.plans.get(key) is None:
                 self.tender.adopt(pod)
 
@@ -250,72 +259,5 @@ class Reconciler:
             self._stir.set()
 
     def _changed(self, kind: str, change: Change[Any]) -> None:
-        if not self.leading:
-            return
-        if kind == "pod":
-            self._pod_changed(change)
-        elif kind == "node":
-            self._node_changed(change)
-        elif waking.budget_helps(change) if kind == "budget" else waking.relevant_difference(change):
-            self._wake()
-
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        key, new = change.key, change.new
-        self.tender.pod_changed(key, new)
-        self._offer(key, new)
-        if waking.pod_changed(change):
-            self.queue.wake(self.clock.monotonic(), lambda entry: entry.key == key)
-            self._stir.set()
-        if waking.frees_room(change):
-            self._wake()
-        if waking.makes_company(change):
-            self._crowded(change)
-        elif new is not None and new.status.nominated_node_name and not new.spec.node_name:
-            before = change.old.status.nominated_node_name if change.old else ""
-            if before != new.status.nominated_node_name and self.plans.get(key) is None:
-                self.tender.touch(new.status.nominated_node_name)
-
-    def _crowded(self, change: Change[Pod]) -> None:
-        """A pod came to a node: the plans there may have lost their room, and who wants company may have found it."""
-        assert change.new is not None
-        self.tender.touch(change.new.spec.node_name)
-        self.queue.wake(self.clock.monotonic(), self._wants_company)
-        self._stir.set()
-
-    def _node_changed(self, change: Change[Node]) -> None:
-        if waking.node_helps(change):
-            self._wake()
-        if change.new is None or waking.node_helps(change):
-            self.tender.touch(change.key)
-
-    def _wake(self) -> None:
-        if self.queue.wake(self.clock.monotonic()):
-            self._stir.set()
-
-    def _wants_company(self, entry: Entry) -> bool:
-        pod = self.state.pod(entry.key)
-        return pod is not None and pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None
-
-    def _offer(self, key: str, pod: Pod | None) -> None:
-        """Take a pod into the queue, or out of it."""
-        policy = self.book.policy_of(pod) if pod and is_marked(pod) else None
-        if pod is None or policy is None or standing(pod, policy):
-            if key in self.queue and self.plans.get(key) is None:
-                self.queue.remove(key)
-            return
-        if (known := self.queue.get(key)) is not None and known.uid == pod.metadata.uid:
-            return
-        now = self.clock.monotonic()
-        since = unschedulable_since(pod) or 0.0
-        waited = min(max(0.0, self.clock.wall() - since), policy.preemptors.delay)
-        entry = self.queue.offer(
-            key,
-            uid=pod.metadata.uid,
-            priority=pod.spec.priority or 0,
-            created=since,
-            now=now,
-            due=now + policy.preemptors.delay - waited,
-        )
-        decision = decision_of(pod)
-        entry.attempts = (decision.attempt if decision.victims else decision.attempt - 1) if decision else 0
-        self._stir.set()
+        if self.leading:
+            self.intake.changed(kind, change)
