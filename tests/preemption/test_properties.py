@@ -44,7 +44,7 @@ def test_putting_back_any_victim_breaks_the_fit(seed, features):
         keys = [victim.key for victim in candidate.victims]
         for back in keys:
             others = [one for one in keys if one != back]
-            assert candidate.node not in fits(snapshot, preemptor, NOW, without=snapshot.pod_rows(others))
+            assert candidate.node not in fits(snapshot, preemptor, without=snapshot.pod_rows(others))
 
 
 @settings(max_examples=150, deadline=None)
@@ -55,7 +55,7 @@ def test_without_the_victims_it_fits(seed, features):
     snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
     for candidate in decide(snapshot, preemptor, kubernetes_rules(), NOW).candidates:
         keys = [victim.key for victim in candidate.victims]
-        assert candidate.node in fits(snapshot, preemptor, NOW, without=snapshot.pod_rows(keys))
+        assert candidate.node in fits(snapshot, preemptor, without=snapshot.pod_rows(keys))
 
 
 @settings(max_examples=200, deadline=None)
@@ -67,7 +67,7 @@ def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share
     placed = np.flatnonzero(snapshot.pods.node[: snapshot.pods.rows] >= 0)
     gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
     decision = decide(snapshot, preemptor, kubernetes_rules(), NOW)
-    assert decision.fits_without(gone) == fits(snapshot, preemptor, NOW, without=gone)
+    assert decision.fits_without(gone) == fits(snapshot, preemptor, without=gone)
 
 
 @settings(max_examples=150, deadline=None)

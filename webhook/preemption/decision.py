@@ -56,12 +56,11 @@ def decide(
     return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys)
 
 
-def fits(snapshot: Snapshot, preemptor: Pod, now: float, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
+def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
     """The nodes on which the pod fits, sorted, as if the pods in the rows `without` were gone.
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
-    del now  # no filter depends on time yet; callers need not know
     problem = pose(snapshot, compile_pod(preemptor), without)
     failures = evaluate(problem)
     return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))

@@ -57,7 +57,7 @@ class World:
 
     def room_without_leaving(self, pod: Pod) -> list[str]:
         """Nodes that the pod fits on once every pod that is leaving is gone."""
-        return fits(self.state.snapshot, pod, self.clock.wall(), without=self.state.snapshot.pods.leaving())
+        return fits(self.state.snapshot, pod, without=self.state.snapshot.pods.leaving())
 
     def objection(self, plan: Plan) -> str:
         """Why a plan whose nomination stands should not go on to evict; empty where it should.
@@ -73,7 +73,7 @@ class World:
             seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
             if seen is not None and decided is not None and _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"
-        if plan.freed != self.state.freed and fits(self.state.snapshot, pod, self.clock.wall()):
+        if plan.freed != self.state.freed and fits(self.state.snapshot, pod):
             return "it fits without preemption by now"
         if (plan.touched or _looks_around(pod)) and plan.node not in self.room_without_leaving(pod):
             return f"evicting would not make room on {plan.node} any more"
