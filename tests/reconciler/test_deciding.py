@@ -7,7 +7,6 @@ import pytest
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
-from webhook.preemption.extending import ExtenderError
 from webhook.reconciler.deciding import still_allowed
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless, Waits
 from webhook.reconciler.plans import Plan
@@ -250,11 +249,6 @@ def test_unreadable_objects_are_left_out_of_account():
     assert isinstance(setting.consider(preemptor()), Evicts)
 
 
-def test_extender_error_is_its_own():
-    """An extender's failure is an error of its own kind, which the loop turns into a reason."""
-    assert issubclass(ExtenderError, RuntimeError)
-
-
 def begun(setting: Setting) -> Plan:
     """The plan for a preemptor, its nomination written."""
     made = preemptor("p1")
@@ -321,6 +315,15 @@ def test_objections(happens, why: str):
     plan = begun(setting)
     happens(setting)
     assert why in setting.world.objection(plan)
+
+
+def test_objection_when_a_pod_has_shrunk():
+    """Room that a pod gave back by a resize in place is seen."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
+    plan = begun(setting)
+    setting.add(pod("big", "2", node="n2", priority=1000))
+    assert "without preemption" in setting.world.objection(plan)
 
 
 def test_objection_when_the_room_was_taken():

@@ -209,9 +209,15 @@ class State:
         self.index.drop(key)
 
     def _note_freed(self, change: Change[Pod]) -> None:
-        old = change.old
-        if old is not None and old.spec.node_name and old.spec.node_name not in self.index.nominated:
-            self.freed += change.new is None or is_over(change.new)
+        old, new = change.old, change.new
+        if old is None or not old.spec.node_name or old.spec.node_name in self.index.nominated:
+            return
+        self.freed += (
+            new is None
+            or is_over(new)
+            or old.spec.containers != new.spec.containers
+            or old.status.container_statuses != new.status.container_statuses
+        )
 
     def _node_changed(self, change: Change[Node]) -> None:
         self.freed += 1
