@@ -13,7 +13,7 @@ from rich.text import Text
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.amounts import CPU, requests
-from webhook.preemption.plan import Candidate, Decision, Victim
+from webhook.preemption.plan import Candidate, Decision, Score, Victim
 from webhook.preemption.ranking import PRIORITY_OFFSET
 from webhook.preemption.reading import PodView, priority_of
 from webhook.preemption.rules import Rules
@@ -117,7 +117,7 @@ def _started(victim: Victim) -> str:
 
 def _why(decision: Decision) -> RenderableType:
     """The keys of the best candidates, and the one by which the winner won."""
-    first, *others = decision.shortlist(_COMPARED)
+    first, *others = decision.scores(_COMPARED)
     if not others:
         return Text("")
     title = "Why it won: compared from left to right, less is better, and a later start is"
@@ -125,10 +125,9 @@ def _why(decision: Decision) -> RenderableType:
     table.add_column("node")
     for heading in _KEYS:
         table.add_column(heading, justify="right")
-    mine = _keys(first)
-    decided = _deciding(mine, _keys(others[0]))
+    decided = _deciding(first.key, others[0].key)
     for candidate in (first, *others):
-        shown = _shown_keys(candidate)
+        shown = _shown(candidate)
         if decided < len(shown):
             shown[decided] = f"[bold]{shown[decided]}[/bold]"
         name = escape(candidate.node)
@@ -136,23 +135,20 @@ def _why(decision: Decision) -> RenderableType:
     return Group(table, Text(f"{first.node} is preferred to {others[0].node} because {_BETTER[decided]}.\n"))
 
 
-def _keys(candidate: Candidate) -> tuple[float, ...]:
-    """The numbered keys of `webhook.preemption.ranking.best` for one candidate, smaller is better."""
-    top = max(victim.priority for victim in candidate.victims)
-    total = sum(victim.priority + PRIORITY_OFFSET for victim in candidate.victims)
-    start = min(victim.start_time for victim in candidate.victims if victim.priority == top)
-    return (candidate.pdb_violations, top, total, len(candidate.victims), -start)
-
-
 def _deciding(winner: tuple[float, ...], other: tuple[float, ...]) -> int:
     return next((place for place, (a, b) in enumerate(zip(winner, other, strict=True)) if a != b), len(winner))
 
 
-def _shown_keys(candidate: Candidate) -> list[str]:
-    violations, top, _, count, start = _keys(candidate)
-    total = sum(victim.priority for victim in candidate.victims)
-    started = "not started" if math.isinf(start) else rfc3339(-start)
-    return [f"{violations:g}", f"{top:g}", f"{total} + {count:g}*2^31", f"{count:g}", started]
+def _shown(score: Score) -> list[str]:
+    total = score.priority_sum - score.victims * PRIORITY_OFFSET
+    started = "not started" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start)
+    return [
+        str(score.violations),
+        str(score.highest_priority),
+        f"{total} + {score.victims}*2^31",
+        str(score.victims),
+        started,
+    ]
 
 
 def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:

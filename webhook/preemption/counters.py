@@ -89,6 +89,8 @@ def resource_counters(snapshot: Snapshot, incoming: Incoming, without: Rows) -> 
     gone_from = pods.node[without]
 
     def left(now: Ints, taken: Ints) -> Ints:
+        if not len(gone_from):
+            return now[:count]
         base = now[:count].copy()
         np.subtract.at(base, gone_from, taken)
         return base

@@ -103,10 +103,11 @@ def _answer(
         easier = relieved(problem, gone)
         return names(_where_it_fits(easier, evaluate(easier)))
 
-    def shortlist(count: int) -> list[Candidate]:
-        if keys is None:
-            return []
-        return [one(number) for number in (ranked if len(ranked) >= count else in_order(keys, count))[:count]]
+    def first(count: int) -> Sequence[int]:
+        return (ranked if keys is None or len(ranked) >= count else in_order(keys, count))[:count]
+
+    def name_of(number: int) -> str:
+        return nodes.names[plans.nodes[number]] if plans is not None else one(number).node
 
     def all_candidates() -> list[Candidate]:
         if candidates is not None:
@@ -127,8 +128,9 @@ def _answer(
         node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
         fits_without=fits_without,
         candidates=all_candidates,
-        equally_good=lambda: [one(number).node for number in ranked],
-        shortlist=shortlist,
+        equally_good=lambda: [name_of(number) for number in ranked],
+        shortlist=lambda count: [one(number) for number in first(count)],
+        scores=lambda count: [keys.score(number, name_of(number)) for number in first(count)] if keys else [],
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
         grounds=lambda victim: verdicts.grounds(int(snapshot.pod_rows([victim])[0])),
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from webhook.preemption.rules import Judgement
 from webhook.preemption.victims import Excluded
 
-__all__ = ["Candidate", "Decision", "StaleDecisionError", "Victim"]
+__all__ = ["Candidate", "Decision", "Score", "StaleDecisionError", "Victim"]
 
 
 class StaleDecisionError(RuntimeError):
@@ -42,6 +42,22 @@ class Candidate(NamedTuple):
     pdb_violations: int
 
 
+class Score(NamedTuple):
+    """What a candidate is compared by (SEMANTICS D6); in the sum every priority is raised by 2**31; seconds."""
+
+    node: str
+    violations: int
+    highest_priority: int
+    priority_sum: int
+    victims: int
+    earliest_start: float
+
+    @property
+    def key(self) -> tuple[float, ...]:
+        """The numbers to compare in this order, smaller is better."""
+        return (self.violations, self.highest_priority, self.priority_sum, self.victims, -self.earliest_start)
+
+
 class Source(NamedTuple):
     """Where a decision's longer parts come from when they are read."""
 
@@ -52,6 +68,7 @@ class Source(NamedTuple):
     fits_without: Callable[[NDArray[np.intp]], list[str]]
     candidates: Callable[[], list[Candidate]]
     shortlist: Callable[[int], list[Candidate]]
+    scores: Callable[[int], list[Score]]
     equally_good: Callable[[], list[str]]
     excluded: Callable[[str], list[Excluded]]
     grounds: Callable[[str], Judgement]
@@ -107,6 +124,10 @@ class Decision:
     def shortlist(self, count: int) -> list[Candidate]:
         """The first `count` candidates in the order of preference; far cheaper than all of them."""
         return self._fresh().shortlist(count)
+
+    def scores(self, count: int) -> list[Score]:
+        """What the first `count` candidates are compared by; cheaper still than the candidates."""
+        return self._fresh().scores(count)
 
     @property
     def equally_good(self) -> list[str]:

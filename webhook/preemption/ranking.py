@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.nodes import alphabetical
-from webhook.preemption.plan import Candidate
+from webhook.preemption.plan import Candidate, Score
 
 __all__ = ["Keys", "best", "in_order", "keys_of"]
 
@@ -27,6 +27,17 @@ class Keys(NamedTuple):
     victims: Ints
     earliest_start: NDArray[np.float64]
     name: Ints
+
+    def score(self, number: int, node: str) -> Score:
+        """What one candidate is compared by."""
+        return Score(
+            node,
+            int(self.violations[number]),
+            int(self.highest_priority[number]),
+            int(self.priority_sum[number]),
+            int(self.victims[number]),
+            float(self.earliest_start[number]),
+        )
 
 
 def best(keys: Keys) -> list[int]:

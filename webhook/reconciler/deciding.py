@@ -12,8 +12,7 @@ from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.extending import Extender
-from webhook.preemption.plan import Candidate, Decision
-from webhook.preemption.ranking import PRIORITY_OFFSET
+from webhook.preemption.plan import Candidate, Decision, Score
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
@@ -179,9 +178,9 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
         victims=victims,
         leaving=len(leaving),
         candidates=decision.candidate_count,
-        alternatives=tuple(
-            _alternative(other) for other in decision.shortlist(_SHOWN + 1) if other.node != chosen.node
-        )[:_SHOWN],
+        alternatives=tuple(_alternative(other) for other in decision.scores(_SHOWN + 1) if other.node != chosen.node)[
+            :_SHOWN
+        ],
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
         grounds={key_of(victim): decision.grounds(key_of(victim)) for victim in victims},
     )
@@ -226,14 +225,13 @@ def _count_on(snapshot: Snapshot, node: str, rows: Rows) -> int:
     return int(np.count_nonzero(snapshot.pods.node[rows] == snapshot.nodes.find(node)))
 
 
-def _alternative(candidate: Candidate) -> Alternative:
-    priorities = [victim.priority for victim in candidate.victims]
+def _alternative(score: Score) -> Alternative:
     return Alternative(
-        node=candidate.node,
-        victims=len(priorities),
-        budget_violations=candidate.pdb_violations,
-        highest_priority=max(priorities, default=0),
-        priority_sum=sum(priority + PRIORITY_OFFSET for priority in priorities),
+        node=score.node,
+        victims=score.victims,
+        budget_violations=score.violations,
+        highest_priority=score.highest_priority,
+        priority_sum=score.priority_sum,
     )
 
 
