@@ -133,7 +133,6 @@ class Pods:
         if known:
             self._drop_references(row)
             self._leave(row, stays=stays)
-            self._nominate(row, "")
         self.uids[row] = meta.uid
         self.priority[row], self.start[row] = priority, start
         self.terminating[row] = meta.deletion_timestamp is not None
