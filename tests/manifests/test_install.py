@@ -1,10 +1,13 @@
 """The base at work: the embedded control plane, its RBAC, and the containers' own commands with their own tokens."""
 
 import asyncio
+import re
 import shutil
+import signal
 import socket
 import sys
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -81,9 +84,23 @@ async def running(cluster, account, container, changes):
         yield process
     finally:
         if process.returncode is None:
+            await eventually(lambda: heeds_sigterm(process))
+        if process.returncode is None:
             process.terminate()
         output = await asyncio.wait_for(process.stdout.read(), 20)
         assert await process.wait() == 0, output.decode()
+
+
+async def heeds_sigterm(process):
+    """Whether a process is so far up that it ends in good order when it is asked to, or has ended."""
+    return process.returncode is not None or catches(process.pid, signal.SIGTERM)
+
+
+def catches(pid, number):
+    """Whether a process handles a signal by now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 async def answers(url, status=200):
