@@ -129,8 +129,11 @@ async def test_webhook_configurations_are_never_asked_about(admin, server):
     server.answer = denying()
     everything = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}
     await register(admin, "Validating", server.hook(rules=[everything]))
+    await refused(admin.create(PODS, pod("p")))
     await admin.delete(f"{PATHS['Validating']}/test")
-    await admin.create(PODS, pod("p"))
+    made = await admin.create(PODS, pod("p"))
+    assert made["metadata"]["name"] == "p"
+    assert {request["resource"]["resource"] for request in server.requests} == {"pods"}
 
 
 async def test_mutating_webhooks_run_by_configuration_name_each_on_the_last_ones_output(admin, server, tmp_path):
@@ -231,7 +234,9 @@ async def test_failure_policy_ignore_lets_the_request_through(admin, server, ser
     for field, value in server_fields.items():
         setattr(server, field, value)
     await register(admin, "Mutating", server.hook(failurePolicy="Ignore", **hook_fields))
-    await admin.create(PODS, pod("p"))
+    made = await admin.create(PODS, pod("p"))
+    assert made == await admin.get(f"{PODS}/p")
+    assert made["metadata"]["labels"] == {"app": "p"}, "what a failed webhook answered is not applied"
 
 
 async def test_certificate_must_chain_to_the_ca_bundle(admin, server, tmp_path):
@@ -352,6 +357,11 @@ async def test_disabled_webhook_plugin_asks_nobody(server, plugin):
         admin = cluster.api.local()
         await register(admin, plugin.removesuffix("AdmissionWebhook"), server.hook())
         await admin.create(PODS, pod("p"))
+        assert server.requests == []
+        other = {"Mutating": "Validating", "Validating": "Mutating"}[plugin.removesuffix("AdmissionWebhook")]
+        await register(admin, other, server.hook())
+        await refused(admin.create(PODS, pod("q")))
+    assert len(server.requests) == 1, "the other kind is asked as ever"
 
 
 async def test_missing_and_ending_namespaces_take_nothing(cluster, admin):

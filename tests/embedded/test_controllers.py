@@ -64,10 +64,12 @@ async def _names_changed(admin, before: set[str]) -> bool:
 async def test_scaling_goes_both_ways(admin):
     """Scaling up adds pods, scaling down removes them."""
     await admin.create(DEPLOYMENT.path(NS), deployment("web", 1))
-    await ready_pods(admin, "web", 1)
+    before = {one["metadata"]["name"] for one in await ready_pods(admin, "web", 1)}
     for replicas in (5, 2, 0):
         await admin.patch(DEPLOYMENT.path(NS, "web"), {"spec": {"replicas": replicas}})
-        await ready_pods(admin, "web", replicas)
+        after = {one["metadata"]["name"] for one in await ready_pods(admin, "web", replicas)}
+        assert before <= after or after <= before, "nobody is replaced by scaling"
+        before = after
 
 
 async def test_rollout_replaces_all_pods_and_keeps_enough(admin):
@@ -167,9 +169,12 @@ async def test_job_replaces_a_pod_that_was_taken_away(admin):
 
     async def another():
         found = await first()
-        return found is not None and found != name
+        return found if found != name else None
 
-    await eventually(another)
+    successor = await eventually(another)
+    assert (await admin.get(f"{PODS}/{successor}"))["metadata"]["ownerReferences"][0]["name"] == "long"
+    status = (await admin.get(JOB.path(NS, "long"))).get("status", {})
+    assert not condition({"status": status}, "Failed")
 
 
 async def test_pods_are_created_by_the_real_controllers_users(cluster, admin):

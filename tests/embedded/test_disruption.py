@@ -99,11 +99,12 @@ async def test_eviction_that_never_happened_is_forgotten_after_two_minutes(clust
     await admin.create(POD.path(NS), pod("one", labels=WEB))
     await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
     await status_of(admin, currentHealthy=1, disruptionsAllowed=1)
-    for since, healthy in (("2099-01-01T00:00:00Z", 0), ("2020-01-01T00:00:00Z", 1)):
+    for since, healthy, kept in (("2099-01-01T00:00:00Z", 0, ["one"]), ("2020-01-01T00:00:00Z", 1, [])):
         patch = {"status": {"disruptedPods": {"one": since}, "disruptionsAllowed": 0}}
         await admin.patch(f"{BUDGETS}/web/status", patch)
         await admin.patch(f"{BUDGETS}/web", {"metadata": {"annotations": {"touched": since}}})
-        await status_of(admin, currentHealthy=healthy)
+        status = await status_of(admin, currentHealthy=healthy, disruptionsAllowed=healthy)
+        assert list(status.get("disruptedPods") or ()) == kept
 
 
 async def test_switched_off_controller_writes_nothing():

@@ -95,14 +95,17 @@ async def test_orphaned_dependents_stay(admin):
 async def test_object_stays_while_one_owner_remains(admin):
     """Of two owners one may go: the reference to it is struck out, the object stays."""
     one, two = await config_map(admin, "one"), await config_map(admin, "two")
-    await config_map(admin, "child", reference(one), reference(two))
+    made = await config_map(admin, "child", reference(one), reference(two))
     await admin.delete(f"{MAPS}/one")
 
     async def struck():
         child = await admin.get(f"{MAPS}/child")
-        return [owner["name"] for owner in child["metadata"]["ownerReferences"]] == ["two"]
+        return child if len(child["metadata"]["ownerReferences"]) == 1 else None
 
-    await eventually(struck)
+    child = await eventually(struck)
+    assert child["metadata"]["ownerReferences"] == [reference(two)]
+    assert child["metadata"]["uid"] == made["metadata"]["uid"]
+    assert "deletionTimestamp" not in child["metadata"]
     await admin.delete(f"{MAPS}/two")
     await eventually(lambda: is_gone(admin, f"{MAPS}/child"))
 

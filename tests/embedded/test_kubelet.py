@@ -56,6 +56,9 @@ async def test_deleted_pod_takes_its_time_to_end(admin):
     await admin.create(PODS, pod("p"))
     await in_phase(admin, "p", "Running")
     await admin.delete(f"{PODS}/p")
+    ending = await admin.get(f"{PODS}/p")
+    assert ending["metadata"]["deletionTimestamp"]
+    assert ending["status"]["phase"] == "Running"
     await never(lambda: is_gone(admin, "p"), 0.15)
     await eventually(lambda: is_gone(admin, "p"), 3)
 
