@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.reconciler.acting import managing, playing
+from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.policy.model import Extender
@@ -241,7 +241,7 @@ async def test_forgotten_after_a_decision():
     async with serving(only("n2")) as (extender, seen):
         talk = Talk(extender)
         await talk.concluded()
-        talk.consultant.forget(talk.preemptor)
+        talk.consultant.forget(talk.preemptor.metadata.uid)
         await talk.concluded()
         await talk.consultant.close()
     assert len(seen) == 2
@@ -270,4 +270,21 @@ async def test_reconciler_waits_for_an_extender_that_fails():
         await play.victim("a", "node-1", "6")
         await play.preemptor("p")
         await eventually(lambda: len(seen) > 1, seconds=20)
+        assert not (await play.get("a")).metadata.deletion_timestamp
+
+
+async def test_answer_for_a_pod_that_is_gone_is_not_kept():
+    """A preemptor that was deleted while an extender thought leaves nothing behind, and nobody is evicted for it."""
+    async with (
+        serving(only("node-1"), delay=0.5) as (extender, seen),
+        playing(1) as play,
+        play.reconciling(managing(extenders=(extender,))) as service,
+    ):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        await eventually(lambda: seen)
+        await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+        consultant = service.reconciler.consultant
+        await eventually(lambda: not consultant._tasks)
+        assert consultant._said == {}
         assert not (await play.get("a")).metadata.deletion_timestamp

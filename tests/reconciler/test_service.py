@@ -62,7 +62,7 @@ async def test_metrics():
 async def test_time_to_write():
     """A leader may write until its lease lapses for the others; who does not lead, or rehearses, may not write."""
     async with playing() as play, play.reconciling() as leader:
-        await eventually(leader.may_write)
+        await eventually(leader.time_to_write)
         assert 0 < leader.time_to_write() <= SHORT["lease_duration"]
         async with play.reconciling() as other, play.reconciling(dry_run=True) as rehearsing:
             assert (other.time_to_write(), rehearsing.time_to_write()) == (0.0, 0.0)

@@ -28,7 +28,6 @@ class Incoming(NamedTuple):
     pod: Pod
     namespace: str
     name: str
-    uid: str
     labels: dict[str, str]
     priority: int
     amounts: dict[str, int]
@@ -38,11 +37,6 @@ class Incoming(NamedTuple):
     spread: list[SpreadConstraint]
     beyond: str
 
-    def is_same(self, pod: Pod) -> bool:
-        """Whether the other pod is this one."""
-        meta = pod.metadata
-        return (meta.namespace, meta.name) == (self.namespace, self.name) or bool(self.uid and self.uid == meta.uid)
-
 
 def compile_pod(pod: Pod) -> Incoming:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
@@ -51,7 +45,6 @@ def compile_pod(pod: Pod) -> Incoming:
         pod=pod,
         namespace=meta.namespace,
         name=meta.name,
-        uid=meta.uid,
         labels=meta.labels or {},
         priority=priority_of(pod),
         amounts={name: amount for name, amount in requests(pod).items() if amount > 0},

@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 class Consultant:
     """Puts questions and remembers the answers until a decision was reached.
 
-    `answered(key)` is called when the pod `namespace/name` can be decided for again.
+    `answered(preemptor)` is called when it can be decided for again; whoever does not must `forget` it.
     """
 
-    def __init__(self, answered: Callable[[str], None]) -> None:
+    def __init__(self, answered: Callable[[Pod], None]) -> None:
         self._answered = answered
         self._said: dict[str, dict[str, Answers | ExtenderError]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -43,9 +43,9 @@ class Consultant:
         self._tasks[uid] = task
         task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
-    def forget(self, preemptor: Pod) -> None:
-        """A decision was reached: the next one asks anew."""
-        self._said.pop(preemptor.metadata.uid, None)
+    def forget(self, uid: str) -> None:
+        """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks anew."""
+        self._said.pop(uid, None)
 
     async def close(self) -> None:
         """Stop asking and forget everything."""
@@ -72,4 +72,4 @@ class Consultant:
         except Exception as error:  # whatever it is, the preemptor must not wait for an answer for ever
             log.exception("%s: extender %s could not be asked", key_of(preemptor), url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
-        self._answered(key_of(preemptor))
+        self._answered(preemptor)

@@ -14,7 +14,7 @@ from typing import Any
 
 from webhook.kube.cache import Change
 from webhook.kube.client import Client
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.amounts import ClusterError
 from webhook.preemption.extending import ExtenderError
@@ -218,6 +218,7 @@ class Reconciler:
         policy = self.book.policy_of(pod) if pod else None
         if pod is None or policy is None or standing(pod, policy):
             self.queue.remove(entry.key)
+            self.consultant.forget(entry.uid)
             return
         begun = time.perf_counter()
         try:
@@ -242,7 +243,7 @@ class Reconciler:
             case Asks(question):
                 self.consultant.ask(question)
         if not isinstance(outcome, Asks):
-            self.consultant.forget(pod)
+            self.consultant.forget(entry.uid)
         self.reporter.considered(entry.key, outcome, time.perf_counter() - begun)
 
     def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
@@ -252,11 +253,15 @@ class Reconciler:
         else:
             self.tender.begin(entry, pod, policy, outcome, seconds)
 
-    def _answered(self, key: str) -> None:
-        """An extender has answered what had to be known to decide for this pod."""
-        if self.plans.get(key) is None:
-            self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
-            self._stir.set()
+    def _answered(self, preemptor: Pod) -> None:
+        """An extender has answered what had to be known to decide for this pod, if it still waits for that."""
+        key, uid = key_of(preemptor), preemptor.metadata.uid
+        entry = self.queue.get(key)
+        if entry is None or entry.uid != uid or self.plans.get(key) is not None:
+            self.consultant.forget(uid)
+            return
+        self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
+        self._stir.set()
 
     def _changed(self, kind: str, change: Change[Any]) -> None:
         if self.leading:

@@ -75,10 +75,6 @@ class Service:
             checkpoint=checkpoint,
         )
 
-    def may_write(self) -> bool:
-        """Whether this process may write right now: it holds the lease, or needs none."""
-        return self.time_to_write() > 0
-
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 where this process may not write."""
         if self.options.dry_run:
