@@ -21,6 +21,7 @@ import pytest
 
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class
 from webhook.embedded.cluster import node
+from webhook.embedded.scenarios import class_is_usable
 from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.kubelet import Kubelet
 from webhook.kube.client import ApiError, Client
@@ -100,10 +101,11 @@ class Sandbox:
         return full
 
     async def priority_class(self, name: str, value: int, **fields: Any) -> str:
-        """Add a PriorityClass; its full name."""
+        """Add a PriorityClass and wait until pods may name it; its full name."""
         full = f"{self.id}-{name}"
         await self.client.create(PRIORITY_CLASS.path(), priority_class(full, value, **fields))
         self._cluster_wide.append(PRIORITY_CLASS.path(None, full))
+        await class_is_usable(self.client, full, self.id)
         return full
 
     async def pod(self, name: str, **fields: Any) -> Json:

@@ -17,7 +17,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.paths import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
-__all__ = ["LABEL", "POLICIES", "SCENARIOS", "Outcome", "Scenario", "Stage", "prepare"]
+__all__ = ["LABEL", "POLICIES", "SCENARIOS", "Outcome", "Scenario", "Stage", "class_is_usable", "prepare"]
 
 LABEL = "demo.giveway.dev/scenario"
 """The node label that keeps every scenario on its own node."""
@@ -189,6 +189,7 @@ async def prepare(client: Client, nodes: list[str]) -> None:
     ):
         body = {"metadata": {"name": name, "annotations": said}, "value": value}
         await _ensure(client, PRIORITY_CLASS.path(), {**_kind("scheduling.k8s.io/v1", "PriorityClass"), **body})
+        await class_is_usable(client, name)
     for scenario, node in zip(SCENARIOS, nodes, strict=True):
         labels = {"metadata": {"labels": {LABEL: str(scenario.number)}}}
         await client.patch(NODE.path(name=node), labels)
@@ -197,6 +198,28 @@ async def prepare(client: Client, nodes: list[str]) -> None:
         spec = _pod_spec(scenario.number, "100m", "system-node-critical")
         system = {**_kind("v1", "Pod"), "metadata": {"name": f"system-{scenario.number}"}, "spec": spec}
         await _ensure(client, POD.path("kube-system"), system)
+
+
+async def class_is_usable(client: Client, name: str, namespace: str = "default", *, patience: float = 20.0) -> None:
+    """Wait until pods may name a PriorityClass that was just made; `patience` in seconds.
+
+    The API server's Priority plugin reads classes from an informer of its own: until that has seen the class, a pod
+    that names it is refused with 403. A dry run asks. Raises TimeoutError.
+    """
+    container = {"name": "probe", "image": "registry.k8s.io/pause"}
+    spec = {"priorityClassName": name, "containers": [container]}
+    probe = {**_kind("v1", "Pod"), "metadata": {"generateName": "probe-"}, "spec": spec}
+    end = time.monotonic() + patience
+    while True:
+        try:
+            await client.create(POD.path(namespace), probe, dryRun="All")
+        except ApiError as error:
+            if f"no PriorityClass with name {name} was found" in error.message:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"PriorityClass {name} cannot be used after {patience:g} s") from error
+                await asyncio.sleep(0.05)
+                continue
+        return
 
 
 async def _one(stage: Stage) -> Outcome:
