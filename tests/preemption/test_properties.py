@@ -13,7 +13,7 @@ from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
 from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget
 from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
-from webhook.preemption.decision import decide, fits
+from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.rules import compile_rules, kubernetes_rules
 from webhook.preemption.snapshot import Snapshot
 
@@ -68,6 +68,19 @@ def test_a_decision_knows_where_it_fits_once_pods_are_gone(seed, features, share
     gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
     decision = decide(snapshot, preemptor, kubernetes_rules(), NOW)
     assert decision.fits_without(gone) == fits(snapshot, preemptor, without=gone)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)), share=st.floats(0, 1))
+def test_one_node_is_judged_as_all_are(seed, features, share):
+    """Asked of a single node, the answer is the one that the look at all nodes gives; an unknown node never fits."""
+    cluster = plain(seed, *sorted(features))
+    snapshot, preemptor = snapshot_of(cluster), as_pod(cluster["preemptor"])
+    placed = np.flatnonzero(snapshot.pods.node[: snapshot.pods.rows] >= 0)
+    gone = np.array(sorted(random.Random(seed).sample(placed.tolist(), int(share * len(placed)))), np.intp)
+    everywhere = fits(snapshot, preemptor, without=gone)
+    for name in [*snapshot.node_names(), "gone"]:
+        assert fits_on(snapshot, preemptor, name, without=gone) is (name in everywhere)
 
 
 @settings(max_examples=150, deadline=None)

@@ -23,7 +23,7 @@ from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.preemption.victims import Excluded, Verdicts, judge
 
-__all__ = ["decide", "fits"]
+__all__ = ["decide", "fits", "fits_on"]
 
 
 def decide(
@@ -64,6 +64,15 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_P
     problem = pose(snapshot, compile_pod(preemptor), without)
     failures = evaluate(problem)
     return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))
+
+
+def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> bool:
+    """Whether the pod fits on this one node, judged like `fits`; False for a node that is not known."""
+    row = snapshot.nodes.find(node)
+    if row is None:
+        return False
+    problem = pose(snapshot, compile_pod(preemptor), without)
+    return bool(evaluate(problem).code[row] == 0)
 
 
 def _where_it_fits(problem: Problem, failures: Failures) -> NDArray[np.intp]:
