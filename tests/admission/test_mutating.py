@@ -292,6 +292,65 @@ def test_a_new_managed_class_becomes_never(managed, given, expected):
     assert mutated(context, body).get("preemptionPolicy") == expected
 
 
+@pytest.mark.parametrize(
+    ("patterns", "prefix", "expected"),
+    [
+        pytest.param(("giveway-*",), "giveway-", "Never", id="the glob begins like the prefix"),
+        pytest.param(("giveway-*",), "give", "Never", id="the glob goes further than the prefix"),
+        pytest.param(("*",), "x-", "Never", id="every name"),
+        pytest.param(("giveway-*",), "online-", None, id="no name with this prefix"),
+        pytest.param(("giveway-web",), "giveway-", None, id="the rest is random, so no single name is meant"),
+        pytest.param(("*",), "system-", None, id="system classes are never managed"),
+        pytest.param(("*",), "", None, id="neither name nor prefix"),
+    ],
+)
+def test_a_class_with_a_generated_name_becomes_never(patterns, prefix, expected):
+    """The API server makes the name after mutation, so a class is managed when its name may turn out to be."""
+    body = {"kind": "PriorityClass", "metadata": {"generateName": prefix}, "value": 5}
+    assert mutated(make_context(policies=(manage(*patterns),)), body).get("preemptionPolicy") == expected
+
+
+@pytest.mark.parametrize(
+    ("meta", "given", "words"),
+    [
+        pytest.param({"name": "online-a"}, {"preemptionPolicy": PREEMPT}, ["online-a was made Never"], id="set"),
+        pytest.param({"name": "online-a"}, {}, ['Write "preemptionPolicy: Never" in the manifest'], id="what to write"),
+        pytest.param({"generateName": "online-"}, {}, ["PriorityClass online-* was made Never"], id="generated name"),
+        pytest.param({"name": "online-a"}, {}, ["PreemptionPolicy preempt manages it"], id="why"),
+        pytest.param({"name": "online-a"}, {"preemptionPolicy": "Never"}, [], id="Never already"),
+        pytest.param({"name": "other"}, {"preemptionPolicy": PREEMPT}, [], id="not managed"),
+    ],
+)  # fmt: skip
+def test_who_makes_a_managed_class_is_told(meta, given, words):
+    """A class that was made Never comes with a warning: what, why, and what to write."""
+    body = {"kind": "PriorityClass", "metadata": meta, "value": 5, **given}
+    warnings = response(ask(make_context(policies=(manage("online-*"),)), "mutate", make_review(body))).get(
+        "warnings", []
+    )
+    assert len(warnings) == len(words)
+    assert all(text in warnings[0] and len(warnings[0]) < 256 for text in words)
+
+
+@pytest.mark.parametrize("given", [{}, {"preemptionPolicy": PREEMPT}], ids=["absent", "spelled out"])
+def test_the_manifest_of_a_class_that_was_made_never_can_be_applied_again(given):
+    """An UPDATE of a managed class that is Never leaves it so, and validation finds nothing changed."""
+    context = make_context(policies=(manage("online"),))
+    stored = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, "preemptionPolicy": "Never"}
+    applied = {"kind": "PriorityClass", "metadata": {"name": "online"}, "value": 5, **given}
+    after = mutated(context, applied, stored)
+    assert after == stored
+    warnings = response(ask(context, "mutate", make_review(applied, stored)))["warnings"]
+    assert "stays Never" in warnings[0]
+    assert response(ask(context, "validate", make_review(after, stored)))["allowed"] is True
+
+
+def test_a_class_that_nobody_manages_is_left_to_the_api_server():
+    """A class outside every policy is not changed, though it is Never."""
+    stored = {"kind": "PriorityClass", "metadata": {"name": "other"}, "value": 5, "preemptionPolicy": "Never"}
+    applied = {**stored, "preemptionPolicy": PREEMPT}
+    assert mutated(make_context(policies=(manage("online"),)), applied, stored) == applied
+
+
 def test_an_existing_class_is_not_made_never():
     """A class's preemptionPolicy is immutable: an UPDATE that changed it would only fail."""
     context = make_context(policies=(manage("online"),))

@@ -105,10 +105,13 @@ def test_a_class_being_deleted_is_not_held_up():
 
 
 def test_a_managed_class_that_is_not_never_is_warned_about():
-    """Where mutation was skipped, the author learns that the class will not be preempted for."""
-    answer = judged(make_context(policies=(manage("mine"),)), make_body())
+    """Where mutation was skipped or could not know the name, the author learns what the class lacks."""
+    body = make_body()
+    body["metadata"]["generateName"] = "mi"
+    answer = judged(make_context(policies=(manage("mine"),)), body)
     assert answer["allowed"] is True
     assert "managed but not Never" in answer["warnings"][0]
+    assert "make it again" in answer["warnings"][0]
 
 
 @pytest.mark.parametrize(("user", "allowed"), [("alice", False), ("root", True)])

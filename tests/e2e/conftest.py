@@ -115,6 +115,10 @@ class Sandbox:
         body["spec"].setdefault("tolerations", [{"operator": "Exists"}])
         return await self.client.create(self.pods, body)
 
+    def cleans_up(self, path: str) -> None:
+        """Delete this object at the end; it is outside the sandbox's namespace."""
+        self._cluster_wide.append(path)
+
     async def budget(self, name: str, labels: dict[str, str], **spec: Any) -> None:
         """Create a PodDisruptionBudget and wait until its status is current."""
         path = POD_DISRUPTION_BUDGET.path(self.id)

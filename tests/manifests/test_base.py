@@ -67,10 +67,11 @@ def test_the_image_is_of_this_version():
 
 
 def test_what_is_mutated():
-    """Pods and classes when they are made, and nothing else."""
+    """Pods when they are made, classes also when their manifest is applied again, and nothing else."""
     assert reached("MutatingWebhookConfiguration") == {
         ("", "pods", "CREATE"),
         ("scheduling.k8s.io", "priorityclasses", "CREATE"),
+        ("scheduling.k8s.io", "priorityclasses", "UPDATE"),
     }
 
 

@@ -27,7 +27,8 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         _check_unchanged(found, review.old_priority_class(), answer)
     elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
         answer.warnings.append(
-            f"PriorityClass {found.metadata.name} is managed but not {NEVER}: giveway will not preempt for its pods"
+            f"PriorityClass {found.metadata.name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
+            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
         )
     _check_default(context, found, answer)
     request = request_for(context, review, review.object, review.old_object)

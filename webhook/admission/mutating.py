@@ -6,7 +6,7 @@ from webhook.admission.decode import Meta, PodSpec, PodView, Review
 from webhook.admission.lookup import Context
 from webhook.admission.patching import Operation, fields, members
 from webhook.admission.requests import pod_request
-from webhook.admission.resolving import NEVER, Resolution, resolve
+from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.policy.model import MANAGED, MARK
 from webhook.policy.request import Request
@@ -31,13 +31,26 @@ def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
 def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     """A managed class gets `preemptionPolicy: Never` at CREATE, so that kube-scheduler leaves it to the reconciler.
 
-    It is immutable afterwards, as FACTS 3 says: a class that exists needs a twin instead.
+    The field is immutable afterwards: a class that exists and is not Never needs a twin instead. An UPDATE of a class
+    that is Never keeps it so. The API server compares old and new after mutation (`ValidateUpdate` of PriorityClass),
+    so a manifest without `Never` can be applied again.
     """
-    if review.operation != "CREATE":
-        return
     found = review.priority_class()
-    if context.is_managed(found.metadata.name):
-        answer.patch = fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
+    if found.preemption_policy == NEVER:
+        return
+    created = review.operation == "CREATE"
+    if not created and not (review.has_old and policy_of(review.old_priority_class()) == NEVER):
+        return
+    name, prefix = found.metadata.name, found.metadata.generate_name
+    managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
+    if managed is None:
+        return
+    answer.patch = fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
+    answer.warnings.append(
+        f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
+        f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
+        f' Write "preemptionPolicy: {NEVER}" in the manifest'
+    )
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.policy.compiling import CompiledPolicy, Kinds
 from webhook.policy.facts import CLASSES, PODS, Facts, observe
-from webhook.policy.globs import name_matcher
+from webhook.policy.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.hearing import Hearing
 from webhook.policy.index import Index
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
@@ -92,6 +92,20 @@ class Engine:
             if priority_class_name in twins:
                 return Managed(policy, twins[priority_class_name])
             if named(priority_class_name) or priority_class_name in twins.values():
+                return Managed(policy)
+        return None
+
+    def managed_if_generated(self, prefix: str) -> Managed | None:
+        """The policy that may manage a PriorityClass whose name the API server makes of this `generateName`.
+
+        A glob that matches any name with this prefix counts; a name without `*` does not, because the API server
+        chooses the rest of the name at random.
+        """
+        if not prefix or prefix.startswith("system-"):
+            return None
+        for policy, _ in self._classes:
+            names = policy.preemptors.priority_classes
+            if any(WILDCARD in name and intersect(name, f"{prefix}{WILDCARD}") for name in names):
                 return Managed(policy)
         return None
 
