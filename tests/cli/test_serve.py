@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import ssl
 import subprocess
 import sys
+import threading
 import urllib.request
 from contextlib import contextmanager
 
@@ -73,6 +75,17 @@ def serving(options: dict, environment: dict | None = None):
         process.stderr.close()
 
 
+@contextmanager
+def killed_after(process: subprocess.Popen, seconds: float):
+    """The process ends then at the latest, and with it the wait for a line that does not come."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def ports(line: str) -> tuple[int, int]:
     match = re.search(r"serving on port (\d+), probes on port (\d+)", line)
     assert match, line
@@ -124,6 +137,21 @@ def test_every_option_can_come_from_the_environment(files):
         assert ports(line)[0]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=10) == 0
+
+
+def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(files):
+    """At the limit of open files nothing can be looked at; once there is room again, changes are taken into use."""
+    options = {name: value for name, value in files.items() if name != "ca"}
+    with serving({**options, **LOOPBACK}) as (process, line), killed_after(process, 20):
+        secure, _ = ports(line)
+        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1, before[1]))
+        assert "Too many open files" in process.stdout.readline().decode()
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+        (files["policies"] / "teams.yaml").write_text(POLICY.replace("deny: [high]", "deny: [low]"))
+        assert any(json.loads(row)["message"].startswith("policies reloaded") for row in process.stdout)
+        pod = make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority")
+        assert post(secure, files["ca"], make_review(pod))["allowed"]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,17 @@ async def test_an_event_the_server_forgot_is_written_again(server, recorder):
     assert "series" not in told(server)[0]
 
 
+async def test_events_go_on_after_their_task_failed(server, recorder, monkeypatch):
+    """An error nobody foresaw costs what was waiting for a moment, not every Event that follows."""
+    with monkeypatch.context() as patched:
+        patched.setattr(EventRecorder, "_next", lambda _: 1 / 0)
+        preempted(recorder)
+        await asyncio.gather(recorder._task, return_exceptions=True)
+    preempted(recorder)
+    await until(lambda: told(server))
+    assert told(server)[0]["series"]["count"] == 2
+
+
 @pytest.mark.parametrize("action", [answer(500), answer(429), cut], ids=["500", "429", "cut"])
 async def test_passing_trouble_is_waited_out(server, recorder, action):
     """An Event survives a server that fails for a moment."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.admission.builders import make_class, make_context, make_pod, make_review
+from tests.serving.test_reload import until
 from webhook.admission.lookup import Objects, Overlay
+from webhook.kube import supervision
+from webhook.kube.backoff import Backoff
 from webhook.serving.cluster import Given
 
 HIGH = make_class("high", 100)
@@ -26,6 +31,12 @@ class Filling(Given):
         return {"priorityclasses": 1.5}
 
 
+@pytest.fixture
+def quick_restarts(monkeypatch):
+    """Failed tasks are started again within milliseconds."""
+    monkeypatch.setattr(supervision, "Backoff", lambda: Backoff(0.001, 0.01))
+
+
 async def test_probes_answer_on_their_own_plain_port(start):
     """Liveness needs nothing; readiness is short unless asked for more."""
     async with start() as running:
@@ -36,6 +47,36 @@ async def test_probes_answer_on_their_own_plain_port(start):
     lines = report.splitlines()
     assert lines[0].startswith("[+]certificate ok: expires ")
     assert lines[1:] == ["[+]policies ok: no policy files", "[+]caches ok", "[+]shutdown ok", "readyz check passed"]
+
+
+async def test_a_background_task_that_fails_is_started_again(start, quick_restarts):
+    """Once, it is a metric and a traceback in the log; time and again, liveness fails and says why."""
+
+    class Failing(Filling):
+        run_ok = False
+
+        async def run(self):
+            if not self.run_ok:
+                raise OSError("no more files")
+            await super().run()
+
+    source = Failing()
+    async with start(source=source) as running:
+        line = await running.logged(level="error")
+        assert "task cluster ended and is started again" in line["message"]
+        assert "no more files" in line["exception"]
+
+        async def dead() -> bool:
+            return (await running.get("/healthz"))[0] == 500
+
+        await until(dead)
+        _, text = await running.get("/healthz")
+        assert text.startswith("task cluster ended ")
+        assert text.endswith(" times in a row: no more files\n")
+        source.run_ok = True
+        _, metrics = await running.get("/metrics")
+    count = next(line for line in metrics.splitlines() if 'task_failures_total{task="cluster"}' in line)
+    assert float(count.split()[-1]) >= 8
 
 
 async def test_without_its_caches_the_server_gives_no_verdict(start):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import ssl
 from pathlib import Path
@@ -14,7 +15,9 @@ from tests.admission.builders import make_class, make_pod, make_review
 from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects
+from webhook.policy import loading
 from webhook.policy.loading import PolicyError
+from webhook.serving import watching
 from webhook.serving.options import Options
 from webhook.serving.tls import TlsError, load
 
@@ -114,6 +117,24 @@ async def test_broken_policies_leave_the_last_good_ones_in_use(start, policies):
         assert not await allowed(running)
         _, report = await running.get("/readyz?verbose")
         assert "broken" not in report
+
+
+async def test_a_reload_that_failed_is_tried_again(start, policies, monkeypatch):
+    """What failed may not be the files' fault, so it does not wait for their next change."""
+    monkeypatch.setattr(watching, "_RETRY", (0.02, 0.02))
+    (policies / "teams.yaml").write_text(allow("high"))
+    async with start(policies=policies, objects=Objects([HIGH])) as running:
+        monkeypatch.setattr(loading, "_text", full)
+        (policies / "teams.yaml").write_text(allow("batch"))
+        line = await running.logged(level="error")
+        assert "Too many open files" in line["message"]
+        monkeypatch.undo()
+        await running.logged(message=f"policies reloaded from {policies}")
+        assert not await allowed(running)
+
+
+def full(path):
+    raise OSError(errno.EMFILE, "Too many open files")
 
 
 async def test_policies_that_vanish_all_at_once_stay_in_use(start, policies):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import json
 import tracemalloc
 
 import pytest
@@ -294,6 +295,17 @@ def test_text_logs_are_for_people():
     lines.close()
     expected = b"1970-01-01T00:00:00.500Z INFO review phase=mutate uid=u verdict=denied ms=0.25 user=alice\n"
     assert stream.getvalue() == expected
+
+
+def test_a_line_that_cannot_be_written_costs_no_other():
+    """The thread that writes goes on, and says that a line is missing."""
+    stream = io.BytesIO()
+    lines = Lines(stream, "json")
+    lines.write({"message": object()})
+    lines.write({"message": "hello"})
+    lines.close()
+    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert messages == ["a log line could not be written: TypeError", "hello"]
 
 
 def test_lines_nobody_reads_are_dropped_and_counted():

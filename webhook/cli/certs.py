@@ -123,6 +123,8 @@ async def keep_current(
             _to_directory(directory, bundle)
         except (ApiError, BundleError, OSError) as error:
             log.error("certificates: %s; next try in about %d s", error, _PERIOD)  # noqa: TRY400 - it says all there is
+        except Exception:
+            log.exception("certificates: unexpected error; next try in about %d s", _PERIOD)
         await asyncio.sleep(_PERIOD * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from logging import INFO, getLogger
 from pathlib import Path
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.instants import rfc3339_micro
+from webhook.kube.supervision import Supervisor
 from webhook.policy.loading import PolicyError
 from webhook.preemption.amounts import ClusterError
 from webhook.reconciler import debug
@@ -30,7 +31,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat
 from webhook.serving.policies import PolicyFiles
 from webhook.serving.probes import Check, probes
-from webhook.serving.watching import Watched
+from webhook.serving.watching import Follower
 
 __all__ = ["checkpoint_at", "command", "reconciler_options", "reconciler_options_from", "telling"]
 
@@ -147,7 +148,10 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
     fault_point: str | None,
 ) -> None:
     metrics = Metrics()
+    supervisor = Supervisor(lambda name: metrics.task_failures.labels(name).inc())
     async with _logging(log_format, metrics) as lines:
+        follower = Follower(_POLL_SECONDS)
+        follower.add([policies], lambda: _reload(service, files))
         files = PolicyFiles(policies, metrics)
         async with await Client.connect(kubeconfig) as client:
             service = Service(
@@ -157,50 +161,41 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
                 tell=telling(lines),
                 registry=metrics.registry,
                 checkpoint=checkpoint_at(fault_point),
+                supervisor=supervisor,
             )
-            async with _private_port(address, service, files, metrics):
-                await _until_stopped(service, files, policies)
+            async with _private_port(address, service, files, metrics, supervisor):
+                await _until_stopped([service.run(), supervisor.keep("files", follower.run)])
 
 
-async def _until_stopped(service: Service, files: PolicyFiles, directory: Path) -> None:
+async def _until_stopped(kept: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Keep these running until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    work = [asyncio.create_task(service.run()), asyncio.create_task(_follow(service, files, directory))]
-    waiting = asyncio.create_task(stop.wait())
-    await asyncio.wait([*work, waiting], return_when=asyncio.FIRST_COMPLETED)
-    failed = [task for task in work if task.done()]
-    for task in [*work, waiting]:
+    work = [asyncio.create_task(one) for one in kept]
+    await stop.wait()
+    for task in work:
         task.cancel()
-    await asyncio.gather(*work, waiting, return_exceptions=True)
-    for task in failed:
-        task.result()
+    await asyncio.gather(*work, return_exceptions=True)
 
 
-async def _follow(service: Service, files: PolicyFiles, directory: Path) -> None:
-    """Take the policy files into use whenever they have changed."""
-    changed: list[bool] = []
-    watched = Watched([directory], lambda: changed.append(True))
-    while True:
-        await asyncio.sleep(_POLL_SECONDS)
-        watched.poll()
-        if changed:
-            changed.clear()
-            await files.reload()
-            service.use(files.engine.policies)
+async def _reload(service: Service, files: PolicyFiles) -> bool:
+    await files.reload()
+    service.use(files.engine.policies)
+    return not files.problem
 
 
 @asynccontextmanager
 async def _private_port(
-    address: tuple[str, int], service: Service, files: PolicyFiles, metrics: Metrics
+    address: tuple[str, int], service: Service, files: PolicyFiles, metrics: Metrics, supervisor: Supervisor
 ) -> AsyncIterator[None]:
     def checks() -> list[Check]:
         problem = service.problem()
         note = files.describe() + (f"; the files are broken: {files.problem}" if files.problem else "")
         return [Check("caches", not problem, problem), Check("policies", True, note)]
 
-    app = probes(checks, metrics, service.ages)
+    app = probes(checks, metrics, service.ages, supervisor.problem)
     app.add_routes(debug.routes(service))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

@@ -50,6 +50,7 @@ class Both:
             tell=telling(self.server.lines),
             registry=self.server.metrics.registry,
             checkpoint=checkpoint_at(fault_point),
+            supervisor=self.server.supervisor,
         )
         self.server.companion = self
 
@@ -67,12 +68,12 @@ class Both:
         self.service.use(policies)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Run both; yields the reconciler's task, which ends only when it fails."""
+    async def running(self) -> AsyncIterator[None]:
+        """Run both; what fails is started again."""
         async with self.server:
             work = asyncio.create_task(self.service.run())
             try:
-                yield work
+                yield
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
@@ -103,9 +104,5 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(kubeconfig) as client:
         both = Both(client, serving, reconciler, sys.stdout.buffer, log_format=log_format, fault_point=fault_point)
-        async with both.running() as work:
-            serving_on = asyncio.create_task(both.server.serve_until(stop))
-            await asyncio.wait((work, serving_on), return_when=asyncio.FIRST_COMPLETED)
-            serving_on.cancel()
-            if work.done():
-                work.result()
+        async with both.running():
+            await both.server.serve_until(stop)

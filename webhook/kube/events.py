@@ -141,7 +141,7 @@ class EventRecorder:
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         self._more.set()
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
 
     async def _run(self) -> None:

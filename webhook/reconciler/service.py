@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
+from webhook.kube.supervision import Supervisor
 from webhook.policy.model import Policies
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.clock import Clock, SteadyClock
@@ -56,10 +57,12 @@ class Service:
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
+        supervisor: Supervisor | None = None,
     ) -> None:
         book = PolicyBook(policies)
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.options = options
+        self._supervisor = supervisor or Supervisor()
         self.metrics = Metrics(registry or CollectorRegistry())
         self.state = State(client, book.annotations())
         self._recorder = None if options.dry_run else EventRecorder(client, _CONTROLLER, self.identity)
@@ -91,11 +94,11 @@ class Service:
         self.reconciler.use(book)
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled. Caches and leadership are kept running: a failure of one does not end the other."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.state.run())
-                tasks.create_task(self._contend())
+                tasks.create_task(self._supervisor.keep("caches", self.state.run))
+                tasks.create_task(self._supervisor.keep("leader", self._contend))
         finally:
             if self._recorder is not None:
                 await self._recorder.close()

@@ -11,6 +11,8 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from webhook.kube.supervision import Supervisor
+
 __all__ = ["Listener", "bind"]
 
 log = logging.getLogger(__name__)
@@ -42,12 +44,14 @@ class Listener:
     in the old context, because a context cannot forget a client CA.
     """
 
-    def __init__(self, server: web.Server, sock: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(
+        self, server: web.Server, sock: socket.socket, context: ssl.SSLContext, supervisor: Supervisor
+    ) -> None:
         self.context = context
         self._server, self._socket = server, sock
         self._handshakes: set[asyncio.Task[None]] = set()
         sock.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept())
+        self._accepting = asyncio.create_task(supervisor.keep("listener", self._accept))
 
     @property
     def port(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -61,11 +62,18 @@ class Lines:
         if not lines:
             return
         try:
-            self._stream.write(b"".join(map(self._render, lines)))
+            self._stream.write(b"".join(map(self._rendered, lines)))
             self._stream.flush()
         except (OSError, ValueError):
             if self._on_drop:
                 self._on_drop(len(lines))
+
+    def _rendered(self, line: ReviewLine | dict[str, Any]) -> bytes:
+        try:
+            return self._render(line)
+        except Exception as error:  # noqa: BLE001 - one line must not cost all that follow
+            text = f"a log line could not be written: {type(error).__name__}"
+            return self._render({"time": _timestamp(time.time()), "level": "error", "message": text})
 
 
 class Handler(logging.Handler):

@@ -110,6 +110,12 @@ class Metrics:
         self.lines_dropped = Counter(
             "giveway_log_lines_dropped", "Log lines dropped because nobody read them.", registry=registry
         )
+        self.task_failures = Counter(
+            "giveway_task_failures",
+            "Background tasks that ended and were started again, by task.",
+            ["task"],
+            registry=registry,
+        )
         for result in ("success", "failure"):
             self.reloads.labels(result)
             self.certificate_reloads.labels(result)

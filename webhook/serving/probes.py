@@ -21,13 +21,17 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def probes(
-    checks: Callable[[], list[Check]], metrics: Metrics, ages: Callable[[], dict[str, float]]
+    checks: Callable[[], list[Check]],
+    metrics: Metrics,
+    ages: Callable[[], dict[str, float]],
+    problem: Callable[[], str],
 ) -> web.Application:
-    """The application of the health port."""
+    """The application of the health port. `problem` says what only a new process can mend, or is empty."""
 
     async def healthz(request: web.Request) -> web.Response:
         del request
-        return web.Response(text="ok\n")
+        found = problem()
+        return web.Response(status=500 if found else 200, text=f"{found or 'ok'}\n")
 
     async def readyz(request: web.Request) -> web.Response:
         found = checks()

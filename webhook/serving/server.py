@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import BinaryIO, Protocol, Self
 
 from aiohttp import web
 
 from webhook.admission.lookup import Context
+from webhook.kube.supervision import Supervisor
 from webhook.policy.engine import Engine
 from webhook.policy.model import Policies
 from webhook.serving import tls
@@ -22,7 +24,7 @@ from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat, Options
 from webhook.serving.policies import PolicyFiles
 from webhook.serving.probes import Check, probes
-from webhook.serving.watching import Watched
+from webhook.serving.watching import Follower
 
 __all__ = ["Companion", "Server"]
 
@@ -46,7 +48,8 @@ class Server:
     """One webhook server. Start it with `async with`; it serves until it is left.
 
     `source` says what is known of the cluster. Policies come from `options.policies`, or are given as an `engine`.
-    Entering raises TlsError, PolicyError or OSError where certificate, policies or ports are not usable.
+    Entering raises TlsError, PolicyError or OSError where certificate, policies or ports are not usable. `background`
+    holds, by name, what is kept running meanwhile; add to it before entering.
     """
 
     def __init__(
@@ -69,7 +72,12 @@ class Server:
         self._tls_problem = ""
         self._draining = False
         self._context = Context(self._given, source.lookup)
-        self._changes: set[str] = set()
+        self._follower = Follower(options.poll_interval)
+        self.supervisor = Supervisor(lambda name: self.metrics.task_failures.labels(name).inc())
+        self.background: dict[str, Callable[[], Awaitable[object]]] = {
+            "cluster": source.run,
+            "files": self._follower.run,
+        }
         self._tasks: list[asyncio.Task[None]] = []
         self.front = Front(lambda: self._context, source, self._unready, self.metrics, self.lines)
 
@@ -121,7 +129,7 @@ class Server:
 
     async def _start(self) -> None:
         options = self.options
-        watched = self._watched()
+        self._follow()
         if options.policies is not None:
             self._files = PolicyFiles(options.policies, self.metrics)
             self._context = Context(self._files.engine, self.source.lookup)
@@ -137,13 +145,15 @@ class Server:
         )
         self._health_socket = bind(options.bind_address, options.health_port)
         secure_socket = bind(options.bind_address, options.secure_port)
-        app = probes(self.checks, self.metrics, self.source.ages)
+        app = probes(self.checks, self.metrics, self.source.ages, self.supervisor.problem)
         app.add_routes(self.companion.routes() if self.companion else [])
         self._probes = web.AppRunner(app, access_log=None)
         await self._probes.setup()
         await web.SockSite(self._probes, self._health_socket).start()
-        self._listener = Listener(server, secure_socket, self._serving.context)
-        self._tasks = [asyncio.create_task(self.source.run()), asyncio.create_task(self._follow_files(watched))]
+        self._listener = Listener(server, secure_socket, self._serving.context, self.supervisor)
+        self._tasks = [
+            asyncio.create_task(self.supervisor.keep(name, work), name=name) for name, work in self.background.items()
+        ]
         log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
 
     async def _stop(self) -> None:
@@ -161,48 +171,36 @@ class Server:
         logging.getLogger("webhook").removeHandler(self._handler)
         self.lines.close()
 
-    def _watched(self) -> list[Watched]:
-        """The files to follow, as they are before the first load: a change during it is not missed."""
+    def _follow(self) -> None:
+        """Follow the files as they are before the first load: a change during it is not missed."""
         options = self.options
         certificates = [options.tls_cert_file, options.tls_private_key_file, options.client_ca_file]
-        watched = [Watched([path for path in certificates if path], lambda: self._changes.add("certificate"))]
+        self._follower.add([path for path in certificates if path], self._reload_certificate)
         if options.policies is not None:
-            watched.append(Watched([options.policies], lambda: self._changes.add("policies")))
-        return watched
+            self._follower.add([options.policies], self._reload_policies)
 
-    async def _follow_files(self, watched: list[Watched]) -> None:
-        while True:
-            await asyncio.sleep(self.options.poll_interval)
-            for files in watched:
-                files.poll()
-            changes, self._changes = self._changes, set()
-            try:
-                await self._reload(changes)
-            except Exception:
-                log.exception("reload failed; what was in use stays in use")
+    async def _reload_policies(self) -> bool:
+        assert self._files is not None
+        await self._files.reload()
+        self._context = Context(self._files.engine, self.source.lookup)
+        if self.companion:
+            self.companion.use(self._files.engine.policies)
+        return not self._files.problem
 
-    async def _reload(self, changes: set[str]) -> None:
-        if "certificate" in changes:
-            await self._reload_certificate()
-        if "policies" in changes and self._files is not None:
-            await self._files.reload()
-            self._context = Context(self._files.engine, self.source.lookup)
-            if self.companion:
-                self.companion.use(self._files.engine.policies)
-
-    async def _reload_certificate(self) -> None:
+    async def _reload_certificate(self) -> bool:
         try:
             fresh = tls.load(self.options)
         except tls.TlsError as error:
             self._tls_problem = str(error)
             self.metrics.certificate_reloads.labels("failure").inc()
             log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
-            return
+            return False
         self._listener.context = fresh.context
         self._use(fresh)
         self._tls_problem = ""
         self.metrics.certificate_reloads.labels("success").inc()
         log.info("certificate reloaded: %s, expires %s", fresh.subject, _date(fresh.expires))
+        return True
 
     def _use(self, serving: tls.Serving) -> None:
         self._serving = serving

@@ -1,11 +1,21 @@
-"""Noticing that files changed, by polling: it sees the `..data` swap of a mounted ConfigMap or Secret as well."""
+"""Following files by polling: it sees the `..data` swap of a mounted ConfigMap or Secret as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-__all__ = ["Watched", "signature"]
+from webhook.kube.backoff import Backoff
+
+__all__ = ["Follower", "Watched", "signature"]
+
+log = logging.getLogger(__name__)
+
+_RETRY = (10.0, 60.0)
+"""Seconds until a reload that failed is tried again, at first and at most: what failed may not be the files' fault."""
 
 Signature = tuple[tuple[str, int, int, int], ...]
 
@@ -31,16 +41,62 @@ def _files(path: Path) -> list[Path]:
 
 
 class Watched:
-    """Files of which `on_change` is told once a change has settled: seen alike twice in a row."""
+    """Files whose change is noticed once it has settled: seen alike twice in a row."""
 
-    def __init__(self, paths: Iterable[Path], on_change: Callable[[], None]) -> None:
-        self._paths, self._on_change = tuple(paths), on_change
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
         self._current = self._seen = signature(self._paths)
 
-    def poll(self) -> None:
-        """Look once."""
+    def changed(self) -> bool:
+        """Look once; whether a change has settled since the last one that was reported. Raises OSError."""
         now = signature(self._paths)
-        if now != self._current and now == self._seen:
+        settled = now != self._current and now == self._seen
+        if settled:
             self._current = now
-            self._on_change()
         self._seen = now
+        return settled
+
+
+class _Followed:
+    """Files with what takes them into use."""
+
+    def __init__(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
+        self._watched, self._reload = Watched(paths), reload
+        self._backoff = Backoff(*_RETRY)
+        self._due: float | None = None
+
+    async def follow(self) -> None:
+        """Look once, and reload what changed or what failed the last time."""
+        if self._watched.changed():
+            self._backoff.reset()
+            self._due = time.monotonic()
+        if self._due is None or time.monotonic() < self._due:
+            return
+        try:
+            done = await self._reload()
+        except Exception:
+            log.exception("reload failed; what was in use stays in use")
+            done = False
+        self._due = None if done else time.monotonic() + self._backoff.next()
+
+
+class Follower:
+    """Reloads files when they change, every `period` seconds at most. Make it before the files are first loaded.
+
+    `run()` may be cancelled or fail at any point and be started again: nothing that was noticed is lost.
+    """
+
+    def __init__(self, period: float) -> None:
+        self._period = period
+        self._followed: list[_Followed] = []
+
+    def add(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
+        """Follow these files; `reload` says whether they are in use now, and is called again if they are not."""
+        self._followed.append(_Followed(paths, reload))
+
+    async def run(self) -> None:
+        """Follow, without end. Raises OSError if a directory cannot be read."""
+        while True:
+            await asyncio.sleep(self._period)
+            for followed in self._followed:
+                await followed.follow()

@@ -1,0 +1,87 @@
+"""Background tasks that are kept running: one that ends is started again, and one that keeps ending is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from webhook.kube.backoff import Backoff
+
+__all__ = ["Supervisor"]
+
+log = logging.getLogger(__name__)
+
+_STEADY = 60.0
+"""Seconds after which a task that still runs counts as healthy again; longer than the longest back-off."""
+_TOLERATED = 8
+"""Failures in a row, about 40 s of trying, after which only a new process may help."""
+
+
+@dataclass
+class _Task:
+    """One kept task: its failures in a row, and the last one's text."""
+
+    backoff: Backoff
+    running_since: float | None = None
+    error: str = ""
+
+
+class Supervisor:
+    """Keeps the background tasks of one process running; `failed(name)` is called for each time that one ends.
+
+    Work that is kept never ends by itself: a return is a failure too. The work must be able to begin again, so what
+    it may not forget belongs to its object and not to its local variables. `tolerated` failures in a row are borne
+    before `problem()` names the task; a run of `steady` seconds ends the row.
+    """
+
+    def __init__(
+        self, failed: Callable[[str], object] | None = None, *, tolerated: int = _TOLERATED, steady: float = _STEADY
+    ) -> None:
+        self._failed = failed
+        self._tolerated, self._steady = tolerated, steady
+        self._tasks: dict[str, _Task] = {}
+
+    async def keep(self, name: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Run the work, again and again, until cancelled. Never raises anything else."""
+        task = self._tasks.setdefault(name, _Task(Backoff()))
+        while True:
+            task.running_since = time.monotonic()
+            error = await _outcome(work)
+            self._forgive(task)
+            task.running_since, task.error = None, str(error) or type(error).__name__
+            delay = task.backoff.next()
+            log.error("task %s ended and is started again in %.1f s", name, delay, exc_info=error)
+            if self._failed is not None:
+                self._failed(name)
+            await asyncio.sleep(delay)
+
+    def problem(self) -> str:
+        """The tasks that cannot be kept running and why, for a liveness probe; empty if there are none."""
+        for task in self._tasks.values():
+            self._forgive(task)
+        return "; ".join(
+            f"task {name} ended {task.backoff.failures} times in a row: {task.error}"
+            for name, task in self._tasks.items()
+            if task.backoff.failures >= self._tolerated
+        )
+
+    def _forgive(self, task: _Task) -> None:
+        if task.running_since is not None and time.monotonic() - task.running_since >= self._steady:
+            task.backoff.reset()
+
+
+async def _outcome(work: Callable[[], Awaitable[object]]) -> BaseException:
+    """What ended the work. A cancellation counts as such only if it was not this task that was cancelled."""
+    try:
+        await work()
+    except asyncio.CancelledError as error:
+        current = asyncio.current_task()
+        if current is None or current.cancelling():
+            raise
+        return error
+    except Exception as error:  # noqa: BLE001 - whatever it is, the task is started again
+        return error
+    return RuntimeError("it returned, although it is meant to run until the process ends")
