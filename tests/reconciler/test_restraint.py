@@ -6,37 +6,21 @@ import pytest
 
 from tests.reconciler.builders import pod
 from webhook.policy.model import Limits, Rate
-from webhook.reconciler.restraint import Budgeted, Restraint, attempts_back_off, is_last_resort, owner_of
+from webhook.reconciler.restraint import Budgeted, Remaining, Restraint, attempts_back_off, is_last_resort, owner_of
 
-OWNER, NODE = Limits(per_owner=Rate(2, 60.0)), Limits(per_node=Rate(2, 60.0))
-CLUSTER = Limits(per_cluster=Rate(2, 60.0))
+OWNER = Limits(per_owner=Rate(2, 60.0))
 
 
-@pytest.mark.parametrize(
-    ("limits", "more", "refused"),
-    [
-        pytest.param(OWNER, Budgeted("web", "n9"), "owner web", id="owner is full"),
-        pytest.param(OWNER, Budgeted("db", "n1"), "", id="another owner"),
-        pytest.param(OWNER, Budgeted("", "n1"), "", id="a bare pod has no owner"),
-        pytest.param(NODE, Budgeted("db", "n1"), "node n1", id="node is full"),
-        pytest.param(NODE, Budgeted("web", "n2"), "", id="another node"),
-        pytest.param(CLUSTER, Budgeted("db", "n2"), "in the cluster", id="cluster is full"),
-        pytest.param(Limits(), Budgeted("web", "n1"), "", id="no limits"),
-    ],
-)
-def test_rates(limits: Limits, more: Budgeted, refused: str):
-    """At most so many evictions in the window, for an owner, a node, the cluster."""
-    restraint = Restraint()
+def test_remaining_evictions():
+    """What the rates still allow owners, nodes and the cluster, and until when an eviction counts."""
+    restraint, limits = Restraint(), Limits(per_owner=Rate(2, 60.0), per_node=Rate(3, 30.0), per_cluster=Rate(9, 90.0))
     restraint.full(limits, 0.0)
-    restraint.note([Budgeted("web", "n1"), Budgeted("web", "n1")], 0.0)
-    reason = restraint.refusal(limits, [more], 30.0)
-    assert (refused in reason) if refused else reason == ""
-    assert restraint.refusal(limits, [more], 60.1) == ""
-
-
-def test_one_plan_is_counted_as_a_whole():
-    """Three victims of one owner at once are too many for a rate of two."""
-    assert Restraint().refusal(OWNER, [Budgeted("web", "n1")] * 3, 0.0)
+    restraint.note([Budgeted("web", "n1"), Budgeted("", "n1")], 0.0)
+    restraint.note([Budgeted("web", "n2")], 20.0)
+    assert restraint.remaining(limits, 20.0) == Remaining({"web": 0}, {"n1": 1, "n2": 2}, 6, 30.0)
+    assert restraint.remaining(limits, 61.0) == Remaining({"web": 1}, {}, 6, 80.0)
+    assert restraint.remaining(limits, 111.0) == Remaining({}, {}, 9, None)
+    assert restraint.remaining(Limits(), 20.0).until is None
 
 
 def test_full_says_until_when():
@@ -56,7 +40,7 @@ def test_evictions_that_did_not_happen_do_not_count():
     restraint = Restraint()
     restraint.full(OWNER, 0.0)
     restraint.take_back(restraint.note([Budgeted("web", "n1")] * 2, 0.0))
-    assert restraint.refusal(OWNER, [Budgeted("web", "n1")] * 2, 1.0) == ""
+    assert restraint.remaining(OWNER, 1.0).owners == {}
 
 
 def test_memory_does_not_grow():

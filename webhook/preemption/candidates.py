@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from webhook.preemption.plan import Candidate, Victim
 from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["Plans", "per_node"]
+__all__ = ["Admission", "Plans", "per_node"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
@@ -43,6 +44,32 @@ class Plans(NamedTuple):
             np.concatenate([np.zeros(0, np.bool_), *(part.violating for part in parts)]),
         )
 
+    @classmethod
+    def of(cls, snapshot: Snapshot, candidates: Sequence[Candidate]) -> Plans:
+        """The columns of candidates given as objects; each has at least one victim, and the snapshot knows them all."""
+        sizes = [len(candidate.victims) for candidate in candidates]
+        keys = [(victim.namespace, victim.name) for candidate in candidates for victim in candidate.victims]
+        return cls(
+            snapshot,
+            np.array([snapshot.nodes.find(candidate.node) for candidate in candidates], np.intp),
+            np.cumsum([0, *sizes[:-1]])[: len(sizes)].astype(np.intp),
+            np.array([snapshot.pods.find(namespace, name) for namespace, name in keys], np.intp),
+            np.zeros(len(keys), np.bool_),
+        )
+
+    def only(self, standing: Mask) -> Plans:
+        """Those of the candidates for which the mask, one entry a candidate, is true."""
+        if standing.all():
+            return self
+        lengths = self.lengths()
+        pods = np.repeat(standing, lengths)
+        starts = np.cumsum([0, *lengths[standing]])[:-1].astype(np.intp)
+        return Plans(self.snapshot, self.nodes[standing], starts, self.pods[pods], self.violating[pods])
+
+    def lengths(self) -> Index:
+        """How many victims each candidate has."""
+        return np.diff(np.append(self.starts, len(self.pods)))
+
     def keys(self) -> Keys:
         """What the candidates are compared by."""
         pods = self.snapshot.pods
@@ -51,7 +78,7 @@ class Plans(NamedTuple):
             violations=per_node(self.violating.astype(np.int64), self.starts),
             highest_priority=pods.priority[first],
             priority_sum=per_node(pods.priority[self.pods] + PRIORITY_OFFSET, self.starts),
-            victims=np.diff(np.append(self.starts, len(self.pods))),
+            victims=self.lengths(),
             earliest_start=pods.start[first],
             name=self.snapshot.nodes.alphabetical()[self.nodes],
         )
@@ -65,6 +92,10 @@ class Plans(NamedTuple):
         order = sorted(range(len(rows)), key=lambda i: (-pods.priority[rows[i]], pods.start[rows[i]], not violating[i]))
         node = self.snapshot.nodes.names[self.nodes[number]]
         return Candidate(node, [_victim(self.snapshot, rows[i], node) for i in order], sum(violating))
+
+
+Admission = Callable[[Plans], NDArray[np.int8]]
+"""Says of every candidate whether it may be selected: 0 where it may, else a code of the caller's for why not."""
 
 
 def per_node(values: Ints, starts: Index) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
-from webhook.preemption.candidates import Plans
+from webhook.preemption.candidates import Admission, Plans
 from webhook.preemption.eligibility import why_not_eligible
 from webhook.preemption.extending import Extender, extend
 from webhook.preemption.filters import NO_PODS, Failures, Problem, evaluate, pose, relieved
@@ -25,6 +25,8 @@ from webhook.preemption.victims import Excluded, Verdicts, judge
 
 __all__ = ["decide", "fits", "fits_on"]
 
+_NO_CODES = np.zeros(0, np.int8)
+
 
 def decide(
     snapshot: Snapshot,
@@ -34,10 +36,13 @@ def decide(
     extenders: Sequence[Extender] = (),
     *,
     spared: NDArray[np.bool_] | None = None,
+    admission: Admission | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node.
 
-    `spared` are pods that may not go whatever the rules say, by pod row.
+    `spared` are pods that may not go whatever the rules say, by pod row. `admission` says which candidates may be
+    selected; the others do not stand, and are counted in `Decision.barred`. It judges the victims that go in the end:
+    those that are left once the extenders have answered.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     incoming = compile_pod(preemptor)
@@ -50,10 +55,18 @@ def decide(
     plans = find_victims(problem, verdicts, _curable_nodes(problem, failures))
     if extenders:
         candidates = extend(extenders, preemptor, _candidates(plans))
+        codes = _NO_CODES
+        if admission is not None and candidates:
+            codes = admission(Plans.of(snapshot, candidates))
+            candidates = [candidate for candidate, code in zip(candidates, codes, strict=True) if not code]
         keys = keys_of(candidates)
-        return _answer(problem, failures, verdicts, candidates=candidates, ranked=best(keys), keys=keys)
+        return _answer(problem, failures, verdicts, candidates=candidates, ranked=best(keys), keys=keys, codes=codes)
+    codes = _NO_CODES
+    if admission is not None and len(plans.nodes):
+        codes = admission(plans)
+        plans = plans.only(codes == 0)
     keys = plans.keys()
-    return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys)
+    return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys, codes=codes)
 
 
 def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
@@ -100,6 +113,7 @@ def _answer(
     candidates: list[Candidate] | None = None,
     ranked: Sequence[int] = (),
     keys: Keys | None = None,
+    codes: NDArray[np.int8] = _NO_CODES,
 ) -> Decision:
     """Wrap up: the plan now, everything else when it is asked for."""
     snapshot = problem.snapshot
@@ -145,7 +159,8 @@ def _answer(
     )
     selected = one(ranked[0]) if ranked else None
     count = len(keys.victims) if keys else 0
-    return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count)
+    barred = frozenset(np.unique(codes[codes > 0]).tolist())
+    return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count, barred=barred)
 
 
 def _excluded_on(snapshot: Snapshot, verdicts: Verdicts, node: str) -> list[Excluded]:

@@ -79,16 +79,24 @@ class Decision:
 
     `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`. The
     lists over all nodes are made when they are first read, and raise StaleDecisionError if the snapshot has changed by
-    then.
+    then. `barred` are the codes for which the caller's admission kept candidates from standing.
     """
 
     def __init__(
-        self, source: Source, *, eligible: bool, reason: str, selected: Candidate | None, candidate_count: int = 0
+        self,
+        source: Source,
+        *,
+        eligible: bool,
+        reason: str,
+        selected: Candidate | None,
+        candidate_count: int = 0,
+        barred: frozenset[int] = frozenset(),
     ) -> None:
         self.eligible = eligible
         self.reason = reason
         self.selected = selected
         self.candidate_count = candidate_count
+        self.barred = barred
         self._source = source
         self._version = source.version()
         self._fits: list[str] | None = None

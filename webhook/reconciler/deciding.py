@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.candidates import Admission
 from webhook.preemption.decision import decide, fits
 from webhook.preemption.extending import Extender
 from webhook.preemption.plan import Candidate, Decision, Score
@@ -21,9 +22,10 @@ from webhook.reconciler.candidates import is_over
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
+from webhook.reconciler.rates import NOT_NOW, Rates, too_large
 from webhook.reconciler.record import PLAN, Alternative, PlanRecord
 from webhook.reconciler.refusals import Refusals
-from webhook.reconciler.restraint import Budgeted, Full, Restraint, is_last_resort, owner_of
+from webhook.reconciler.restraint import Full, Restraint, is_last_resort
 from webhook.reconciler.state import State
 
 __all__ = ["World", "consider", "decide_sparing", "still_allowed"]
@@ -33,6 +35,8 @@ Rows = NDArray[np.intp]
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _SHOWN = 5
+_NARROWED = 4
+"""Times that it is decided again with fewer victims where every candidate has too many for a rate."""
 _HASTE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
 
@@ -89,10 +93,12 @@ def consider(
     extenders: Sequence[Extender] = (),
 ) -> Outcome:
     """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
-    full = world.restraint.full(policy.limits, world.clock.monotonic())
+    now = world.clock.monotonic()
+    full, left = world.restraint.full(policy.limits, now), world.restraint.remaining(policy.limits, now)
     leaving = world.leaving_within(policy.plan_timeout)
+    rates = Rates(world.state, policy.limits, left) if _is_rated(policy) else None
     try:
-        decision = _decide(world, pod, rules, full, leaving, extenders=extenders)
+        decision = _decide(world, pod, rules, full, leaving, extenders=extenders, rates=rates)
     except UnaskedError as unasked:
         return Asks(unasked.question)
     if decision.fits:
@@ -108,19 +114,31 @@ def consider(
     if not decision.eligible:
         return Hopeless(decision.reason)
     if decision.selected is None:
-        return _hopeless(world, pod, rules, decision, full)
+        return _hopeless(world, pod, rules, decision, used_up=full.until, counted=left.until)
     return _act_on(world, decision, decision.selected, policy, attempts)
 
 
 def decide_sparing(
-    state: State, pod: Pod, rules: Rules, now: float, kept: sparing.Mask, *, extenders: Sequence[Extender] = ()
+    state: State,
+    pod: Pod,
+    rules: Rules,
+    now: float,
+    kept: sparing.Mask,
+    *,
+    extenders: Sequence[Extender] = (),
+    admission: Admission | None = None,
 ) -> Decision:
-    """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go."""
+    """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go.
+
+    `admission` is as `decide` takes it.
+    """
     last = sparing.last_resort(state)
-    decision = decide(state.snapshot, pod, rules, now, extenders, spared=sparing.union(kept, last))
-    if decision.selected is None and decision.eligible and last.any() and not decision.fits:
-        decision = decide(state.snapshot, pod, rules, now, extenders, spared=kept)
-    return decision
+    first = decide(state.snapshot, pod, rules, now, extenders, spared=sparing.union(kept, last), admission=admission)
+    if first.selected is not None or not first.eligible or not last.any() or first.fits:
+        return first
+    second = decide(state.snapshot, pod, rules, now, extenders, spared=kept, admission=admission)
+    second.barred |= first.barred
+    return second
 
 
 def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> str:
@@ -145,10 +163,21 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows, *, extenders: Sequence[Extender]) -> Decision:
+def _decide(
+    world: World,
+    pod: Pod,
+    rules: Rules,
+    full: Full,
+    soon: Rows,
+    *,
+    extenders: Sequence[Extender],
+    rates: Rates | None,
+) -> Decision:
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
+    Where every candidate has more victims than a rate ever allows, it is decided again with those beyond it kept:
+    fewer pods that are more important may do.
     """
     state = world.state
     refused = world.refusals.spared(world.clock.monotonic())
@@ -156,7 +185,18 @@ def _decide(world: World, pod: Pod, rules: Rules, full: Full, soon: Rows, *, ext
     leaving = state.snapshot.pods.leaving()
     if len(leaving) > len(soon):
         kept = sparing.union(kept, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
-    return decide_sparing(state, _unnominated(pod), rules, world.clock.wall(), kept, extenders=extenders)
+    pod, wall = _unnominated(pod), world.clock.wall()
+    decision = decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates)
+    barred = decision.barred
+    for _ in range(_NARROWED):
+        if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in barred:
+            break
+        kept = sparing.union(kept, sparing.of_rows(state, np.concatenate(rates.surplus)))
+        rates.surplus.clear()
+        decision = decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates)
+        barred |= decision.barred
+    decision.barred = barred
+    return decision
 
 
 def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:
@@ -169,10 +209,6 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
     most = policy.limits.attempts_per_preemptor
     if attempts >= most:
         return Hopeless(f"{attempts} plans evicted pods for it in vain, and the policy allows {most}", restrained=True)
-    evictions = [Budgeted(owner_of(victim), chosen.node) for victim in victims]
-    refusal = world.restraint.refusal(policy.limits, evictions, world.clock.monotonic())
-    if refusal:
-        return Hopeless(refusal, restrained=True, due=world.clock.monotonic() + _HASTE)
     return Evicts(
         node=chosen.node,
         victims=victims,
@@ -186,12 +222,23 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
     )
 
 
-def _hopeless(world: World, pod: Pod, rules: Rules, decision: Decision, full: Full) -> Hopeless:
-    rated, now = full.until is not None, world.clock.monotonic()
-    ends = [full.until, world.refusals.next_end(now), _end_of_protection(world, pod, rules)]
+def _hopeless(
+    world: World, pod: Pod, rules: Rules, decision: Decision, *, used_up: float | None, counted: float | None
+) -> Hopeless:
+    """Nothing helps now. Rates are used up until `used_up`; until `counted` evictions of late count for them."""
+    now = world.clock.monotonic()
+    ends = [used_up, world.refusals.next_end(now), _end_of_protection(world, pod, rules)]
+    if NOT_NOW in decision.barred:
+        ends.append(counted)
+    rated = used_up is not None or bool(decision.barred)
     due = min((end for end in ends if end is not None), default=None)
     reason = decision.reason or "no node where evicting pods that may be evicted makes room"
-    if rated:
+    never = too_large(decision.barred)
+    if never and not decision.reason:
+        reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
+    elif NOT_NOW in decision.barred and not decision.reason:
+        reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
+    elif used_up is not None:
         reason += "; the policy's limits leave out pods that would do otherwise"
     if world.refusals.spared(now):
         reason += "; pods that the API server would not remove are left out for now"
@@ -212,6 +259,11 @@ def _end_of_protection(world: World, pod: Pod, rules: Rules) -> float | None:
     if not open_.any():
         return None
     return world.clock.monotonic() + max(float(ends[open_].min()) - now, _HASTE)
+
+
+def _is_rated(policy: PreemptionPolicy) -> bool:
+    limits = policy.limits
+    return bool(limits.per_owner or limits.per_node or limits.per_cluster)
 
 
 def _unclaimed(world: World, pod: Pod, nodes: Sequence[str]) -> str:

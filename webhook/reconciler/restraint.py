@@ -6,14 +6,23 @@ argument, in monotonic seconds, so that a jump of the system clock opens no wind
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.policy.model import Limits, Rate
 
-__all__ = ["Budgeted", "Full", "Restraint", "attempts_back_off", "is_last_resort", "is_pinned", "owner_of"]
+__all__ = [
+    "Budgeted",
+    "Full",
+    "Remaining",
+    "Restraint",
+    "attempts_back_off",
+    "is_last_resort",
+    "is_pinned",
+    "owner_of",
+    "workload",
+]
 
 _FIRST_BACK_OFF = 1.0
 _LONGEST_BACK_OFF = 300.0
@@ -36,6 +45,19 @@ class Full:
     nodes: frozenset[str] = frozenset()
     cluster: bool = False
     until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """How many evictions a policy's rates still allow now; an owner or node that is not named has its whole rate.
+
+    `until` is when the first eviction that counts leaves its window, None where none counts.
+    """
+
+    owners: dict[str, int]
+    nodes: dict[str, int]
+    cluster: int
+    until: float | None
 
 
 @dataclass(slots=True)
@@ -82,21 +104,15 @@ class Restraint:
         ends = [*owners.values(), *nodes.values(), *cluster.values()]
         return Full(frozenset(owners), frozenset(nodes), bool(cluster), min(ends, default=None))
 
-    def refusal(self, limits: Limits, evictions: Iterable[Budgeted], now: float) -> str:
-        """Why these evictions together would be too many; empty where they are not."""
+    def remaining(self, limits: Limits, now: float) -> Remaining:
+        """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
         self._remember(limits)
-        asked = list(evictions)
-        owners = Counter(eviction.owner for eviction in asked if eviction.owner)
-        nodes = Counter(eviction.node for eviction in asked)
-        checks = [("owner", limits.per_owner, self._owners, owners), ("node", limits.per_node, self._nodes, nodes)]
-        for what, rate, counters, wanted in checks:
-            for name, count in wanted.items():
-                if rate and _over(counters.get(name), rate, count, now):
-                    return f"more than {rate.evictions} evictions in {rate.window:g} s for {what} {name}"
-        rate = limits.per_cluster
-        if rate and _over(self._cluster, rate, len(asked), now):
-            return f"more than {rate.evictions} evictions in {rate.window:g} s in the cluster"
-        return ""
+        owners, owners_end = _remaining(self._owners, limits.per_owner, now)
+        nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
+        cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
+        whole = limits.per_cluster.evictions if limits.per_cluster else 0
+        ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
+        return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None))
 
     def _remember(self, limits: Limits) -> None:
         rates = (limits.per_owner, limits.per_node, limits.per_cluster)
@@ -142,13 +158,17 @@ def owner_of(pod: Pod) -> str:
     ReplicaSets share one rate.
     """
     owner = _controller(pod)
-    if owner is None:
+    return workload(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
+
+
+def workload(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
+    """`owner_of` a pod with these labels whose controller is of that kind and name; empty where the kind is."""
+    if not kind:
         return ""
-    kind, name = owner.kind, owner.name
-    revision = (pod.metadata.labels or {}).get("pod-template-hash")
+    revision = labels.get("pod-template-hash")
     if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
         kind, name = "Deployment", name[: -len(revision) - 1]
-    return f"{kind}/{pod.metadata.namespace}/{name}"
+    return f"{kind}/{namespace}/{name}"
 
 
 def is_last_resort(pod: Pod) -> bool:
@@ -191,6 +211,10 @@ def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> di
     return ends
 
 
-def _over(counter: _Counter | None, rate: Rate, more: int, now: float) -> bool:
-    recent = len(counter.within(rate.window, now)) if counter else 0
-    return recent + more > rate.evictions
+def _remaining(counters: dict[str, _Counter], rate: Rate | None, now: float) -> tuple[dict[str, int], float | None]:
+    """What is left of the rate for every name that has used some of it, and when the first eviction stops counting."""
+    if rate is None:
+        return {}, None
+    recent = {name: times for name, counter in counters.items() if (times := counter.within(rate.window, now))}
+    left = {name: rate.evictions - len(times) for name, times in recent.items()}
+    return left, min((times[0] + rate.window for times in recent.values()), default=None)
