@@ -75,13 +75,30 @@ def test_no_hole_is_promised_twice():
     assert not set(names(first)) & set(names(second))
 
 
-def test_hole_of_a_lower_priority_is_not_taken_silently():
-    """Room that was promised to a pod of lower priority is not waited for: the decision weighs the whole node."""
+@pytest.mark.parametrize("cpu", ["1", "7", "8"], ids=["both fit", "both just fit", "only one fits"])
+def test_room_that_comes_up_is_shared_with_a_lower_nomination(cpu: str):
+    """Nobody is evicted where room comes up, though a pod of lower priority is nominated there."""
     setting = Setting(node("n1"), node("n2"))
     setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
-    setting.add(preemptor("low", priority=90, nominated="n1"))
+    setting.add(preemptor("low", "1", priority=90, nominated="n1"))
+    assert setting.consider(preemptor("p", cpu, priority=100)) == Waits("n1", 1)
+
+
+def test_lower_nominations_are_left_alone_where_another_node_does():
+    """Of two nodes with room coming up, the one where all fit is taken before the one where another pod loses it."""
+    setting = Setting(node("n1"), node("n2", "16"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "16", node="n2", deleted=rfc3339(START)))
+    setting.add(*(preemptor(f"low-{number}", "4", priority=90, nominated=f"n{number}") for number in (1, 2)))
+    assert setting.consider(preemptor("p", "6", priority=100)) == Waits("n2", 1)
+
+
+def test_higher_nominations_keep_the_room():
+    """Room that comes up for a pod of equal or higher priority is not taken from it."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
+    setting.add(preemptor("high", "4", priority=100, nominated="n1"))
     outcome = setting.consider(preemptor("p", "6", priority=100))
-    assert not (isinstance(outcome, Waits) and outcome.node == "n1" and outcome.leaving == 0)
+    assert (outcome.node, names(outcome)) == ("n2", ["b"])
 
 
 def test_protected_until_a_time():

@@ -35,6 +35,8 @@ Rows = NDArray[np.intp]
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _SHOWN = 5
+_LOWEST = -(2**31)
+"""The lowest priority there is."""
 _NARROWED = 4
 """Times that it is decided again with fewer victims where every candidate has too many for a rate."""
 _HASTE = 1.0
@@ -108,8 +110,8 @@ def consider(
         foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
         if foreign in nodes:
             return Hopeless(f"somebody else has nominated it to {foreign}, where room is coming up")
-        node = _unclaimed(world, pod, nodes)
-        if node:
+        if nodes:
+            node = _least_contested(world, pod, nodes, leaving)
             return Waits(node, _count_on(world.state.snapshot, node, leaving))
     if not decision.eligible:
         return Hopeless(decision.reason)
@@ -266,11 +268,24 @@ def _is_rated(policy: PreemptionPolicy) -> bool:
     return bool(limits.per_owner or limits.per_node or limits.per_cluster)
 
 
-def _unclaimed(world: World, pod: Pod, nodes: Sequence[str]) -> str:
-    """One of the nodes where no pod of lower priority has been promised the room; its own nomination first."""
+def _least_contested(world: World, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
+    """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
+
+    A pod keeps its nomination where both fit. Else the higher priority gets the room, as it would from
+    kube-scheduler, and the other one is decided for again: that costs less than evicting pods elsewhere.
+    """
     own, priority, key = pod.status.nominated_node_name, pod.spec.priority or 0, key_of(pod)
-    free = [node for node in nodes if not world.state.lower_nominated(node, priority, key)]
-    return own if own in free else next(iter(free), "")
+    preferred = sorted(nodes, key=lambda node: node != own)
+    lower = {node: len(world.state.lower_nominated(node, priority, key)) for node in preferred}
+    if not all(lower.values()):
+        return next(node for node in preferred if not lower[node])
+    together = set(fits(world.state.snapshot, _lowest(pod), without=leaving))
+    return min(preferred, key=lambda node: 0 if node in together else lower[node])
+
+
+def _lowest(pod: Pod) -> Pod:
+    """The preemptor as if every nominated pod had a higher priority, so that none has to give way to it."""
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=_LOWEST))
 
 
 def _count_on(snapshot: Snapshot, node: str, rows: Rows) -> int:
