@@ -180,6 +180,35 @@ async def test_the_queue_is_bounded(server, recorder):
     assert recorder.dropped == 500
 
 
+async def test_urgent_events_outlive_the_others(server, recorder, caplog):
+    """In a herd the others make room for urgent events, which are sent first; what is dropped is counted by reason."""
+    reasons = []
+    recorder._on_drop = reasons.append
+    for number in range(1200):
+        recorder.event({**POD, "name": f"other-{number}"}, None, "Normal", "NodeReserved", "Preempting", "-")
+    for number in range(900):
+        recorder.event({**POD, "name": f"web-{number}"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+    assert (recorder.dropped, reasons) == (1100, ["NodeReserved"] * 1100)
+    assert caplog.text.count("further ones are dropped") == 1
+    await until(lambda: len(told(server)) >= 50)
+    assert {event["reason"] for event in told(server)} == {"Preempted"}
+
+
+async def test_a_repetition_needs_no_room(server, recorder):
+    """What waits already takes further occurrences in, however much waits."""
+    for number in range(1001):
+        preempted(recorder, regarding={**POD, "name": f"web-{number}"})
+    preempted(recorder, regarding={**POD, "name": "web-5"})
+    assert recorder.dropped == 1
+
+
+async def test_urgent_events_do_not_wait_for_ever_more(recorder):
+    """Where all that waits is urgent, a further urgent event is dropped."""
+    for number in range(1001):
+        recorder.event({**POD, "name": f"web-{number}"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+    assert recorder.dropped == 1
+
+
 async def test_it_never_raises(recorder, caplog):
     """Even an occurrence that makes no sense is only logged."""
     recorder.event({}, None, "Normal", "Preempted", "Preempting", "?")

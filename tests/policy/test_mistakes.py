@@ -175,6 +175,7 @@ def test_errors(spec, place, words):
             preemption("limits: {perNode: {window: 1m}}"), "{window: 1m}", 'needs "evictions"', id="rate without number"
         ),
         pytest.param(preemption("limits: {attemptsPerPreemptor: 0}"), "0", "is outside 1 to", id="no attempts"),
+        pytest.param(preemption("gracePeriodSeconds: 0"), "0", "0 is a force delete", id="force delete"),
         pytest.param("budgets: strict", "b", 'needs "preemptors"', id="no preemptors"),
         pytest.param(
             preemption("extenders: [{urlPrefix: gpu.svc, preemptVerb: p}]"),

@@ -59,6 +59,15 @@ async def test_metrics():
         assert line in text, line
 
 
+async def test_dropped_events_are_counted():
+    """An Event that will not be written shows in the metrics by its reason."""
+    async with playing() as play, play.reconciling() as service:
+        await service._recorder.close()
+        service._recorder.event({"name": "a"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+        text = generate_latest(service.metrics.registry).decode()
+    assert 'giveway_events_dropped_total{reason="Preempted"} 1.0' in text
+
+
 async def test_time_to_write():
     """A leader may write until its lease lapses for the others; who does not lead, or rehearses, may not write."""
     async with playing() as play, play.reconciling() as leader:

@@ -1,7 +1,8 @@
 """Events for the people who own the pods, through events.k8s.io/v1; telling must never disturb doing.
 
 Occurrences of the same thing (regarding, related, type, reason, action) become one Event with a growing series, as
-in client-go. What waits to be sent is bounded, sent at a bounded rate, retried a few times and then dropped.
+in client-go. What waits to be sent is bounded, sent at a bounded rate, retried a few times and then dropped; what is
+dropped is counted. Urgent occurrences are sent first and dropped last.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
@@ -36,6 +37,7 @@ _SERIES_PERIOD = 10.0
 """Seconds between two updates of one series."""
 _REMEMBERED = 4096
 _WAITING = 1000
+"""Events that wait to be sent, at most."""
 _PER_SECOND = 25.0
 _BURST = 100
 _TRIES = 5
@@ -60,6 +62,7 @@ class _Series:
     """One Event: what it says, how often it happened, what of that the server knows."""
 
     body: dict[str, Any]
+    urgent: bool = False
     count: int = 1
     last: float = field(default_factory=time.time)
     sent: bool = False
@@ -71,14 +74,23 @@ _Key = bytes
 """What makes two occurrences the same thing."""
 
 
+def _ignore(_reason: str) -> None:
+    """Nobody counts."""
+
+
 class EventRecorder:
     """Sends Events in the background of the running loop. `close()` it, so that the last ones get out.
 
     `reporting_controller` is a qualified name (`giveway.dev/reconciler`), `instance` says which of its processes.
+    `dropped` counts the occurrences that nobody will read of; `on_drop` hears the reason of each.
     """
 
-    def __init__(self, client: Client, reporting_controller: str, instance: str) -> None:
+    def __init__(
+        self, client: Client, reporting_controller: str, instance: str, on_drop: Callable[[str], None] = _ignore
+    ) -> None:
         self.dropped = 0
+        self._on_drop = on_drop
+        self._overflows = False
         self._client = client
         self._reporter = {"reportingController": reporting_controller, "reportingInstance": instance[:128]}
         self._known: dict[_Key, _Series] = {}
@@ -103,14 +115,19 @@ class EventRecorder:
         reason: str,
         action: str,
         note: str,
+        *,
+        urgent: bool = False,
     ) -> None:
-        """Note an occurrence and return at once; never raises. `reason` and `action` are CamelCase words."""
+        """Note an occurrence and return at once; never raises. `reason` and `action` are CamelCase words.
+
+        Where more waits than can be kept, occurrences that are not `urgent` make room for those that are.
+        """
         said = {"type": type, "reason": reason, "action": action, "note": note, "regarding": regarding}
         try:
-            self._note({**said, "related": related} if related else said)
+            self._note({**said, "related": related} if related else said, urgent=urgent)
         except Exception:
             log.exception("event %s regarding %s was lost", reason, regarding)
-            self.dropped += 1
+            self._drop(reason)
 
     async def close(self, deadline: float = 5.0) -> None:
         """Send what waits, for `deadline` seconds at most, then stop."""
@@ -122,18 +139,19 @@ class EventRecorder:
             await asyncio.wait_for(self._task, deadline)
         if self._waiting:
             log.warning("%d events were not sent before the end", len(self._waiting))
-            self.dropped += len(self._waiting)
+            for series in self._waiting.values():
+                self._drop(series.body["reason"])
             self._waiting.clear()
         self._task = None
 
-    def _note(self, said: dict[str, Any]) -> None:
-        if self._closing or len(self._waiting) >= _WAITING:
-            self.dropped += 1
-            return
+    def _note(self, said: dict[str, Any], *, urgent: bool) -> None:
         key = msgspec.json.encode({**said, "note": None}, order="deterministic")
+        if self._closing or not (key in self._waiting or self._has_room(urgent=urgent)):
+            self._drop(said["reason"])
+            return
         series = self._known.pop(key, None)
         if series is None or time.time() - series.last > _SERIES_ENDS:
-            series = _Series({**self._reporter, **_body(said)})
+            series = _Series({**self._reporter, **_body(said)}, urgent)
         else:
             series.count += 1
             series.last = time.time()
@@ -144,14 +162,34 @@ class EventRecorder:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="events")
 
+    def _has_room(self, *, urgent: bool) -> bool:
+        """Whether one more series may wait; for an urgent one the oldest that is not urgent is dropped."""
+        if len(self._waiting) < _WAITING:
+            return True
+        if not self._overflows:
+            log.warning("%d events wait to be sent; further ones are dropped", len(self._waiting))
+        self._overflows = True
+        victim = next((key for key, series in self._waiting.items() if not series.urgent), None) if urgent else None
+        if victim is None:
+            return False
+        self._drop(self._waiting.pop(victim).body["reason"])
+        return True
+
+    def _drop(self, reason: str) -> None:
+        self.dropped += 1
+        self._on_drop(reason)
+
     async def _run(self) -> None:
         while self._waiting or not self._closing:
+            self._overflows = self._overflows and bool(self._waiting)
             key = self._next()
             if key is None:
                 await self._pause()
                 continue
             await asyncio.sleep(self._bucket.take())
-            series = self._waiting.pop(key)
+            series = self._waiting.pop(key, None)
+            if series is None:  # it had to make room meanwhile
+                continue
             try:
                 await self._send(series)
                 self._backoff.reset()
@@ -159,11 +197,17 @@ class EventRecorder:
                 await self._failed(key, series, error)
             except Exception:
                 log.exception("event %s was lost", series.body["reason"])
-                self.dropped += 1
+                self._drop(series.body["reason"])
 
     def _next(self) -> _Key | None:
-        now = time.monotonic()
-        return next((key for key, series in self._waiting.items() if self._closing or series.not_before <= now), None)
+        """The series to be sent next: the oldest that may be sent by now, urgent ones first."""
+        now, found = time.monotonic(), None
+        for key, series in self._waiting.items():
+            if self._closing or series.not_before <= now:
+                if series.urgent:
+                    return key
+                found = found or key
+        return found
 
     async def _pause(self) -> None:
         """Wait for an occurrence, or for the first series that may be updated again."""
@@ -197,7 +241,7 @@ class EventRecorder:
         passing = error.status in (NO_ANSWER, 429) or error.status >= 500
         if not passing or series.tries >= _TRIES:
             log.warning("event %s was not accepted: %s", series.body["reason"], error)
-            self.dropped += 1
+            self._drop(series.body["reason"])
             return
         self._waiting.setdefault(key, series)
         await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))

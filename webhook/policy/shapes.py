@@ -142,11 +142,12 @@ class Flag:
 
 @dataclass(frozen=True)
 class Whole:
-    """A whole number from `least` to `most`."""
+    """A whole number from `least` to `most`; `why` says what is wrong with numbers outside."""
 
     what: str
     least: int
     most: int
+    why: str = ""
 
     def read(self, node: Node, reader: Reader) -> Any:
         """The number, in the one spelling that all readers agree on."""
@@ -174,7 +175,7 @@ class Whole:
         if not scalar.plain or not WHOLE.fullmatch(text):
             return f'expected {self.what}, found "{text}"'
         if not self.least <= int(text) <= self.most:
-            return f"{text} is outside {self.least} to {self.most}"
+            return f"{text} is outside {self.least} to {self.most}" + (f": {self.why}" if self.why else "")
         return ""
 
 

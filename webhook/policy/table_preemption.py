@@ -256,7 +256,7 @@ PREEMPTION_SPEC = Record(
         Field(
             "gracePeriodSeconds",
             "grace_period",
-            Whole("seconds", 0, _MANY),
+            Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
             "Seconds that victims get to end; their own terminationGracePeriodSeconds where absent.",
         ),
         Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),

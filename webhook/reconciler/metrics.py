@@ -29,6 +29,12 @@ class Metrics:
         self.budget_refusals = Counter(
             "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry
         )
+        self.events_dropped = Counter(
+            "giveway_events_dropped",
+            "Events that could not be written or had to make room, by their reason",
+            ["reason"],
+            registry=registry,
+        )
         self.decision_seconds = Histogram(
             "giveway_decision_seconds",
             "Seconds from taking a preemptor off the queue to its plan being under way",

@@ -64,7 +64,7 @@ class Reporter:
         grounds = plan.grounds.get(pod.metadata.uid)
         rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {plan.record.policy}"
         note = f"Preempted by pod {plan.uid} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
-        self._event(pod, "Preempted", "Preempting", note)
+        self._event(pod, "Preempted", "Preempting", note, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget kept a victim."""
@@ -101,9 +101,9 @@ class Reporter:
         """Whether this process holds the lease."""
         self.metrics.leader.set(1 if leads else 0)
 
-    def _event(self, pod: Pod, reason: str, action: str, note: str) -> None:
+    def _event(self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False) -> None:
         if self._recorder is not None:
-            self._recorder.event(reference(POD, pod.metadata), None, "Normal", reason, action, note)
+            self._recorder.event(reference(POD, pod.metadata), None, "Normal", reason, action, note, urgent=urgent)
 
 
 def _result(outcome: Outcome) -> str:

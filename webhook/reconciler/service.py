@@ -65,7 +65,7 @@ class Service:
         self._supervisor = supervisor or Supervisor()
         self.metrics = Metrics(registry or CollectorRegistry())
         self.state = State(client, book.annotations())
-        self._recorder = None if options.dry_run else EventRecorder(client, _CONTROLLER, self.identity)
+        self._recorder = None if options.dry_run else self._event_recorder(client)
         self._elector = self._candidacy(client)
         self.reconciler = Reconciler(
             client,
@@ -142,6 +142,10 @@ class Service:
             }
             for plan in sorted(self.reconciler.plans, key=lambda plan: plan.started)
         ]
+
+    def _event_recorder(self, client: Client) -> EventRecorder:
+        dropped = self.metrics.events_dropped
+        return EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
 
     def _candidacy(self, client: Client) -> LeaderElector | None:
         options = self.options

@@ -1,0 +1,75 @@
+"""The optional components: they render with the base, and name what is in it."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.manifests.objects import BASE, NAMESPACE, ROOT, base_objects, documents, find
+
+FLOW_SCHEMA = ROOT / "manifests" / "components" / "flow-schema"
+SCHEMAS = {obj["metadata"]["name"]: obj for obj in documents(FLOW_SCHEMA / "flow-schemas.yaml")}
+ACCOUNTS = {(NAMESPACE, obj["metadata"]["name"]) for obj in base_objects() if obj["kind"] == "ServiceAccount"}
+
+
+def subjects(schema):
+    """The service accounts of a FlowSchema's rules, namespace and name."""
+    for rule in schema["spec"]["rules"]:
+        for subject in rule["subjects"]:
+            assert subject["kind"] == "ServiceAccount"
+            yield subject["serviceAccount"]["namespace"], subject["serviceAccount"]["name"]
+
+
+def matched(schema, account, verb, group, resource):
+    """Whether a FlowSchema takes such a request."""
+    rules = [rule for rule in schema["spec"]["rules"] if (NAMESPACE, account) in subjects({"spec": {"rules": [rule]}})]
+    return any(
+        group in part["apiGroups"] and {resource, "*"} & set(part["resources"]) and {verb, "*"} & set(part["verbs"])
+        for rule in rules
+        for part in rule["resourceRules"]
+    )
+
+
+def rights(kind, name):
+    """Verb, group and resource of everything that a role of the base allows; sub-resources without their parents."""
+    for rule in find(kind, name)["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield verb, group, resource
+
+
+def test_the_flow_schemas_name_the_accounts_of_the_base():
+    """Both service accounts have the level of controllers; only the reconciler has a lease."""
+    assert set(subjects(SCHEMAS["giveway"])) == ACCOUNTS
+    assert set(subjects(SCHEMAS["giveway-leader-election"])) == {(NAMESPACE, "giveway-reconciler")}
+
+
+def test_leases_and_evictions_have_levels_of_their_own():
+    """The lease goes to leader-election, everything else but Events to workload-high, before the built-in catch-all."""
+    lease, rest = SCHEMAS["giveway-leader-election"]["spec"], SCHEMAS["giveway"]["spec"]
+    assert lease["priorityLevelConfiguration"]["name"] == "leader-election"
+    assert rest["priorityLevelConfiguration"]["name"] == "workload-high"
+    assert lease["matchingPrecedence"] < rest["matchingPrecedence"] < 9000
+    for right in rights("ClusterRole", "giveway-reconciler"):
+        assert matched(SCHEMAS["giveway"], "giveway-reconciler", *right) is (right[2] != "events"), right
+    for right in rights("Role", "giveway-reconciler"):
+        assert matched(SCHEMAS["giveway-leader-election"], "giveway-reconciler", *right), right
+    for right in rights("ClusterRole", "giveway-webhook"):
+        assert matched(SCHEMAS["giveway"], "giveway-webhook", *right), right
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_component_renders_with_the_base(tmp_path):
+    """A kustomization that names base and component holds the objects of both, as docs/install.md says."""
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [{os.path.relpath(BASE, tmp_path)}]\ncomponents: [{os.path.relpath(FLOW_SCHEMA, tmp_path)}]\n"
+    )
+    rendered = tmp_path / "rendered.yaml"
+    with rendered.open("wb") as output:
+        subprocess.run(["kubectl", "kustomize", tmp_path], stdout=output, check=True, timeout=60)
+    found = {(obj["kind"], obj["metadata"]["name"]) for obj in documents(rendered)}
+    assert {("FlowSchema", "giveway"), ("FlowSchema", "giveway-leader-election")} < found
+    assert ("Deployment", "giveway-reconciler") in found
