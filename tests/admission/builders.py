@@ -36,6 +36,7 @@ RESOURCES = {
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
     "ConfigMap": ("", "configmaps"),
+    "Secret": ("", "secrets"),
 }
 
 

@@ -138,8 +138,8 @@ def test_ten_thousand_labels_are_answered():
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_a_resource_without_rules_passes_with_a_warning(phase):
     """A webhook configuration that sends too much is noticed, and does no harm."""
-    body = make_review({"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "team-a"}})
-    warning = "giveway has no rules for configmaps; leave it out of the webhook configuration"
+    body = make_review({"kind": "Secret", "metadata": {"name": "a", "namespace": "team-a"}})
+    warning = "giveway has no rules for secrets; leave it out of the webhook configuration"
     assert response(ask(CONTEXT, phase, body)) == {"uid": UID, "allowed": True, "warnings": [warning]}
 
 

@@ -270,7 +270,7 @@ async def test_metrics_count_reviews_rules_and_time(start):
         await running.post("/mutate", GOOD)
         await running.post("/validate", GOOD)
         await running.post("/validate", b"")
-        await running.post("/mutate", make_review({"kind": "ConfigMap", "metadata": {"name": "a"}}))
+        await running.post("/mutate", make_review({"kind": "Secret", "metadata": {"name": "a"}}))
         status, text = await running.get("/metrics")
     assert status == 200
     for line in (

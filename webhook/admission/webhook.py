@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from webhook.admission import classes, mutating, pods
+from webhook.admission import classes, mutating, pods, probing
 from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
@@ -22,6 +22,8 @@ HANDLERS: dict[tuple[str, str, str], Handler] = {
     ("validate", "", "pods"): pods.validate_pod,
     ("mutate", "scheduling.k8s.io", "priorityclasses"): mutating.mutate_class,
     ("validate", "scheduling.k8s.io", "priorityclasses"): classes.validate_class,
+    ("mutate", "", "configmaps"): probing.mutate_config_map,
+    ("validate", "", "configmaps"): probing.validate_config_map,
     **{("validate", group, resource): pods.validate_workload for group, resource in WORKLOADS},
 }
 """Who answers, by phase, group and resource."""

@@ -19,6 +19,7 @@ from certs.bundle import SERVED, Bundle, BundleError
 from certs.cluster import SecretName, maintain, read_secret
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, Settings
+from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 
 __all__ = ["command", "keep_current"]
@@ -27,19 +28,6 @@ log = logging.getLogger(__name__)
 
 _PERIOD = 60.0
 """Seconds between two looks at what is due."""
-
-
-class NameInNamespace(click.ParamType[tuple[str, str]]):
-    """`NAMESPACE/NAME`."""
-
-    name = "namespace/name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        """Split it."""
-        namespace, slash, name = str(value).partition("/")
-        if not (namespace and slash and name) or "/" in name:
-            self.fail(f"{value!r} is not of the form NAMESPACE/NAME", param, ctx)
-        return namespace, name
 
 
 _OPTIONS = [

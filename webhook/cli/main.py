@@ -18,6 +18,7 @@ COMMANDS = {
     "schema": "print the JSON schema of the policy files",
     "decide": "decide preemption for clusters given as JSON lines",
     "explain": "say why a live pod is pending and what preemption would do",
+    "configurations": "print the webhook configurations that `serve` keeps",
     "certs": "issue, show and rotate the webhook's certificates",
     "cluster": "start a control plane in one process, for trying and testing",
     "demo": "show the six scenarios on an embedded cluster",

@@ -20,7 +20,7 @@ from webhook.policy.shielding import changes, shield_verdicts
 from webhook.policy.tracing import explain
 from webhook.policy.verdict import Considered, Verdict
 
-__all__ = ["Considered", "Engine", "Managed", "Verdict"]
+__all__ = ["Considered", "Engine", "Managed", "Verdict", "shielded"]
 
 
 _KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
@@ -49,7 +49,7 @@ class Engine:
             PODS: Ranges(row for one in self._compiled for row in one.uses),
             CLASSES: Ranges(row for one in self._compiled for row in one.defines),
         }
-        self.shielded = _shielded(policies.preemption)
+        self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
         self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
@@ -169,7 +169,8 @@ def _originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...
     return {twin: tuple(names) for twin, names in originals.items()}
 
 
-def _shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
+def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
+    """The annotation keys by which the reconciler judges whether a pod may be evicted."""
     keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
     for policy in policies:
         keys.update(policy.victims.preemptible_annotations, policy.victims.protection_annotations)

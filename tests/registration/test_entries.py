@@ -1,0 +1,227 @@
+"""The generated entries: what is asked about, how, and that what is not asked about need not be."""
+
+import copy
+import json
+
+import pytest
+
+from tests.admission.builders import ask, make_context, make_pod, make_review, make_workload, response
+from tests.policy.builders import engine, rules
+from webhook.admission.decode import WORKLOADS
+from webhook.admission.lookup import Context
+from webhook.admission.webhook import HANDLERS
+from webhook.embedded.admission.match_conditions import conditions_hold
+from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
+from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, Target, entries
+
+PLAIN = entries(Policies(), Target())
+ALL = [pytest.param(kind, entry, id=entry["name"]) for kind in PLAIN for entry in PLAIN[kind]]
+LABEL_RULE = rules("{name: v, validate: {expression: \"object.metadata.labels.?tier.orValue('') != 'x'\"}}")
+SPEC_RULE = rules("{name: v, validate: {expression: 'size(object.spec.containers) < 3'}}")
+WHO_RULE = rules("{name: v, validate: {expression: \"request.userInfo.username != 'mallory'\"}}")
+SETS = {
+    "none": (),
+    "classes": (rules("{name: c, priorityClasses: {deny: [forbidden]}}", "{name: r, reserve: {from: 5, to: 9}}"),),
+    "protected": (rules("{name: p, protectAnnotations: {keys: [team/owner]}}"),),
+    "labels": (LABEL_RULE,),
+    "selected": (
+        rules(
+            "{name: v, validate: {expression: 'size(object.spec.containers) < 1'}}",
+            match="{objectSelector: {matchLabels: {strict: 'yes'}}}",
+        ),
+    ),
+    "spec": (SPEC_RULE,),
+    "who": (WHO_RULE,),
+    "everything": (rules("{name: v, validate: {expression: 'oldObject == null || object == oldObject'}}"),),
+    "conditional": (
+        "conditions: [{name: x, expression: \"'odd' in object.metadata.annotations\"}]\n"
+        + rules("{name: v, validate: {expression: 'object.spec.priority > 100'}}"),
+    ),
+}
+CHANGES = {
+    "nothing": {},
+    "finalizer": {"finalizers": None},
+    "owner": {"ownerReferences": [{"kind": "Job", "name": "j"}]},
+    "leader-annotation": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "me, since now"}},
+    "leader-label": {"labels": {"app": "web", "role": "leader"}},
+    "label-read": {"labels": {"app": "web", "tier": "x"}},
+    "label-selected": {"labels": {"app": "web", "strict": "yes"}},
+    "last-label": {"labels": None},
+    "mark": {"labels": {"app": "web", MARK: "managed"}},
+    "annotation-protected": {"annotations": {"team/owner": "me"}},
+    "annotation-condition": {"annotations": {"odd": ""}},
+    "preemptible": {"annotations": {CAN_BE_PREEMPTED: "true"}},
+    "preemptible-empty": {"annotations": {CAN_BE_PREEMPTED: ""}},
+    "priority": {"spec": {"priority": 7}},
+    "priority-gone": {"spec": {"priority": None}},
+    "class": {"spec": {"priorityClassName": "other"}},
+    "policy": {"spec": {"preemptionPolicy": "Never"}},
+    "toleration": {"spec": {"tolerations": [{"operator": "Exists"}]}},
+    "containers": {"spec": {"containers": [{"name": n, "image": "i"} for n in "abc"]}},
+}  # fmt: skip
+OLD = make_pod(
+    meta={"labels": {"app": "web"}, "finalizers": ["job"]}, priority=0, preemptionPolicy="PreemptLowerPriority"
+)
+
+
+def policies(name):
+    return engine(*SETS[name]).policies if SETS[name] else Policies()
+
+
+def by_name(found, name):
+    [entry] = [entry for webhooks in found.values() for entry in webhooks if entry["name"] == name]
+    return entry
+
+
+def travels(entry, review):
+    conditions = [(row["name"], row["expression"]) for row in entry["matchConditions"]]
+    return conditions_hold(conditions, review["request"])
+
+
+def change(old, *, spec=None, **metadata):
+    """The pod with other fields; None takes a field away."""
+    new = copy.deepcopy(old)
+    for part, fields in (("metadata", metadata), ("spec", spec or {})):
+        new[part] = {key: value for key, value in {**new[part], **fields}.items() if value is not None}
+    return new
+
+
+def verdict(context, old, new):
+    answer = response(ask(context, "validate", make_review(new, old, user="mallory")))
+    return answer["allowed"], answer.get("warnings")
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
+def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):
+    """Whatever the policies: what the API server does not ask about has no part in the verdict."""
+    found = policies(name)
+    context = Context(engine(*SETS[name]), make_context().lookup) if SETS[name] else make_context()
+    new = change(OLD, **changes)
+    if not travels(by_name(entries(found, Target()), "pods.validate.giveway.dev"), make_review(new, OLD)):
+        assert verdict(context, OLD, new) == verdict(context, OLD, copy.deepcopy(OLD))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "asked"),
+    [
+        pytest.param("classes", "leader-annotation", False, id="annotation-of-a-leader-election"),
+        pytest.param("classes", "leader-label", False, id="label-of-a-leader-election"),
+        pytest.param("labels", "leader-label", True, id="labels-that-a-rule-reads"),
+        pytest.param("labels", "leader-annotation", False, id="annotations-that-no-rule-reads"),
+        pytest.param("spec", "toleration", True, id="spec-that-a-rule-reads"),
+        pytest.param("none", "toleration", False, id="spec-that-nothing-reads"),
+        pytest.param("who", "leader-annotation", True, id="a-rule-on-who-asks"),
+        pytest.param("who", "finalizer", False, id="a-rule-on-who-asks-and-finalizers"),
+        pytest.param("everything", "finalizer", True, id="a-rule-on-all-of-it"),
+        pytest.param("none", "nothing", False, id="no-change"),
+        pytest.param("none", "preemptible-empty", True, id="an-empty-protected-annotation"),
+        pytest.param("none", "mark", True, id="mark"),
+        pytest.param("none", "priority", True, id="priority"),
+        pytest.param("none", "priority-gone", True, id="priority-taken-away"),
+        pytest.param("none", "class", True, id="class"),
+        pytest.param("none", "policy", True, id="preemption-policy"),
+        pytest.param("protected", "annotation-protected", True, id="annotation-protected-by-policy"),
+        pytest.param("selected", "label-selected", True, id="label-that-brings-a-rule-in"),
+    ],
+)
+def test_only_updates_of_what_is_read_travel(name, changes, asked):
+    """An UPDATE waits for the webhook only where a policy in force or a built-in rule looks at what it changes."""
+    entry = by_name(entries(policies(name), Target()), "pods.validate.giveway.dev")
+    assert travels(entry, make_review(change(OLD, **CHANGES[changes]), OLD)) is asked
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_new_pod_travels_and_none_that_goes(name):
+    """CREATE is always asked about; an UPDATE of a pod that is being deleted never is."""
+    entry = by_name(entries(policies(name), Target()), "pods.validate.giveway.dev")
+    gone = change(OLD, deletionTimestamp="2026-11-21T00:00:00Z", labels=None, spec={"priority": 9})
+    assert travels(entry, make_review(OLD))
+    assert not travels(entry, make_review(gone, OLD))
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"metadata": {}, "spec": {}}, id="bare"),
+        pytest.param({"metadata": {"labels": {}, "annotations": {}}, "spec": {"priority": 1}}, id="empty"),
+        pytest.param(OLD, id="full"),
+    ],
+)
+def test_no_condition_fails_on_any_object(name, kind, pod):
+    """A condition that fails refuses the request under `Fail`: none does, on what has no optional field at all."""
+    for entry in entries(policies(name), Target())[kind]:
+        for old, operation in ((None, "CREATE"), ({"metadata": {}, "spec": {}}, "UPDATE"), (OLD, "UPDATE")):
+            request = {"operation": operation, "name": "x", "namespace": "n", "object": pod, "oldObject": old}
+            assert travels(entry, {"request": request}) in (True, False)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "Job"])
+def test_workloads_travel_with_a_new_template_only(kind):
+    """Scaling and annotating a workload asks nobody."""
+    entry = by_name(PLAIN, "workloads.validate.giveway.dev")
+    old = make_workload(kind)
+    scaled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}, "spec": {**old["spec"], "replicas": 3}}
+    assert travels(entry, make_review(old))
+    assert not travels(entry, make_review(scaled, old))
+    assert travels(entry, make_review(make_workload(kind, priorityClassName="x"), old))
+
+
+def test_whatever_is_answered_is_asked():
+    """Each resource that the webhook has an answer for is in the configuration of its phase, and nothing else is."""
+    for kind, phase in ((MUTATING, "mutate"), (VALIDATING, "validate")):
+        asked = {
+            (group, resource.partition("/")[0])
+            for entry in PLAIN[kind]
+            for rule in entry["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+        assert asked == {(group, resource) for where, group, resource in HANDLERS if where == phase}
+    workloads = by_name(PLAIN, "workloads.validate.giveway.dev")["rules"]
+    assert {(rule["apiGroups"][0], resource) for rule in workloads for resource in rule["resources"]} == set(WORKLOADS)
+
+
+@pytest.mark.parametrize(("kind", "entry"), ALL)
+def test_every_entry_says_how_it_is_to_be_called(kind, entry):
+    """Nothing is left for the API server to fill in."""
+    assert entry["timeoutSeconds"] == 5
+    assert (entry["sideEffects"], entry["matchPolicy"]) == ("None", "Equivalent")
+    assert (entry["admissionReviewVersions"], entry["objectSelector"]) == (["v1"], {})
+    open_ = entry["name"] in PROBES or entry["name"].startswith("workloads")
+    assert entry["failurePolicy"] == ("Ignore" if open_ else "Fail")
+    assert entry.get("reinvocationPolicy") == ("IfNeeded" if kind == MUTATING else None)
+    phase = "mutate" if kind == MUTATING else "validate"
+    service = {"namespace": "giveway-system", "name": "giveway-webhook", "path": f"/{phase}", "port": 443}
+    assert entry["clientConfig"] == {"service": service}
+
+
+@pytest.mark.parametrize(("kind", "entry"), ALL)
+def test_no_entry_keeps_the_cluster_from_starting(kind, entry):
+    """kube-system, giveway's own namespace and exempt ones are left out of all that could refuse a pod."""
+    if entry["name"] in PROBES or entry["rules"][0]["scope"] == "Cluster":
+        return
+    assert entry["namespaceSelector"]["matchExpressions"] == [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["giveway-system", "kube-system"]},
+        {"key": EXEMPT, "operator": "DoesNotExist"},
+    ]
+
+
+def test_the_same_policies_make_the_same_entries():
+    """Two replicas write the same bytes, in whatever order their files name keys."""
+    one, other = (rules(f"{{name: p, protectAnnotations: {{keys: {keys}}}}}") for keys in ("[b/x, a/y]", "[a/y, b/x]"))
+    made = [json.dumps(entries(engine(spec).policies, Target())) for spec in (one, other)]
+    assert made[0] == made[1]
+
+
+def test_other_addresses():
+    """A Service elsewhere, or a URL, and pods that run unjudged rather than not at all."""
+    moved = entries(Policies(), Target(namespace="policy", service="hook", port=8443, failure_policy="Ignore"))
+    service = {"namespace": "policy", "name": "hook", "path": "/validate", "port": 8443}
+    assert moved[VALIDATING][0]["clientConfig"] == {"service": service}
+    assert moved[VALIDATING][0]["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "policy"]
+    assert {entry["failurePolicy"] for webhooks in moved.values() for entry in webhooks} == {"Ignore"}
+    away = entries(Policies(), Target(url="https://10.0.0.1:9443/"))
+    assert away[MUTATING][0]["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}

@@ -1,0 +1,49 @@
+"""`giveway configurations`: print the webhook configurations that `giveway serve` keeps."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from webhook.cli.targets import target_from, target_options
+from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.registration.entries import entries
+
+__all__ = ["command"]
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("configurations")
+@click.option("--policies", required=True, type=_PATH, help="The directory of the policy files.")
+@click.option("--webhook-configuration", "name", default="giveway", show_default=True, help="The objects' name.")
+@click.option("--ca-file", type=_PATH, help="PEM file of what the API server is to trust, for the caBundle.")
+@target_options
+def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -> None:
+    """Print the two webhook configurations as YAML, as `giveway serve --webhook-configuration` fills them in.
+
+    To be read; or to be applied by those who would rather keep them in files than have the server write them. Make them
+    again whenever the policies change.
+    """
+    target = target_from(values)
+    try:
+        found = entries(load_or_raise(policies), target)
+        trust = ca_file.read_bytes() if ca_file else b""
+    except (PolicyError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only where it prints
+
+    writer = YAML()
+    writer.width = 120
+    writer.explicit_start = True
+    for kind, webhooks in found.items():
+        for webhook in webhooks if trust else ():
+            webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
+        api_version = "admissionregistration.k8s.io/v1"
+        writer.dump(
+            {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "webhooks": webhooks}, sys.stdout
+        )

@@ -1,0 +1,69 @@
+"""The options that say where the API server sends its reviews, shared by the commands that register webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from webhook.registration.entries import Target
+
+__all__ = ["NameInNamespace", "target_from", "target_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class NameInNamespace(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/NAME`."""
+
+    name = "namespace/name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split it."""
+        if isinstance(value, tuple):
+            return value
+        namespace, slash, name = str(value).partition("/")
+        if not (namespace and slash and name) or "/" in name:
+            self.fail(f"{value!r} is not of the form NAMESPACE/NAME", param, ctx)
+        return namespace, name
+
+
+_ROWS: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "--service",
+        "The Service through which the API server reaches the webhook; its namespace is giveway's own.",
+        {"type": NameInNamespace(), "default": "giveway-system/giveway-webhook"},
+    ),
+    ("--service-port", "The Service's port.", {"type": click.IntRange(1, 65535), "default": 443}),
+    ("--url", "Where the webhook is reached if not through a Service: https://HOST:PORT.", {}),
+    (
+        "--failure-policy",
+        "What happens to pods and PriorityClasses if no replica answers.",
+        {"type": click.Choice(["Fail", "Ignore"]), "default": "Fail"},
+    ),
+]
+
+
+def target_options(function: F) -> F:
+    """Add the options; each can be given as GIVEWAY_… in the environment."""
+    for name, help_, more in reversed(_ROWS):
+        variable = f"GIVEWAY_{name.removeprefix('--').replace('-', '_').upper()}"
+        option = click.option(name, envvar=variable, show_envvar=True, show_default=True, help=help_, **more)
+        function = option(function)
+    return function
+
+
+def target_from(values: Mapping[str, Any]) -> Target:
+    """The target among a command's values. Raises UsageError for a URL that the API server would not take."""
+    url = values["url"]
+    if url is not None and not url.startswith("https://"):
+        raise click.UsageError(f"--url is {url!r}; webhooks are called by https:// only")
+    namespace, service = values["service"]
+    return Target(
+        namespace=namespace,
+        service=service,
+        port=values["service_port"],
+        url=url,
+        failure_policy=values["failure_policy"],
+    )

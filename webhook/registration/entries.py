@@ -1,0 +1,176 @@
+"""The entries of the two webhook configurations, generated from the policies in force. Pure.
+
+An entry is written with every field that the API server would otherwise fill in, so that what is stored can be compared
+with what is wanted. `docs/webhook.md` says what each entry is for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.admission.decode import WORKLOADS
+from webhook.admission.probing import PROBE
+from webhook.policy.model import Policies
+from webhook.policy.reads import PRESERVED, Reads, reads_on_update
+from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata
+
+__all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "Target", "entries"]
+
+Entry = dict[str, Any]
+"""One element of `webhooks`, as JSON data."""
+
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+"""The two kinds of configuration."""
+EXEMPT = "giveway.dev/exempt"
+"""Namespaces with this label, whatever its value, are never asked about."""
+PROBES = frozenset({"probe.mutate.giveway.dev", "probe.validate.giveway.dev"})
+"""The entries by which the server finds out that reviews come through."""
+
+_TIMEOUT = 5
+"""Seconds the API server waits for an answer."""
+_PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+_NAME = "kubernetes.io/metadata.name"
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) where there is one.
+
+    `namespace` is giveway's own in either case. `failure_policy` is what happens to pods and PriorityClasses when
+    nobody answers: "Fail" or "Ignore".
+    """
+
+    namespace: str = "giveway-system"
+    service: str = "giveway-webhook"
+    port: int = 443
+    url: str | None = None
+    failure_policy: str = "Fail"
+
+
+def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
+    """The `webhooks` of both configurations, by kind, without `caBundle`; the same for the same policies."""
+    reads = reads_on_update(policies)
+    return {
+        MUTATING: [
+            _entry(target, MUTATING, "pods", [_rule("", ["pods"], ["CREATE"])]),
+            _entry(target, MUTATING, "priorityclasses", [_classes(["CREATE"])]),
+            _probe(target, MUTATING),
+        ],
+        VALIDATING: [
+            _entry(
+                target,
+                VALIDATING,
+                "pods",
+                [_rule("", ["pods"], ["CREATE", "UPDATE"])],
+                matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads)}],
+            ),
+            _entry(
+                target,
+                VALIDATING,
+                "workloads",
+                [_rule(group, resources, ["CREATE", "UPDATE"]) for group, resources in _workloads().items()],
+                # Templates are judged where their author sees the answer. Their pods are judged again, so nothing is
+                # lost if nobody answers.
+                failurePolicy="Ignore",
+                matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
+            ),
+            _entry(target, VALIDATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
+            _probe(target, VALIDATING),
+        ],
+    }
+
+
+def pod_condition(reads: Reads) -> str:
+    """Which CREATEs and UPDATEs of pods are asked about: all new pods, and changes of what is read.
+
+    Taking a finalizer off, as the Job controller does with every pod that ended, or renewing an annotation by which
+    somebody holds a lead must not wait for the webhook. It cannot fail on any pod.
+    """
+    tests = [changed(f"spec.?{field}") for field in PRESERVED]
+    tests = [changed("spec")] if "spec" in reads.parts else tests
+    for part, keys in (("annotations", reads.annotations), ("labels", reads.labels)):
+        if part in reads.parts:
+            tests.append(changed_metadata(part))
+        else:
+            tests += [changed_key(part, key) for key in sorted(keys)]
+    tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
+    return f"request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+
+
+_TEMPLATES = ("spec.?template", "spec.?jobTemplate.?spec.?template")
+_NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
+
+
+def _entry(target: Target, kind: str, name: str, rules: list[dict[str, Any]], **more: Any) -> Entry:
+    phase = _PHASES[kind]
+    namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
+    made: Entry = {
+        "name": f"{name}.{phase}.giveway.dev",
+        "clientConfig": _client(target, phase),
+        "rules": rules,
+        "namespaceSelector": _namespaces(target) if namespaced else {},
+        "objectSelector": {},
+        "matchConditions": [],
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": target.failure_policy,
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": _TIMEOUT,
+    }
+    if kind == MUTATING:
+        # Another webhook may set or change the class after this one.
+        made["reinvocationPolicy"] = "IfNeeded"
+    return made | more
+
+
+def _probe(target: Target, kind: str) -> Entry:
+    own = {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
+    return _entry(
+        target,
+        kind,
+        "probe",
+        [_rule("", ["configmaps"], ["UPDATE"])],
+        namespaceSelector=own,
+        matchConditions=[{"name": "the-probe", "expression": f"request.name == '{PROBE}'"}],
+        failurePolicy="Ignore",
+    )
+
+
+def _client(target: Target, phase: str) -> dict[str, Any]:
+    if target.url is not None:
+        return {"url": f"{target.url.rstrip('/')}/{phase}"}
+    service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
+    return {"service": service}
+
+
+def _namespaces(target: Target) -> dict[str, Any]:
+    """What the cluster needs to get back on its feet, and the webhook itself, must not wait for it."""
+    own = sorted({"kube-system", target.namespace})
+    return {
+        "matchExpressions": [
+            {"key": _NAME, "operator": "NotIn", "values": own},
+            {"key": EXEMPT, "operator": "DoesNotExist"},
+        ]
+    }
+
+
+def _classes(operations: list[str]) -> dict[str, Any]:
+    return _rule("scheduling.k8s.io", ["priorityclasses"], operations, scope="Cluster")
+
+
+def _rule(group: str, resources: list[str], operations: list[str], scope: str = "Namespaced") -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+        "scope": scope,
+    }
+
+
+def _workloads() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group, resource in WORKLOADS:
+        found.setdefault(group, []).append(resource)
+    return found
