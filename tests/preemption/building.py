@@ -127,10 +127,11 @@ def as_data(decision: Decision) -> Json:
     }
 
 
-def rules(*, budgets: Budgets = Budgets.STRICT, **victims: Any) -> Rules:
+def rules(*, budgets: Budgets = Budgets.STRICT, grace_period: int | None = None, **victims: Any) -> Rules:
     """An opt-out policy, so that only what a test is about excludes a pod."""
     chosen = Victims(**({"mode": VictimMode.OPT_OUT} | victims))
-    return compile_rules(PreemptionPolicy(name="policy", source=Source(), victims=chosen, budgets=budgets))
+    made = PreemptionPolicy(name="policy", source=Source(), victims=chosen, budgets=budgets, grace_period=grace_period)
+    return compile_rules(made)
 
 
 def outcome(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
+from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.extending import ExtenderError
 from webhook.preemption.plan import Candidate, StaleDecisionError, Victim
@@ -121,3 +121,24 @@ def test_a_decision_knows_that_it_is_old():
     assert decision.node_reasons == {"n1": "Insufficient cpu"}
     with pytest.raises(StaleDecisionError):
         _ = decision.candidates
+
+
+@pytest.mark.parametrize(
+    ("used", "best_nodes"),
+    [
+        pytest.param(kubernetes_rules(), ["n1", "n2"], id="kubernetes"),
+        pytest.param(rules(), ["n2"], id="policy"),
+        pytest.param(rules(grace_period=5), ["n1", "n2"], id="policy gives all the same time"),
+    ],
+)
+def test_expected_end_decides_last(used, best_nodes):
+    """Among candidates with equal keys a policy takes the one that is free first; Kubernetes' rules do not look."""
+    pods = [
+        pod("v1", on="n1", cpu="4", terminationGracePeriodSeconds=86400),
+        pod("v2", on="n2", cpu="4", terminationGracePeriodSeconds=1),
+    ]
+    data = cluster([node("n1"), node("n2")], pods, pod("preemptor", priority=100, cpu="4"))
+    decision = decide(snapshot_of(data, used), as_pod(data["preemptor"]), used, NOW)
+    assert decision.equally_good == best_nodes
+    assert decision.selected.node == best_nodes[0]
+    assert decision.scores(2)[0].node == best_nodes[0]

@@ -55,6 +55,47 @@ def test_does_not_wait_for_ever(leaves: float):
     assert names(outcome) == ["v2", "v3"]
 
 
+def test_waiting_is_short_where_evicting_helps():
+    """A victim with a second of grace goes rather than that a pod is waited for that leaves in 295 s."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)))
+    setting.add(pod("quick", "8", node="n2", spec={"terminationGracePeriodSeconds": 1}))
+    assert names(setting.consider(preemptor())) == ["quick"]
+
+
+@pytest.mark.parametrize(("wait", "waits"), [(300.0, True), (295.0, True), (294.0, False), (0.0, False)])
+def test_policy_says_how_long_leaving_pods_are_waited_for(wait: float, waits: bool):
+    """`waitForTerminating` is the time within which leaving pods must be gone."""
+    setting = Setting(node("n1"), node("n2"), under=policy(wait_for_terminating=wait))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)), pod("quick", "8", node="n2"))
+    assert isinstance(setting.consider(preemptor()), Waits if waits else Evicts)
+
+
+@pytest.mark.parametrize(("leaves", "waits"), [(295, True), (305, False)])
+def test_waiting_is_longer_where_nothing_else_helps(leaves: float, waits: bool):
+    """Where nobody may be evicted the room of a pod that leaves within the plan's time is reserved."""
+    setting = Setting(node("n1"))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + leaves)))
+    outcome = setting.consider(preemptor())
+    assert outcome == Waits("n1", 1) if waits else isinstance(outcome, Hopeless)
+
+
+def test_waiting_is_no_longer_than_the_plan():
+    """A plan that would time out before the pods are gone is not begun."""
+    setting = Setting(node("n1"), under=policy(plan_timeout=5.0))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 10)))
+    assert isinstance(setting.consider(preemptor()), Hopeless)
+
+
+def test_of_equal_nodes_the_one_that_is_free_first():
+    """Among candidates that kube-scheduler calls equal, the victims that end first go."""
+    setting = Setting(node("n1"), node("n2"), node("n3"))
+    for name, grace in (("n1", 86400), ("n2", 1), ("n3", 30)):
+        setting.add(pod(f"v-{name}", "8", node=name, spec={"terminationGracePeriodSeconds": grace}))
+    outcome = setting.consider(preemptor())
+    assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
+
+
 def test_several_share_one_hole():
     """A second preemptor that fits into what the first one's victims leave evicts nobody."""
     setting = Setting(node("n1"))

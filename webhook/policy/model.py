@@ -268,7 +268,7 @@ class Extender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pods the reconciler preempts for, and whom it may evict."""
+    """Which pods the reconciler preempts for, and whom it may evict; durations in seconds."""
 
     name: str
     source: Source
@@ -279,6 +279,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     eviction: Eviction = Eviction.EVICT
     grace_period: int | None = None
     plan_timeout: float = 300.0
+    wait_for_terminating: float = 30.0
     limits: Limits = Limits()
     extenders: tuple[Extender, ...] = ()
 

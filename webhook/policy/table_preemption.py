@@ -260,6 +260,13 @@ PREEMPTION_SPEC = Record(
             "Seconds that victims get to end; their own terminationGracePeriodSeconds where absent.",
         ),
         Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),
+        Field(
+            "waitForTerminating",
+            "wait_for_terminating",
+            Duration(),
+            "How long already terminating pods that make room are waited for before others are evicted.",
+            default="30s",
+        ),
         Field("limits", "limits", _LIMITS, "Restraint."),
         Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),
     ),

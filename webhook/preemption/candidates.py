@@ -83,6 +83,13 @@ class Plans(NamedTuple):
             name=self.snapshot.nodes.alphabetical()[self.nodes],
         )
 
+    def latest(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The largest of `ends`, which is by pod row, among each candidate's victims."""
+        if not len(self.starts):
+            return np.zeros(0, np.float64)
+        largest: NDArray[np.float64] = np.maximum.reduceat(ends[self.pods], self.starts)
+        return largest
+
     def candidate(self, number: int) -> Candidate:
         """One candidate with its victims; equally important ones beyond a budget come first, as in Kubernetes."""
         end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.pods)

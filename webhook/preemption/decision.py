@@ -21,7 +21,7 @@ from webhook.preemption.ranking import Keys, best, in_order, keys_of
 from webhook.preemption.reprieve import find_victims
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
-from webhook.preemption.victims import Excluded, Verdicts, judge
+from webhook.preemption.victims import Excluded, Verdicts, expected_ends, judge
 
 __all__ = ["decide", "fits", "fits_on"]
 
@@ -60,12 +60,16 @@ def decide(
             codes = admission(Plans.of(snapshot, candidates))
             candidates = [candidate for candidate, code in zip(candidates, codes, strict=True) if not code]
         keys = keys_of(candidates)
+        if rules.policy is not None:
+            keys = keys._replace(end=Plans.of(snapshot, candidates).latest(expected_ends(snapshot, rules.policy, now)))
         return _answer(problem, failures, verdicts, candidates=candidates, ranked=best(keys), keys=keys, codes=codes)
     codes = _NO_CODES
     if admission is not None and len(plans.nodes):
         codes = admission(plans)
         plans = plans.only(codes == 0)
     keys = plans.keys()
+    if rules.policy is not None:
+        keys = keys._replace(end=plans.latest(expected_ends(snapshot, rules.policy, now)))
     return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys, codes=codes)
 
 

@@ -23,6 +23,7 @@ from webhook.preemption.reading import (
     controller_of,
     disruption_of,
     end_of,
+    grace_of,
     start_of,
 )
 from webhook.preemption.terms import HostPorts, anti_affinity_terms, claims_of, host_ports
@@ -36,7 +37,8 @@ class Pods:
     """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
 
     `nominated` is the row of the node that a pod without one is nominated to, else -1; `gone_at` when the grace
-    period of a terminating pod ends, in seconds, infinite where it does not say so readably.
+    period of a terminating pod ends, in seconds, infinite where it does not say so readably; `grace` how many seconds
+    a pod gets to end.
     """
 
     def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
@@ -58,6 +60,7 @@ class Pods:
         self.start: NDArray[np.float64] = np.zeros(64, np.float64)
         self.terminating: NDArray[np.bool_] = np.zeros(64, np.bool_)
         self.gone_at: NDArray[np.float64] = np.zeros(64, np.float64)
+        self.grace: NDArray[np.float64] = np.zeros(64, np.float64)
         self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
         self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
         self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
@@ -137,6 +140,7 @@ class Pods:
         self.priority[row], self.start[row] = priority, start
         self.terminating[row] = meta.deletion_timestamp is not None
         self.gone_at[row] = end_of(meta)
+        self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self._take_references(row, pod)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
@@ -288,7 +292,7 @@ class Pods:
 
     def _grow(self, size: int) -> None:
         for name in (
-            "priority", "start", "terminating", "gone_at", "disruption", "identity", "profile", "owner",
+            "priority", "start", "terminating", "gone_at", "grace", "disruption", "identity", "profile", "owner",
             "port_set", "anti_set", "claim_set", "amounts",
         ):  # fmt: skip
             setattr(self, name, grown(getattr(self, name), size))

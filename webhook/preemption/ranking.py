@@ -27,6 +27,8 @@ class Keys(NamedTuple):
     victims: Ints
     earliest_start: NDArray[np.float64]
     name: Ints
+    end: NDArray[np.float64] | None = None
+    """Seconds until the last victim is expected to be gone; None where candidates are not compared by it."""
 
     def score(self, number: int, node: str) -> Score:
         """What one candidate is compared by."""
@@ -48,7 +50,8 @@ def best(keys: Keys) -> list[int]:
     3. smallest sum of priorities, each raised by 2**31
     4. fewest victims
     5. latest start among the earliest started of each candidate's victims of highest priority
-    6. what is left is equally good; the first by node name is taken, so that the answer is always the same
+    6. earliest expected end of the last victim, where that is known; kube-scheduler does not look at it
+    7. what is left is equally good; the first by node name is taken, so that the answer is always the same
 
     Returns the equally good ones by name.
     """
@@ -74,7 +77,8 @@ def _equally_good(keys: Keys) -> NDArray[np.intp]:
 
 def _columns(keys: Keys) -> tuple[NDArray[Any], ...]:
     """The numbered keys of `best`, each better the smaller it is."""
-    return (keys.violations, keys.highest_priority, keys.priority_sum, keys.victims, -keys.earliest_start)
+    own = (keys.violations, keys.highest_priority, keys.priority_sum, keys.victims, -keys.earliest_start)
+    return own if keys.end is None else (*own, keys.end)
 
 
 def keys_of(candidates: list[Candidate]) -> Keys:

@@ -19,6 +19,7 @@ __all__ = [
     "controller_of",
     "disruption_of",
     "end_of",
+    "grace_of",
     "priority_of",
     "start_of",
 ]
@@ -67,6 +68,7 @@ class PodView(NamedTuple):
 
 
 _NO_OWNER = Owner("", "", "")
+_DEFAULT_GRACE = 30
 
 
 def priority_of(pod: Pod) -> int:
@@ -100,6 +102,12 @@ def end_of(meta: ObjectMeta) -> float:
         return epoch(meta.deletion_timestamp)
     except InstantError:
         return math.inf
+
+
+def grace_of(pod: Pod) -> int:
+    """How many seconds the pod gets to end, as it says or by Kubernetes' default."""
+    seconds = pod.spec.termination_grace_period_seconds
+    return _DEFAULT_GRACE if seconds is None else seconds
 
 
 def disruption_of(pod: Pod) -> int:

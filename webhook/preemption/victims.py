@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.reading import Identity, Profile
 from webhook.preemption.rules import SYSTEM_CRITICAL, Judgement, Rules
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["Excluded", "Verdicts", "judge"]
+__all__ = ["Excluded", "Verdicts", "expected_ends", "judge"]
 
 MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
 
@@ -121,6 +122,20 @@ def judge(
         if rules.evicts:
             code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
     return Verdicts(snapshot, incoming, rules, now, code)
+
+
+def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> NDArray[np.float64]:
+    """By pod row, for how many seconds the pod is expected to stay if it is asked to leave now.
+
+    That is its grace period, or what the policy gives instead; for one that is leaving already, what is left of it.
+    """
+    pods = snapshot.pods
+    graces = pods.grace[: pods.rows]
+    if policy.grace_period is not None:
+        graces = np.full(pods.rows, policy.grace_period, np.float64)
+    left = np.maximum(pods.gone_at[: pods.rows] - now, 0.0)
+    ends: NDArray[np.float64] = np.where(pods.terminating[: pods.rows], left, graces)
+    return ends
 
 
 def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:

@@ -97,7 +97,7 @@ def consider(
     """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
     now = world.clock.monotonic()
     full, left = world.restraint.full(policy.limits, now), world.restraint.remaining(policy.limits, now)
-    leaving = world.leaving_within(policy.plan_timeout)
+    leaving = world.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
     rates = Rates(world.state, policy.limits, left) if _is_rated(policy) else None
     try:
         decision = _decide(world, pod, rules, full, leaving, extenders=extenders, rates=rates)
@@ -105,19 +105,17 @@ def consider(
         return Asks(unasked.question)
     if decision.fits:
         return Fits(tuple(decision.fits))
-    if len(leaving):
-        nodes = decision.fits_without(leaving)
-        foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
-        if foreign in nodes:
-            return Hopeless(f"somebody else has nominated it to {foreign}, where room is coming up")
-        if nodes:
-            node = _least_contested(world, pod, nodes, leaving)
-            return Waits(node, _count_on(world.state.snapshot, node, leaving))
+    waits = _wait(world, pod, decision, leaving)
+    if waits is not None:
+        return waits
     if not decision.eligible:
         return Hopeless(decision.reason)
-    if decision.selected is None:
-        return _hopeless(world, pod, rules, decision, used_up=full.until, counted=left.until)
-    return _act_on(world, decision, decision.selected, policy, attempts)
+    if decision.selected is not None:
+        outcome = _act_on(world, decision, decision.selected, policy, attempts)
+    else:
+        outcome = _hopeless(world, pod, rules, decision, used_up=full.until, counted=left.until)
+    later = world.leaving_within(policy.plan_timeout) if isinstance(outcome, Hopeless) else leaving
+    return (_wait(world, pod, decision, later) or outcome) if len(later) > len(leaving) else outcome
 
 
 def decide_sparing(
@@ -199,6 +197,18 @@ def _decide(
         barred |= decision.barred
     decision.barred = barred
     return decision
+
+
+def _wait(world: World, pod: Pod, decision: Decision, leaving: Rows) -> Waits | Hopeless | None:
+    """Wait for the room that the pods `leaving` make; None where they make none."""
+    nodes = decision.fits_without(leaving) if len(leaving) else []
+    if not nodes:
+        return None
+    foreign = pod.status.nominated_node_name if PLAN not in (pod.metadata.annotations or {}) else ""
+    if foreign in nodes:
+        return Hopeless(f"somebody else has nominated it to {foreign}, where room is coming up")
+    node = _least_contested(world, pod, nodes, leaving)
+    return Waits(node, _count_on(world.state.snapshot, node, leaving))
 
 
 def _act_on(world: World, decision: Decision, chosen: Candidate, policy: PreemptionPolicy, attempts: int) -> Outcome:

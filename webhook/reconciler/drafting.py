@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.reading import grace_of
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Evicts, Waits
 from webhook.reconciler.plans import Plan
@@ -16,9 +17,6 @@ from webhook.reconciler.record import DecidedVictim, DecisionRecord, PlanRecord,
 from webhook.reconciler.restraint import owner_of
 
 __all__ = ["adopted", "decided", "drafted"]
-
-_GRACE = 30
-"""Seconds a pod gets to end where it does not say, by Kubernetes' default."""
 
 
 def drafted(entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, clock: Clock) -> Plan:
@@ -96,5 +94,4 @@ def _time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 
 
 def _grace(victim: Pod, policy: PreemptionPolicy) -> int:
-    own = victim.spec.termination_grace_period_seconds
-    return policy.grace_period if policy.grace_period is not None else _GRACE if own is None else own
+    return policy.grace_period if policy.grace_period is not None else grace_of(victim)
