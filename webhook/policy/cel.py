@@ -1,18 +1,19 @@
 """CEL, behind one door: expressions compiled and type-checked at load, and bounded in what a run may cost.
 
-The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook.policy.cel_cost` bounds the rest.
+The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook.policy.cel_cost` bounds the time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from webhook.policy.cel_cost import CostError, largest_input
+from webhook.policy.cel_ast import parse
+from webhook.policy.cel_cost import BUDGET, LARGEST, Cost, CostError
 
 __all__ = ["VARIABLES", "CelError", "CelRuntimeError", "Inputs", "Problem", "Program", "compile_bool", "compile_text"]
 
@@ -25,6 +26,8 @@ VARIABLES = {
 }
 """The variables of every expression, and what each holds."""
 
+LONGEST_EXPRESSION = 4096
+"""Characters."""
 LONGEST_MESSAGE = 2048
 
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
@@ -74,18 +77,37 @@ class Inputs:
 
     def __init__(self, variables: Callable[[], dict[str, Any]]) -> None:
         self._variables = variables
+        self._data: dict[str, Any] = {}
         self._activation: Any = None
-        self._size = 0
+        self._sizes: dict[str, int] = {}
+        self._elements: dict[str, int] = {}
 
-    def activation(self, largest: int) -> Any:
-        """The activation, built once. Raises CelRuntimeError when the objects are larger than `largest` bytes."""
+    def activation(self) -> Any:
+        """The activation, built once."""
         if self._activation is None:
-            data = self._variables()
-            self._size = len(msgspec.json.encode((data["object"], data["oldObject"])))
-            self._activation = _env().Activation(data)
-        if self._size > largest:
-            raise CelRuntimeError(f"the object is {self._size} bytes long; this expression reads at most {largest}")
+            self._activation = _env().Activation(self._values())
         return self._activation
+
+    def size(self, names: Iterable[str]) -> int:
+        """The bytes of these variables as JSON."""
+        data = self._values()
+        for name in names:
+            if name not in self._sizes:
+                self._sizes[name] = len(msgspec.json.encode(data[name]))
+        return sum(self._sizes[name] for name in names)
+
+    def elements(self, names: Iterable[str]) -> int:
+        """The length of the longest list or map in these variables."""
+        data = self._values()
+        for name in names:
+            if name not in self._elements:
+                self._elements[name] = _longest(data[name])
+        return max((self._elements[name] for name in names), default=0)
+
+    def _values(self) -> dict[str, Any]:
+        if not self._data:
+            self._data = self._variables()
+        return self._data
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -93,13 +115,13 @@ class Program(msgspec.Struct, frozen=True):
 
     text: str
     expression: Any
-    largest: int
+    cost: Cost
 
     def run(self, inputs: Inputs) -> Any:
-        """The value. Raises CelRuntimeError."""
-        activation = inputs.activation(self.largest)
+        """The value. Raises CelRuntimeError, also where the objects are so large that it could take too long."""
+        self._check_cost(inputs)
         try:
-            value = self.expression.eval(activation)
+            value = self.expression.eval(inputs.activation())
         except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
             raise CelRuntimeError(_plain(str(error))) from error
         if value.type() == _types().ERROR:
@@ -120,6 +142,19 @@ class Program(msgspec.Struct, frozen=True):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
         return value[:LONGEST_MESSAGE]
 
+    def _check_cost(self, inputs: Inputs) -> None:
+        read = self.cost.variables
+        size = inputs.size(read)
+        if size > LARGEST:
+            raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
+        elements = inputs.elements(read)
+        estimate = self.cost.bound(size, elements)
+        if estimate > BUDGET:
+            raise CelRuntimeError(
+                f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
+                f" at most {BUDGET / 1e6:.0f} ms are allowed"
+            )
+
 
 def compile_bool(text: str) -> Program:
     """Compile an expression that must give a bool. Raises CelError."""
@@ -132,10 +167,8 @@ def compile_text(text: str) -> Program:
 
 
 def _compile(text: str, wanted: Any, words: str) -> Program:
-    try:
-        largest = largest_input(text)
-    except CostError as error:
-        raise CelError([Problem(1, 1, str(error))]) from error
+    if len(text) > LONGEST_EXPRESSION:
+        raise CelError([Problem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
     try:
         expression = _env().compile(text)
     except Exception as error:
@@ -143,7 +176,24 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     kind = expression.return_type()
     if kind not in (wanted, _types().DYN):
         raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
-    return Program(text, expression, largest)
+    try:
+        return Program(text, expression, Cost(parse(expression.serialize())))
+    except CostError as error:
+        raise CelError([Problem(1, 1, str(error))]) from error
+
+
+def _longest(value: Any) -> int:
+    """The length of the longest list or map in JSON data."""
+    longest, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            longest = max(longest, len(part))
+            waiting += [one for one in part.values() if isinstance(one, dict | list)]
+        elif isinstance(part, list):
+            longest = max(longest, len(part))
+            waiting += [one for one in part if isinstance(one, dict | list)]
+    return longest
 
 
 def _problems(report: str) -> list[Problem]:

@@ -1,160 +1,362 @@
-"""How large an object an expression may read, so that it stays cheap whatever the object says.
+"""How long an expression may take on an object of a given size, worked out from its type-checked tree.
 
-The CEL library stops at 10 000 iterations and 32 levels of nesting, but not at values that an expression makes longer
-and longer, nor at large texts that it searches once for each element of a list. Both are bounded here: the text of an
-expression says how much it can multiply what it reads, and so how much it may read. The bound is for objects that
-somebody else writes against an honest expression; it counts rather too much than too little.
+The CEL library stops after 10 000 iterations, but not at texts that grow, at searches of one text for another, or at
+`map` and `filter`, which copy their result at every step. An object is written by somebody else than the expression, so
+the estimate is for the worst object of that size. It is an upper bound that is rather too high than too low; the rates
+below were measured on one core of a small server.
+
+Sizes inside a loop are polynomials in the sizes of the loops' elements: what is done once for each element, in
+proportion to its size, is done once for the whole list. So a loop over the elements of an element is not taken for a
+loop over everything, and `object.spec.containers.all(c, c.env.all(e, e.value.contains('x')))` counts as one pass.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["LARGEST", "LONGEST_EXPRESSION", "MOST_GROWTH", "MOST_LOOPS", "CostError", "largest_input"]
+from webhook.policy.cel_ast import Call, Collection, Comprehension, Constant, Identifier, Select, Tree
 
-LONGEST_EXPRESSION = 4096
-"""Characters."""
-MOST_LOOPS = 8
-"""Comprehensions of one expression."""
-MOST_GROWTH = 16
-"""Operations of one expression that make values longer: +, join, format, split, and elements put into lists."""
-LARGEST = 3 * 1024 * 1024
-"""Bytes that any expression may read."""
-_MOST_MADE = 128 * 1024 * 1024
-"""Bytes that an expression may make of what it reads."""
-_MOST_SEARCHED = 128 * 1024 * 1024
-"""Bytes that an expression may search."""
+__all__ = ["BUDGET", "LARGEST", "Cost", "CostError", "variables_of"]
+
+BUDGET = 20_000_000
+"""Nanoseconds that one expression may take by its estimate."""
+LARGEST = 512 * 1024
+"""Bytes that an expression may read: what it reads is converted in one go, about 15 ms for as much as this."""
+ORDINARY_SIZE, ORDINARY_ELEMENTS = 8 * 1024, 32
+"""Bytes, and elements of the longest list, of an object that every expression must be able to judge."""
+
 _ITERATIONS = 10_000
-_SMALLEST = 4096
-"""Bytes that every expression must be able to read; its own texts are as long as that."""
+"""The library's own bound, over all loops of an evaluation."""
+_STEP = 60.0
+"""Nanoseconds for one operation, whatever it reads."""
+_COPY = 25.0
+"""Nanoseconds for each element that `map` and `filter` have collected, at every further one."""
+_SCALAR = 8.0
+_SMALLEST_ELEMENT = 2.0
+"""Bytes: a digit and a comma."""
+_MOST_TERMS = 64
 
-_TEXT = re.compile(
-    r"""//[^\n]*|[rRbB]{0,2}(?:'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")""",
+_RATES = {
+    **dict.fromkeys(("_&&_", "_||_", "!_", "_?_:_", "@not_strictly_false", "_-_", "_*_", "_/_", "_%_", "-_"), 0.0),
+    **dict.fromkeys(("_[_]", "_[?_]", "_?._", "hasValue", "value", "or", "orValue"), 0.0),
+    **dict.fromkeys(("optional.of", "optional.none", "optional.ofNonZeroValue", "type", "dyn"), 0.0),
+    **dict.fromkeys(("size", "startsWith", "endsWith"), 1.0),
+    **dict.fromkeys(("lowerAscii", "upperAscii", "charAt", "substring", "trim", "reverse"), 4.0),
+    **dict.fromkeys(("int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration", "@in"), 5.0),
+    **dict.fromkeys(("join", "format", "strings.quote"), 8.0),
+    "_+_": 1.5,
+    "replace": 50.0,
+    "split": 100.0,
+}
+"""Nanoseconds a function takes for each byte it reads or makes."""
+_OTHER_RATE = 100.0
+_COMPARED = 12.0
+"""Nanoseconds for each byte of the shorter of two values that are compared."""
+_SEARCHES = {"contains": 0.5, "indexOf": 6.0, "lastIndexOf": 6.0}
+_SEARCHED = 0.02
+"""Nanoseconds for each byte searched, and for that times each byte searched for."""
+_COMPILED, _COMPILED_AT_LEAST, _MATCHED, _MATCHED_STEP = 300.0, 20.0, 10.0, 5.0
+"""Nanoseconds to compile a step of a regular expression, which has so many at least; to read a byte with it, and to do
+so for each of its steps."""
+_LONGEST_REPETITION, _LONGEST_NUMBER = 1000, 1000
+"""What the library allows: repetitions in a regular expression, digits that `format` writes of one number."""
+
+_PATTERN_PARTS = re.compile(
+    r"(?P<open>\((?:\?[^:)]*:)?)|(?P<close>\))|\{(?P<repeated>\d{1,4}(?:,\d{0,4})?)\}"
+    r"|(?P<category>\\[pP](?:\{\w*\}|.))|\[(?!\^)(?:[\x20-\x5a\x5e-\x7e]|\\[^\x80-\U0010ffff])*\]"
+    r"|(?P<set>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\.|\\[DSW])|\\.|.",
     re.DOTALL,
 )
-_TOKEN = re.compile(
-    r"(?P<loop>\.\s*(?:all|exists|exists_one|existsOne|map|filter)\s*\()|(?P<bind>\bcel\s*\.\s*bind\s*\()"
-    r"|(?P<grow>\.\s*(?:join|format|split)\s*\()|(?P<plus>\+)"
-    r"|(?P<search>\b(?:object|oldObject|request|namespaceObject|priorityClass)\b[\w.\s\[\]?]*"
-    r"\.\s*(?:matches|contains|indexOf|lastIndexOf)\s*\()"
-    r"|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<comma>,)"
-)
-_REPLACE = re.compile(r"\.\s*replace\s*\(\s*(T\d+)\s*,\s*(T\d+)\s*[,)]|\.\s*replace\s*\(")
-_JOIN = re.compile(r"\.\s*join\s*\(\s*(T\d+)?\s*\)|\.\s*join\s*\(")
-_LONGEST_SEPARATOR = 18
+_STEPS = {"category": 500.0, "set": 12.0}
+"""The steps of a Unicode category, and of a set with characters beyond ASCII, as bytes of UTF-8; any other is one."""
+
+_COMPARISONS = frozenset(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"))
+
+_Polynomial: TypeAlias = Mapping[tuple[int, ...], float]
+"""Coefficients by the loops whose element's size is multiplied; the empty key is the constant."""
 
 
 class CostError(ValueError):
-    """An expression that would not be cheap, whatever it reads."""
+    """An expression that would take too long on an ordinary object."""
 
 
-class _Counts(msgspec.Struct):
-    loops: int = 0
-    binds: int = 0
-    growth: int = 0
-    deepest_growth: int = 0
-    deepest_search: int = 0
+class _Value(msgspec.Struct, frozen=True):
+    """What is known of a value: at most so many bytes, and so many elements in each list or map of it."""
+
+    size: _Polynomial
+    elements: float
+    text: str | None = None
+    """A text that is written out in the expression."""
 
 
-def largest_input(expression: str) -> int:
-    """The bytes that an expression may read. Raises CostError when it may read none, or is too long."""
-    if len(expression) > LONGEST_EXPRESSION:
-        raise CostError(f"the expression has {len(expression)} characters; at most {LONGEST_EXPRESSION}")
-    texts: list[str] = []
+class _Loop(msgspec.Struct, frozen=True):
+    """A loop that is being looked at: the size of what it goes over and the number of its steps, at most."""
 
-    def name(match: re.Match[str]) -> str:
-        texts.append("" if match[0].startswith("//") else match[0])
-        return " " if match[0].startswith("//") else f"T{len(texts) - 1}"
-
-    bare = _TEXT.sub(name, expression)
-    _check_arguments(bare, texts)
-    counts = _count(bare)
-    if counts.loops > MOST_LOOPS:
-        raise CostError(f"the expression has {counts.loops} comprehensions; at most {MOST_LOOPS}")
-    if counts.growth > MOST_GROWTH:
-        raise CostError(f"the expression adds, joins or collects {counts.growth} times; at most {MOST_GROWTH}")
-    largest = _largest(counts)
-    if largest < _SMALLEST:
-        raise CostError("the expression makes values ever longer inside comprehensions; do it in fewer steps")
-    return largest
+    range: _Polynomial
+    steps: float
 
 
-def _check_arguments(bare: str, texts: list[str]) -> None:
-    """Refuse `replace` and `join` with what the object says, by which values grow with its square."""
-    for match in _REPLACE.finditer(bare):
-        old, new = (_content(texts, match[1]), _content(texts, match[2])) if match[1] else ("", "")
-        if not old or len(new) > len(old):
-            raise CostError("replace takes two texts written out, the second not longer than the first")
-    for match in _JOIN.finditer(bare):
-        if match[0].rstrip().endswith("(") or (match[1] and len(_content(texts, match[1])) > _LONGEST_SEPARATOR):
-            raise CostError("join takes a separator written out, of at most 18 characters")
+_NUMBER = _Value({(): _SCALAR}, 0)
+_Scope: TypeAlias = dict[str, _Value]
 
 
-def _content(texts: list[str], name: str) -> str:
-    return texts[int(name[1:])].lstrip("rRbB").strip("'\"")
+class Cost:
+    """The cost of one expression. Raises CostError where an ordinary object could already cost too much."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.variables = variables_of(tree)
+        """The variables of the request that the expression reads."""
+        self._rounded = lru_cache(256)(self.estimate)
+        ordinary = self.estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
+        if ordinary > BUDGET:
+            raise CostError(
+                f"the expression may take {ordinary / 1e6:.0f} ms on an object of {ORDINARY_SIZE // 1024} KiB whose"
+                f" lists have {ORDINARY_ELEMENTS} elements; at most {BUDGET / 1e6:.0f} ms are allowed: use fewer loops"
+                " inside loops, and search and join shorter texts"
+            )
+
+    def estimate(self, size: int, elements: int) -> float:
+        """The nanoseconds it takes at most on inputs of `size` bytes with at most `elements` in a list or map."""
+        return _Estimate(size, elements).cost(self._tree)
+
+    def bound(self, size: int, elements: int) -> float:
+        """As `estimate`, for the next powers of two, so that it is mostly known already; exact where that is much."""
+        rough = self._rounded(
+            1 << (size - 1).bit_length() if size else 0, 1 << (elements - 1).bit_length() if elements else 0
+        )
+        return rough if rough <= BUDGET / 10 else self.estimate(size, elements)
 
 
-def _count(bare: str) -> _Counts:
-    """Count what multiplies; an element after a comma counts where a list or mapping is made inside a loop or bind."""
-    counts = _Counts()
-    nesting: list[str] = []
-    for token in _TOKEN.finditer(bare):
-        kind = str(token.lastgroup)
-        depth = nesting.count("loop")
-        if kind in ("loop", "bind"):
-            counts.loops += kind == "loop"
-            counts.binds += kind == "bind"
-            nesting.append(kind)
-        elif kind == "close":
-            if nesting:
-                nesting.pop()
-        elif kind == "search":
-            counts.deepest_search = max(counts.deepest_search, depth)
-            nesting.append(kind)
-        elif kind == "open":
-            nesting.append(token[0] if token[0] != "[" or _makes_list(bare, token.start()) else "index")
-        elif kind != "comma" or (_collects(nesting) and _names_follow(bare, token.end())):
-            counts.growth += 1
-            counts.deepest_growth = max(counts.deepest_growth, depth)
-            if kind == "grow":
-                nesting.append(kind)
-    return counts
+def variables_of(tree: Tree, bound: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The free variables of an expression."""
+    match tree:
+        case Identifier(name):
+            return frozenset() if name in bound else frozenset((name,))
+        case Select(operand):
+            return variables_of(operand, bound)
+        case Call(_, parts) | Collection(parts):
+            return frozenset().union(*(variables_of(part, bound) for part in parts))
+        case Comprehension():
+            outside = variables_of(tree.range, bound) | variables_of(tree.init, bound)
+            inner = bound | {tree.variable, tree.accumulator}
+            return outside.union(*(variables_of(part, inner) for part in (tree.condition, tree.step, tree.result)))
+        case _:
+            return frozenset()
 
 
-def _makes_list(bare: str, place: int) -> bool:
-    before = bare[:place].rstrip()
-    return not before or not (before[-1].isalnum() or before[-1] in "_)]?")
+class _Estimate:
+    """One walk over the tree, which adds up what each part costs in all its repetitions."""
 
+    def __init__(self, size: int, elements: int) -> None:
+        self._size = float(size)
+        self._input = _Value(_number(self._size), min(float(elements), self._size / _SMALLEST_ELEMENT))
+        self._loops: list[_Loop] = []
+        self._total = 0.0
 
-def _collects(nesting: list[str]) -> bool:
-    return bool(nesting) and nesting[-1] in "[{" and ("loop" in nesting or "bind" in nesting)
+    def cost(self, tree: Tree) -> float:
+        """Nanoseconds."""
+        self._value(tree, {})
+        return self._total
 
+    def _value(self, tree: Tree, scope: _Scope) -> _Value:
+        """What the tree's value is at most; its cost is charged."""
+        self._charge(_number(_STEP))
+        match tree:
+            case Constant(text, size):
+                return _Value(_number(float(size)), 0, text)
+            case Identifier(name):
+                return scope.get(name, self._input)
+            case Select(operand):
+                return self._value(operand, scope)
+            case Collection(parts):
+                values = [self._value(part, scope) for part in parts]
+                return _Value(_sum(*(one.size for one in values), _number(2.0 * len(parts))), _most(values, len(parts)))
+            case Call():
+                return self._call(tree, [self._value(part, scope) for part in tree.arguments])
+            case Comprehension():
+                return self._comprehension(tree, scope)
 
-def _names_follow(bare: str, place: int) -> bool:
-    """Whether what is collected is more than a text or a number."""
-    return re.match(r"\s*(?:T\d+|-?[\d.]+|true|false|null)\s*[,\]}]", bare[place:]) is None
-
-
-def _largest(counts: _Counts) -> int:
-    """Solve `multiplied * made <= most made` for the bytes read.
-
-    In one loop an object of n elements (3 bytes each at least) and a text of s bytes makes n * s, which is at most a
-    twelfth of the square of what is read; loops within loops make as much as the library lets them iterate.
-    """
-    steps = counts.loops + counts.binds
-    multiplied = ((steps + counts.growth) / steps) ** steps if steps else 1 + counts.growth
-    bounds = [LARGEST]
-    if counts.growth:
-        if counts.deepest_growth > 1:
-            bounds.append(int(_MOST_MADE / (_ITERATIONS * multiplied)))
-        elif counts.deepest_growth:
-            bounds.append(int((12 * _MOST_MADE / multiplied) ** 0.5))
+    def _call(self, call: Call, values: list[_Value]) -> _Value:
+        """The value of a function or operator; its result is as long as its arguments together unless known better."""
+        name, sizes = call.function, [one.size for one in values]
+        result = _Value(_sum(*sizes), sum(one.elements for one in values))
+        if name in _COMPARISONS:
+            self._charge(_times(_smaller(*sizes), _COMPARED))
+        elif name in _SEARCHES:
+            self._charge(_sum(_times(sizes[0], _SEARCHES[name]), _times(_product(sizes[0], sizes[1]), _SEARCHED)))
+        elif name == "matches":
+            steps = _steps_of_pattern(values[1])
+            self._charge(_sum(_times(_sum(steps, _number(_COMPILED_AT_LEAST)), _COMPILED), _times(sizes[0], _MATCHED)))
+            self._charge(_times(_product(sizes[0], steps), _MATCHED_STEP))
         else:
-            bounds.append(int(_MOST_MADE / multiplied))
-    if counts.deepest_search > 1:
-        bounds.append(_MOST_SEARCHED // _ITERATIONS)
-    elif counts.deepest_search:
-        bounds.append(int((12 * _MOST_SEARCHED) ** 0.5))
-    return min(bounds)
+            result = _NUMBER if call.scalar else self._made(name, values, result)
+            self._charge(_times(_sum(*sizes, result.size), _RATES.get(name, _OTHER_RATE)))
+        return _NUMBER if call.scalar else result
+
+    def _made(self, name: str, values: list[_Value], result: _Value) -> _Value:
+        """The result of the functions that can make more than they are given."""
+        sizes = [one.size for one in values]
+        match name:
+            case "replace":
+                old, new = values[1], sizes[2]
+                factor = _sum(_number(1.0), new if not old.text else _times(new, 1 / len(old.text)))
+                return _Value(_sum(_product(sizes[0], factor), new), 0)
+            case "join":
+                separator = sizes[1] if len(sizes) > 1 else {}
+                return _Value(_sum(sizes[0], _times(separator, values[0].elements)), 0)
+            case "format":
+                verbs = _number(float((values[0].text or "").count("%"))) if values[0].text is not None else sizes[0]
+                return _Value(_sum(result.size, _times(verbs, _LONGEST_NUMBER)), 0)
+            case "split":
+                return _Value(sizes[0], self._at_most(sizes[0]))
+            case _:
+                return result
+
+    def _comprehension(self, loop: Comprehension, scope: _Scope) -> _Value:
+        range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
+        if loop.range == Collection(()):
+            return self._value(loop.result, {**scope, loop.accumulator: init})
+        steps = min(range_.elements, float(_ITERATIONS))
+        self._loops.append(_Loop(range_.size, steps))
+        variable = len(self._loops)
+        inner = {**scope, loop.variable: _Value({(variable,): 1.0}, range_.elements), loop.accumulator: _NUMBER}
+        self._value(loop.condition, inner)
+        collected = _collected(loop)
+        if collected is None:
+            self._value(loop.step, inner)
+            made = _NUMBER
+        else:
+            condition, element = collected
+            if condition is not None:
+                self._value(condition, inner)
+            one = self._value(element, inner)
+            self._charge(_number(_STEP + _COPY * steps))
+            size = _sum(_summed_over(one.size, variable, range_.size, _number(steps)), _number(2.0 * steps))
+            made = _Value(size, max(steps, one.elements))
+        self._loops.pop()
+        return self._value(loop.result, {**scope, loop.accumulator: made})
+
+    def _charge(self, once: _Polynomial) -> None:
+        """Add what one repetition costs, over all repetitions: the least of three bounds.
+
+        By the library's iterations with every size at its most; by the steps of every loop; and by the sizes alone,
+        with as many steps as the smallest elements allow.
+        """
+        if not self._loops:
+            self._total += once.get((), 0.0)
+            return
+        by_steps, by_sizes = once, once
+        for variable in range(len(self._loops), 0, -1):
+            loop = self._loops[variable - 1]
+            most = _number(loop.steps)
+            fits = _times(loop.range, 1 / _SMALLEST_ELEMENT)
+            by_steps = _summed_over(by_steps, variable, loop.range, most)
+            by_sizes = _summed_over(by_sizes, variable, loop.range, _smaller(most, fits) if set(fits) <= {()} else fits)
+        self._total += min(_ITERATIONS * self._at_most(once), self._at_most(by_steps), self._at_most(by_sizes))
+
+    def _at_most(self, size: _Polynomial) -> float:
+        """The number that a polynomial cannot exceed: every element as large as all inputs."""
+        return math.fsum(factor * self._size ** len(term) for term, factor in size.items())
+
+
+def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
+    """The condition and the element of a loop that makes a list (`map`, `filter`); None for one that makes a scalar.
+
+    Raises CostError for a loop that no known macro makes.
+    """
+    own = Identifier(loop.accumulator)
+    match loop.step:
+        case Call("_&&_" | "_||_", (first, _)) if first == own:
+            return None
+        case Call("_+_", (first, Collection((element,)))) if first == own:
+            return None, element
+        case Call("_?_:_", (condition, Call("_+_", (first, Collection((element,)))), last)) if first == last == own:
+            return condition, element
+        case Call("_?_:_", (_, Call("_+_", (first, Constant())), last)) if first == last == own:
+            return None
+    raise CostError("the expression has a macro whose cost is not known")
+
+
+def _steps_of_pattern(pattern: _Value) -> _Polynomial:
+    """The steps of a compiled regular expression, at most; a text that is not written out may be any expression."""
+    if pattern.text is None:
+        return _times(pattern.size, _LONGEST_REPETITION)
+    groups, last = [0.0], 0.0
+    """The steps of every open group, and those of what a repetition would repeat."""
+    for part in _PATTERN_PARTS.finditer(pattern.text):
+        match part.lastgroup:
+            case "open":
+                groups.append(0.0)
+                last = 0.0
+            case "close" if len(groups) > 1:
+                last = groups.pop() + 2
+                groups[-1] += last
+            case "repeated":
+                counts = [int(count) for count in part["repeated"].split(",") if count]
+                repeated = last * 2 * max(1, *counts)
+                groups[-1] += repeated - last
+                last = repeated
+            case group:
+                last = _STEPS.get(group or "", 1.0)
+                groups[-1] += last
+    return _number(sum(groups) + 2)
+
+
+def _most(values: list[_Value], least: int) -> float:
+    return max([float(least), *(one.elements for one in values)])
+
+
+def _sum(*parts: _Polynomial) -> _Polynomial:
+    total: dict[tuple[int, ...], float] = {}
+    for part in parts:
+        for term, factor in part.items():
+            total[term] = total.get(term, 0.0) + factor
+    return total
+
+
+def _number(value: float) -> _Polynomial:
+    return {(): value}
+
+
+def _times(size: _Polynomial, number: float) -> _Polynomial:
+    return {term: factor * number for term, factor in size.items()}
+
+
+def _product(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+    """The product; CostError for one with more terms than an honest expression has."""
+    total: dict[tuple[int, ...], float] = {}
+    for term, factor in one.items():
+        for other_term, other_factor in other.items():
+            key = tuple(sorted(term + other_term))
+            total[key] = total.get(key, 0.0) + factor * other_factor
+    if len(total) > _MOST_TERMS:
+        raise CostError("the expression makes values out of too many others inside loops; do it in fewer steps")
+    return total
+
+
+def _smaller(one: _Polynomial, other: _Polynomial) -> _Polynomial:
+    """One that is not larger than either: the smaller number, else the one that is a number, else the first."""
+    if set(one) <= {()} and set(other) <= {()}:
+        return min(one, other, key=lambda size: size.get((), 0.0))
+    return other if set(other) <= {()} else one
+
+
+def _summed_over(once: _Polynomial, variable: int, range_: _Polynomial, steps: _Polynomial) -> _Polynomial:
+    """The sum over a loop's elements: the sizes of all together are at most the size of what the loop goes over."""
+    total: _Polynomial = {}
+    for term, factor in once.items():
+        degree = term.count(variable)
+        rest: _Polynomial = {tuple(one for one in term if one != variable): factor}
+        if not degree:
+            rest = _product(rest, steps)
+        for _ in range(degree):
+            rest = _product(rest, range_)
+        total = _sum(total, rest)
+    return total

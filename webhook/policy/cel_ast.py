@@ -1,0 +1,176 @@
+"""The type-checked syntax tree of a CEL expression, as far as its cost depends on it.
+
+The library gives the tree as a serialized `cel.expr.CheckedExpr` (google/api/expr, checked.proto and syntax.proto).
+Of its dozens of messages seven are read here, so this file reads the protobuf wire format itself: four kinds of
+fields, no schema compiler and no further dependency.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TypeAlias
+
+import msgspec
+
+__all__ = ["Call", "Collection", "Comprehension", "Constant", "Identifier", "Select", "Tree", "parse"]
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """A literal: its text for a string, None for any other type; `size` in bytes."""
+
+    text: str | None
+    size: int
+
+
+class Identifier(msgspec.Struct, frozen=True):
+    """A variable: one of the request's, or one that a comprehension makes."""
+
+    name: str
+
+
+class Select(msgspec.Struct, frozen=True):
+    """`operand.field`, or a test for the field: `has(operand.field)`."""
+
+    operand: Tree
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A function or operator, its target first; `scalar` if its value is a number, a bool or an instant."""
+
+    function: str
+    arguments: tuple[Tree, ...]
+    scalar: bool
+
+
+class Collection(msgspec.Struct, frozen=True):
+    """A list, a map or a message written out; of a map, the keys and values in turn."""
+
+    elements: tuple[Tree, ...]
+
+
+class Comprehension(msgspec.Struct, frozen=True):
+    """A macro such as `all` or `map`, expanded: for `variable` in `range`, `accumulator` becomes `step`, then `result`.
+
+    `cel.bind(x, init, result)` is one too: its range is empty and its accumulator is x.
+    """
+
+    variable: str
+    range: Tree
+    accumulator: str
+    init: Tree
+    condition: Tree
+    step: Tree
+    result: Tree
+
+
+Tree: TypeAlias = Constant | Identifier | Select | Call | Collection | Comprehension
+
+_Fields: TypeAlias = dict[int, list[int | bytes]]
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SCALAR_PRIMITIVES = frozenset((1, 2, 3, 4))
+"""BOOL, INT64, UINT64 and DOUBLE of `cel.expr.Type.PrimitiveType`; the others are STRING and BYTES."""
+_INSTANTS = frozenset((2, 3))
+"""TIMESTAMP and DURATION of `cel.expr.Type.WellKnownType`."""
+_NUMBER_SIZE = 8
+
+
+def parse(serialized: bytes) -> Tree:
+    """The tree of an expression's serialized form. Raises ValueError for anything else."""
+    checked = _message(_fields(serialized), 2)
+    scalars = {_number(entry, 1) for entry in _messages(checked, 3) if _is_scalar(_message(entry, 2))}
+    return _tree(_message(checked, 4), scalars)
+
+
+def _tree(node: _Fields, scalars: set[int]) -> Tree:
+    kind = next((field for field in range(3, 10) if field in node), None)
+    if kind is None:
+        raise ValueError("an expression without a kind")
+    body = _message(node, kind)
+    match kind:
+        case 3:
+            return _constant(body)
+        case 4:
+            return Identifier(_text(body, 1))
+        case 5:
+            return Select(_tree(_message(body, 1), scalars))
+        case 6:
+            operands = [*_messages(body, 1), *_messages(body, 3)]
+            arguments = tuple(_tree(operand, scalars) for operand in operands)
+            return Call(_text(body, 2), arguments, _number(node, 2) in scalars)
+        case 7:
+            return Collection(tuple(_tree(element, scalars) for element in _messages(body, 1)))
+        case 8:
+            parts = [part for entry in _messages(body, 2) for field in (3, 4) for part in _messages(entry, field)]
+            return Collection(tuple(_tree(part, scalars) for part in parts))
+        case _:
+            loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
+            return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])
+
+
+def _constant(body: _Fields) -> Constant:
+    for field in (6, 7):
+        if field in body:
+            raw = body[field][0]
+            assert isinstance(raw, bytes)
+            return Constant(raw.decode() if field == 6 else None, len(raw))
+    return Constant(None, _NUMBER_SIZE)
+
+
+def _is_scalar(type_: _Fields) -> bool:
+    return _number(type_, 3) in _SCALAR_PRIMITIVES or _number(type_, 5) in _INSTANTS
+
+
+def _fields(data: bytes) -> _Fields:
+    """The fields of one message, by number, in order."""
+    found: _Fields = defaultdict(list)
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        match tag & 7:
+            case 0:
+                number, place = _varint(data, place)
+                found[tag >> 3].append(number)
+            case 2:
+                length, place = _varint(data, place)
+                found[tag >> 3].append(data[place : place + length])
+                place += length
+            case 1:
+                place += 8
+                found[tag >> 3].append(0)
+            case 5:
+                place += 4
+                found[tag >> 3].append(0)
+            case wire:
+                raise ValueError(f"wire type {wire} is not known")
+    return found
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while place < len(data):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
+    raise ValueError("the message is cut off")
+
+
+def _messages(fields: _Fields, number: int) -> list[_Fields]:
+    return [_fields(raw) for raw in fields.get(number, ()) if isinstance(raw, bytes)]
+
+
+def _message(fields: _Fields, number: int) -> _Fields:
+    """The last message of that number, as protobuf reads a field that is given twice; empty without one."""
+    found = _messages(fields, number)
+    return found[-1] if found else {}
+
+
+def _number(fields: _Fields, number: int) -> int:
+    found = fields.get(number, ())
+    return found[-1] if found and isinstance(found[-1], int) else 0
+
+
+def _text(fields: _Fields, number: int) -> str:
+    found = fields.get(number, ())
+    return found[-1].decode() if found and isinstance(found[-1], bytes) else ""
