@@ -5,9 +5,12 @@ import json
 import random
 
 import pytest
+from aiohttp import web
 
-from tests.kube.server import Server, answer, cut, delay, reply, until
+from tests.kube.server import Server, answer, cut, delay, reply, status, until
+from webhook.kube import cache as caches
 from webhook.kube import paths
+from webhook.kube.backoff import Backoff
 from webhook.kube.cache import Cache
 from webhook.kube.client import Client
 from webhook.kube.objects import Pod
@@ -24,12 +27,12 @@ async def server():
 
 @pytest.fixture
 async def follow(server):
-    """Start a cache of pods and its list of changes; `silence` in seconds."""
+    """Start a cache of pods and its list of changes."""
     tasks, clients = [], []
 
-    def start(silence=5.0, **selectors):
+    def start(**selectors):
         client = Client.for_server(server.url, timeout=2)
-        cache = Cache(client, PODS, Pod, silence=silence, **selectors)
+        cache = Cache(client, PODS, Pod, **selectors)
         changes = []
         cache.handlers.append(lambda change: changes.append((change.kind, change.key)))
         tasks.append(asyncio.create_task(cache.run()))
@@ -222,23 +225,199 @@ async def test_a_watch_cut_again_and_again_does_not_become_a_hot_loop(server, fo
     assert 2 <= len(server.asked("GET", "watch=")) <= 6
 
 
-async def test_silence_is_noticed(server, follow):
-    """A connection that is open but says nothing is given up, and what it kept back is fetched."""
-    cache, _ = follow(silence=0.3)
+async def test_silence_is_no_fault(server, follow, caplog):
+    """A quiet watch is neither given up nor complained about, though no bookmark comes for minutes."""
+    cache, _ = follow()
+    await until(lambda: server.watches)
+    loop = asyncio.get_running_loop()
+    real = loop.time
+    loop.time = lambda: real() + 200
+    await asyncio.sleep(0.2)
+    server.put(f"{A}/one")
+    await until(lambda: held(cache) == truth(server))
+    assert len(server.asked("GET", "watch=")) == 1
+    assert not [record for record in caplog.records if record.name == caches.__name__]
+
+
+async def test_a_watch_that_does_not_end_in_time_is_ended(server, follow, monkeypatch):
+    """A connection that is open and mute beyond the end of its watch is given up, and what it kept back is fetched."""
+    monkeypatch.setattr(caches, "_WATCH_SECONDS", (0, 0))
+    monkeypatch.setattr(caches, "_OVERDUE", 0.3)
+    cache, _ = follow()
     await until(lambda: server.watches)
     server.watches.clear()  # the stream stays open and mute
     server.put(f"{A}/one")
     await until(lambda: held(cache) == truth(server))
-    assert cache.age() < 5
+    assert len(server.asked("GET", "limit=")) == 1
 
 
 async def test_a_server_that_never_answers_a_watch_is_noticed(server, follow):
-    """A watch that is accepted and never begun is given up as well."""
+    """A watch that is accepted and never begun is given up after the time that any request has."""
     server.fault(delay(60), contains="watch=", times=1)
-    cache, _ = follow(silence=0.3)
+    cache, _ = follow()
     await cache.wait_for_sync(5)
     server.put(f"{A}/one")
     await until(lambda: held(cache) == truth(server))
+
+
+async def test_an_open_watch_is_a_sign_of_life(server, follow):
+    """The server is heard from when it accepts a watch, also where it has nothing to tell then."""
+    cache, _ = follow()
+    await until(lambda: server.watches)
+    cache._heard_at -= 1000
+    server.cut_watches()
+    await until(lambda: cache.age() < 5)
+
+
+TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        pytest.param(answer(500, "InternalError"), id="500"),
+        pytest.param(answer(503, "ServiceUnavailable"), id="503"),
+        pytest.param(answer(504, "Timeout"), id="504"),
+        pytest.param(answer(429, "TooManyRequests"), id="429"),
+        pytest.param(cut, id="cut"),
+        pytest.param(reply(b""), id="eof"),
+    ],
+)
+async def test_failures_of_a_watch_are_no_reason_to_list(server, follow, action, monkeypatch):
+    """However often watching fails, it goes on from the last version, and nothing is listed again."""
+    monkeypatch.setattr(Backoff, "next", lambda _self: 0.01)
+    server.put(f"{A}/one")
+    server.fault(action, contains="watch=", times=10)
+    cache, _ = follow()
+    await until(lambda: server.watches)
+    server.put(f"{A}/two")
+    await until(lambda: held(cache) == truth(server))
+    assert len(server.asked("GET", "limit=")) == 1
+    assert len(server.asked("GET", "resourceVersion=101&")) >= 11
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(("ERROR", status(410, "Expired")), id="410"),
+        pytest.param(("ERROR", status(504, "Timeout", **TOO_LARGE)), id="too-large"),
+        pytest.param(("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "7"}}), id="older-bookmark"),
+    ],
+)
+async def test_a_version_of_no_use_is_a_reason_to_list(server, follow, event):
+    """Where the server cannot go on from the version that is known, everything is listed again."""
+    server.put(f"{A}/one")
+    cache, _ = follow()
+    await until(lambda: server.watches)
+    kind, body = event
+    server.tell(json.dumps({"type": kind, "object": body}).encode() + b"\n")
+    server.watches.clear()
+    server.put(f"{A}/two")
+    await until(lambda: held(cache) == truth(server))
+    assert len(server.asked("GET", "limit=")) == 2
+
+
+@pytest.mark.parametrize("restored", [True, False])
+async def test_a_watch_without_a_word_leads_to_a_look(server, follow, monkeypatch, restored):
+    """After minutes of silence, no bookmark either, one object is listed: a server that went back shows by its version.
+
+    A watch from a version in the future is answered by silence.
+    """
+    monkeypatch.setattr(caches, "_BRIEF", 0.05)
+    monkeypatch.setattr(caches, "_LONG", 0.1)
+    server.put(f"{A}/one")
+    server.fault(silent(0.2), contains="watch=")
+    cache, _ = follow()
+    await cache.wait_for_sync(5)
+    if restored:
+        server.version, server.objects = 10, {}
+        server.log.clear()
+        server.put(f"{A}/two")
+    await until(lambda: server.watches, 10)
+    assert held(cache) == truth(server)
+    whole = server.asked("GET", "limit=500")
+    assert len(server.asked("GET", "limit=")) == len(whole) + 1
+    assert (len(whole) > 1) is restored
+
+
+def silent(seconds):
+    """Accept a watch and end it in order after some seconds."""
+
+    async def act(request):
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await asyncio.sleep(seconds)
+        return stream
+
+    return act
+
+
+async def test_lists_do_not_become_a_flood(server, follow):
+    """Where every watch expires at once, each list waits longer than the one before."""
+    server.fault(answer(410, "Expired"), contains="watch=", times=1000)
+    cache, _ = follow()
+    await cache.wait_for_sync(5)
+    await asyncio.sleep(1.5)
+    assert 2 <= len(server.asked("GET", "limit=")) <= 6
+
+
+async def test_a_list_is_a_success(server, follow):
+    """What failed before a list succeeded does not count any more."""
+    server.fault(answer(500, "InternalError"), contains="limit=", times=3)
+    cache, _ = follow()
+    await until(lambda: server.watches, 10)
+    assert cache._backoff.failures == 0
+
+
+async def test_a_list_keeps_what_it_knows(server, follow):
+    """Listing again makes no second copy of what has not changed."""
+    for number in range(20):
+        server.put(f"{A}/p{number}")
+    cache, changes = follow()
+    await until(lambda: server.watches)
+    before = dict(cache.items())
+    server.fault(answer(410, "Expired"), contains="watch=")
+    server.cut_watches()
+    await until(lambda: len(server.asked("GET", "limit=")) == 2 and server.watches)
+    assert all(cache.get(key) is pod for key, pod in before.items())
+    assert len(changes) == 20
+
+
+@pytest.mark.parametrize("action", [answer(500, "InternalError"), answer(410, "Expired")], ids=["500", "410"])
+async def test_a_list_is_told_as_a_whole(server, follow, monkeypatch, action):
+    """A list that breaks between two pages tells nothing; who is gone is told before what is new."""
+    monkeypatch.setattr(caches, "_PAGE", 2)
+    for name in ("a", "b", "c", "d"):
+        server.put(f"{A}/{name}")
+    cache, changes = follow()
+    await until(lambda: server.watches)
+    changes.clear()
+    server.fault(answer(410, "Expired"), contains="watch=")
+    server.fault(action, contains="continue=2")
+    server.cut_watches()
+    server.watches.clear()
+    server.put(f"{A}/a")
+    server.put(f"{A}/e")
+    server.remove(f"{A}/d")
+    server.compact()
+    await until(lambda: held(cache) == truth(server))
+    assert changes == [("deleted", "a/d"), ("modified", "a/a"), ("added", "a/e")]
+    assert len(server.asked("GET", "continue=2")) == 3
+
+
+async def test_what_is_kept_may_be_less_than_what_is_sent(server, follow):
+    """A transform decides what is kept of listed and of watched objects."""
+
+    def nameless(pod):
+        pod.spec.node_name = ""
+        return pod
+
+    server.put(f"{A}/one", spec={"nodeName": "n1", "priority": 5})
+    cache, _ = follow(transform=nameless)
+    await until(lambda: server.watches)
+    server.put(f"{A}/two", spec={"nodeName": "n1", "priority": 5})
+    await until(lambda: held(cache) == truth(server))
+    assert {(pod.spec.node_name, pod.spec.priority) for pod in cache.items().values()} == {("", 5)}
 
 
 async def test_age_grows_while_nobody_answers(server, follow):
@@ -275,7 +454,7 @@ async def test_an_object_that_became_unreadable_is_kept_as_it_was(server, follow
     server.put(f"{A}/one", spec={"nodeName": 5})
     server.fault(answer(410, "Expired"), contains="watch=")
     server.cut_watches()
-    await until(lambda: len(server.asked("GET", "limit=")) == 3)
+    await until(lambda: len(server.asked("GET", "limit=")) == 2)
     await until(lambda: server.watches)
     assert cache.get("a/one").spec.node_name == "n1"
     assert changes == [("added", "a/one")]

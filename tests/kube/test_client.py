@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from contextlib import aclosing
 
 import msgspec
@@ -180,6 +181,29 @@ async def test_a_large_list_is_unpacked(server, client):
     server.fault(compressed)
     items, _ = await client.list(PODS, msgspec.Raw)
     assert len(items) == 100_000
+
+
+async def test_a_peer_that_is_gone_is_noticed(server, client):
+    """Connections are probed when they are idle, and given up when nothing is acknowledged within half a minute."""
+    await client.list(PODS)
+    [(protocol, _)] = [found for kept in client._transport._session().connector._conns.values() for found in kept]
+    connection = protocol.transport.get_extra_info("socket")
+    assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    options = {name: getattr(socket, name) for name in dir(socket) if name.startswith(("TCP_KEEP", "TCP_USER_TIMEOUT"))}
+    found = {name: connection.getsockopt(socket.IPPROTO_TCP, option) for name, option in options.items()}
+    expected = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+    assert found == {name: value for name, value in expected.items() if hasattr(socket, name)}
+
+
+async def test_pages_come_one_by_one(server, client):
+    """A collection is read page by page; where one object is unreadable, that page's objects come raw."""
+    for name in ("a", "b", "c", "d"):
+        server.put(f"{PODS}/{name}")
+    server.put(f"{PODS}/c", spec={"nodeName": 5})
+    pages = [page async for page in client.pages(PODS, Pod, limit=2)]
+    assert [page.metadata.resource_version for page in pages] == ["105", "105"]
+    assert [pod.metadata.name for pod in pages[0].items] == ["a", "b"]
+    assert [msgspec.json.decode(raw)["metadata"]["name"] for raw in pages[1].items] == ["c", "d"]
 
 
 async def test_a_read_whose_connection_breaks_is_tried_again(server, client):

@@ -8,7 +8,7 @@ they do not know.
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
@@ -18,7 +18,7 @@ from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.transport import Transport
 
-__all__ = ["ApiError", "Client", "ConfigError", "PatchKind"]
+__all__ = ["ApiError", "Client", "ConfigError", "Page", "PatchKind"]
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ class PageMeta(msgspec.Struct, rename={"continue_": "continue", "resource_versio
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """One page of a list; Kubernetes writes an empty list as null."""
+    """One page of a list and the list's resourceVersion; Kubernetes writes an empty list as null."""
 
     items: list[T] | None = None
     metadata: PageMeta = msgspec.field(default_factory=PageMeta)
@@ -56,6 +56,10 @@ class WatchEvent(msgspec.Struct):
 
 
 _WATCH_EVENT = msgspec.json.Decoder(WatchEvent)
+
+
+def _ignore() -> None:
+    """Nobody wants to know."""
 
 
 class Client:
@@ -124,11 +128,31 @@ class Client:
         A list whose next page has expired (410) is begun anew once.
         """
         try:
-            return await self._pages(as_, path, limit, query)
+            return await self._whole(as_, path, limit, query)
         except ApiError as error:
             if error.status != _EXPIRED:
                 raise
-            return await self._pages(as_, path, limit, query)
+            return await self._whole(as_, path, limit, query)
+
+    async def pages(self, path: str, as_: type[T], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
+        """Read a collection page by page; all pages are of one resourceVersion.
+
+        The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
+        ApiError with status 410 where the list has become too old to be finished.
+        """
+        token: str | None = None
+        while True:
+            asked = {**query, "limit": limit, "continue": token}
+            answer = await self._transport.send("GET", path, asked, None, _JSON)
+            try:
+                page: Page[Any] = _decoder(Page[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
+            except msgspec.DecodeError:
+                page = _decode(Page[msgspec.Raw], answer, "GET", path)
+            del answer
+            token = page.metadata.continue_
+            yield page
+            if not token:
+                return
 
     @overload
     async def create(self, path: str, body: Any, as_: type[T], **query: Any) -> T: ...
@@ -162,21 +186,27 @@ class Client:
         """DELETE an object; `body` is its DeleteOptions (preconditions, gracePeriodSeconds)."""
         return await self._ask(as_, "DELETE", path, query, body=body)
 
-    async def watch(self, path: str, *, resource_version: str, **query: Any) -> AsyncIterator[tuple[str, bytes]]:
+    async def watch(
+        self, path: str, *, resource_version: str, opened: Callable[[], None] = _ignore, **query: Any
+    ) -> AsyncIterator[tuple[str, bytes]]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
-        ERROR events are passed on as they are. Lines may be of any length; a line that was cut off at the end of
-        the stream is dropped. Silence is the caller's to notice.
+        `opened` is called once the server has accepted. ERROR events are passed on as they are. Lines may be of any
+        length; a line that was cut off at the end of the stream is dropped. The stream ends after the query's
+        `timeoutSeconds`; how much longer to wait for that is the caller's to say.
         """
         asked = {"watch": True, "resourceVersion": resource_version, **query}
         try:
             async for line in self._transport.lines(path, asked):
+                if not line:
+                    opened()
+                    continue
                 event = _WATCH_EVENT.decode(line)
                 yield event.type, bytes(event.object)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
 
-    async def _pages(self, as_: Any, path: str, limit: int, query: dict[str, Any]) -> tuple[builtins.list[Any], str]:
+    async def _whole(self, as_: Any, path: str, limit: int, query: dict[str, Any]) -> tuple[builtins.list[Any], str]:
         items: builtins.list[Any] = []
         token: str | None = None
         while True:
@@ -191,12 +221,14 @@ class Client:
     ) -> Any:
         data = None if body is None else msgspec.json.encode(body)
         answer = await self._transport.send(method, path, query, data, content_type)
-        try:
-            return _decoder(as_).decode(answer)
-        except msgspec.DecodeError as error:
-            raise ApiError(
-                200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}"
-            ) from error
+        return _decode(as_, answer, method, path)
+
+
+def _decode(as_: Any, answer: bytes, method: str, path: str) -> Any:
+    try:
+        return _decoder(as_).decode(answer)
+    except msgspec.DecodeError as error:
+        raise ApiError(200, UNDECODABLE, f"{method} {path}: the answer is not what was asked for: {error}") from error
 
 
 @lru_cache(maxsize=128)

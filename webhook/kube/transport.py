@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +22,12 @@ _CONNECT = 10.0
 """Seconds a connection may take to be made."""
 _TRIES = 2
 """A GET whose connection broke, and a request whose token was refused, are sent once more."""
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+"""A connection is probed after 30 s without a word, and given up when nothing was acknowledged for 30 s (in ms).
+
+So a peer that is gone without a goodbye is found within about a minute, however quiet a watch may be. Options that a
+platform does not have are left out.
+"""
 
 
 class Transport:
@@ -53,14 +61,22 @@ class Transport:
         raise AssertionError("unreachable")
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
-        """The lines of an answer that has no end of its own. Raises ApiError where it breaks or does not begin."""
+        """The lines of an answer that has no end of its own, after an empty one once it has begun.
+
+        Raises ApiError where it breaks, or does not begin within the timeout of a request.
+        """
         options = await self._options({}, _ENDLESS)
         try:
-            async with self._session().request("GET", self._url(path, query), **options) as answer:
+            async with (
+                asyncio.timeout(self._limits.total) as beginning,
+                self._session().request("GET", self._url(path, query), **options) as answer,
+            ):
+                beginning.reschedule(None)
                 if answer.status >= 300:
                     error = await _error(answer)
                     await self._worth_another(error, "GET")
                     raise error
+                yield b""
                 async for line in split_lines(answer.content.iter_any()):
                     yield line
         except (aiohttp.ClientError, OSError) as error:
@@ -98,7 +114,7 @@ class Transport:
         if self._pool is None:
             tls = True if self.endpoint.tls is None else self.endpoint.tls
             self._pool = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls, limit=0),
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0, socket_factory=_socket),
                 headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
             )
         return self._pool
@@ -106,6 +122,17 @@ class Transport:
     def _url(self, path: str, query: Mapping[str, Any]) -> URL:
         texts = {key: _text(value) for key, value in query.items() if value not in (None, "")}
         return URL(self.endpoint.url + path, encoded=True).with_query(texts)
+
+
+def _socket(address: Any) -> socket.socket:
+    """A socket that notices when its peer is gone; `address` is one of getaddrinfo's."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 _ENDLESS = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT)

@@ -37,9 +37,10 @@ class LocalTransport(Transport):
         return reply.body
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch."""
+        """The lines of a watch, after an empty one once it was accepted."""
         reply = await self._handle("GET", path, query, None, "")
         assert reply.stream is not None
+        yield b""
         async with aclosing(reply.stream) as stream:
             async for line in split_lines(stream):
                 yield line
