@@ -231,11 +231,11 @@ def test_errors_of_preemption_policies(spec, place, words):
         pytest.param(
             reserve("use: {subjects: [{kind: Group, name: g}]}"),
             "{subjects: [{kind: Group, name: g}]}",
-            "pods of Deployments and Jobs are created by service accounts of kube-system",
+            "workloads of these subjects are let in and their pods refused",
             id="right that controllers lack",
         ),
         pytest.param(
-            "match: {subjects: [{kind: User, name: 'system:serviceaccount:a:b'}]}\n" + RULES,
+            reserve("define: {subjects: [{kind: User, name: 'system:serviceaccount:a:b'}]}"),
             "'system:serviceaccount:a:b'",
             "kind: ServiceAccount",
             id="account as a user",

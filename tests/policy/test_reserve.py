@@ -22,7 +22,7 @@ PLATFORM = (
     " define: [{subjects: [{kind: Group, name: platform}]}, {names: [boot-*]}],"
     " use: [{namespaces: [ingress]}, {namespaceSelector: {matchLabels: {tier: infra}}},"
     " {subjects: [{kind: User, name: root}]},"
-    " {subjects: [{kind: ServiceAccount, namespace: kube-system, name: '*-controller'}]}]}}"
+    " {subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}]}}"
 )
 
 
@@ -63,7 +63,7 @@ def test_the_value_counts_however_it_got_there(request_):
         pytest.param({"namespace": "ingress"}, id="namespace"),
         pytest.param({"namespace_object": namespace("team-a", tier="infra")}, id="namespace label"),
         pytest.param({"user": user("root")}, id="user"),
-        pytest.param({"user": user("system:serviceaccount:kube-system:job-controller")}, id="service account"),
+        pytest.param({"user": user("system:serviceaccount:ci:runner")}, id="service account"),
     ],
 )
 def test_each_right_suffices(more):

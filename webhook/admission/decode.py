@@ -48,6 +48,12 @@ class View(msgspec.Struct, rename="camel"):
     """Part of an object as admission reads it; null and absent are the same."""
 
 
+class Owner(View):
+    """An ownerReference, as far as rules read it."""
+
+    controller: bool | None = None
+
+
 class Meta(View):
     """The metadata that rules of this package read."""
 
@@ -56,6 +62,7 @@ class Meta(View):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
+    owner_references: list[Owner] | None = None
 
 
 class PodSpec(View):

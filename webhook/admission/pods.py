@@ -8,11 +8,12 @@ from webhook.admission.decode import Meta, PodSpec, PodView, Review, template_of
 from webhook.admission.judging import judge
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.mutating import MIRROR
-from webhook.admission.requests import pod_request, request_for
+from webhook.admission.requests import by_controller, pod_request, request_for
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
 from webhook.policy.model import MANAGED, MARK
+from webhook.policy.request import Request
 
 __all__ = ["validate_pod", "validate_workload"]
 
@@ -44,7 +45,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     pod = review.template(template)
     meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
     as_pod = msgspec.structs.replace(request_for(context, review, template), operation="CREATE", resource="pods")
-    found = resolve(context, spec, as_pod, lambda: template)
+    found = resolve(context, spec, by_controller(as_pod), lambda: template)
     answer.unsure |= found.unsure
     answer.warnings += found.warnings
     if found.missing:
@@ -56,6 +57,17 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     request.priority_class = found.priority_class
     request.priority = spec.priority if spec.priority is not None else found.value
     judge(context, request, answer)
+    if answer.allowed and context.engine.asks_who:
+        _foresee(context, request, answer)
+
+
+def _foresee(context: Context, request: Request, answer: Answer) -> None:
+    """Tell the author of a workload that passes which rule will refuse its pods, since a controller makes those."""
+    for verdict in context.engine.judge(by_controller(request)):
+        if verdict.denies:
+            answer.warnings.append(
+                f"a controller makes the pods, and rule {verdict.id} will refuse them: {verdict.message}"
+            )
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:

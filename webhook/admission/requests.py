@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from webhook.admission.decode import PodView, Review
 from webhook.admission.lookup import Context
 from webhook.policy.request import Request
+from webhook.policy.requester import CONTROLLER
 
-__all__ = ["pod_request", "request_for"]
+__all__ = ["by_controller", "pod_request", "request_for"]
 
 
 def request_for(context: Context, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> Request:
@@ -35,6 +38,14 @@ def pod_request(context: Context, review: Review, pod: PodView, old: PodView | N
     return request_for(context, review, _reduced(pod), _reduced(old) if old is not None else None)
 
 
+def by_controller(request: Request) -> Request:
+    """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
+    raw = request.raw
+    if raw:
+        raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
+    return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
+
+
 def _reduced(pod: PodView) -> dict[str, Any]:
     data: dict[str, Any] = {}
     if pod.metadata is not None:
@@ -44,6 +55,7 @@ def _reduced(pod: PodView) -> dict[str, Any]:
             "labels": meta.labels,
             "annotations": meta.annotations,
             "deletionTimestamp": meta.deletion_timestamp,
+            "ownerReferences": [{"controller": owner.controller} for owner in meta.owner_references or ()],
         }
     if pod.spec is not None:
         spec = pod.spec

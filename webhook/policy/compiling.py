@@ -8,6 +8,7 @@ from webhook.policy.cel import CelRuntimeError, Program, compile_bool
 from webhook.policy.facts import CLASSES, PODS, Facts
 from webhook.policy.matching import excluder, matcher
 from webhook.policy.model import Enforcement, PriorityPolicy
+from webhook.policy.requester import asks_who
 from webhook.policy.rules import Compiled, Twins, compile_define, compile_rule, compile_use, on_error
 from webhook.policy.shielding import Shield, compile_shield
 from webhook.policy.verdict import Verdict
@@ -30,6 +31,7 @@ class CompiledPolicy:
         self.policy = policy
         self.name = policy.name
         self._match = matcher(policy.match)
+        self._gives = matcher(policy.match, gives=True)
         self._exclude = excluder(policy.exclude)
         self._strictest = max(
             (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
@@ -74,13 +76,18 @@ class CompiledPolicy:
             kinds.append("copy")
         return kinds
 
+    @property
+    def asks_who(self) -> bool:
+        """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
+        return asks_who(self.policy)
+
     def standing(self, facts: Facts) -> Standing:
         """Whether the policy applies to the request."""
         return self._match(facts) or self._exclude(facts) or self._unmet(facts)
 
-    def applies(self, facts: Facts) -> bool:
-        """Whether the policy applies; a condition that cannot be evaluated counts as not met."""
-        return self.standing(facts) is None
+    def gives(self, facts: Facts) -> bool:
+        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met."""
+        return self._gives(facts) is None and self.standing(facts) is None
 
     def _unmet(self, facts: Facts) -> Standing:
         for name, program in self._conditions:

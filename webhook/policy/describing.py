@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model import Definers, Match, PriorityClasses, Subject
 
-__all__ = ["classes_text", "definers_text", "quoted", "rights_text"]
+__all__ = ["classes_text", "definers_text", "quoted", "rights_text", "subjects_text"]
 
 
 def quoted(name: str) -> str:
@@ -44,18 +44,19 @@ def _match_text(match: Match) -> str:
     if match.object_selector is not None:
         parts.append(f"pods labelled {_selector_text(match.object_selector)}")
     if match.subjects is not None:
-        parts.append(_subjects_text(match.subjects))
+        parts.append(subjects_text(match.subjects))
     if match.operations is not None:
         parts.append(f"operation {_either(match.operations)}")
     return " with ".join(parts) or "everyone"
 
 
 def _definer_text(one: Definers) -> str:
-    who = _subjects_text(one.subjects) if one.subjects is not None else "anyone"
+    who = subjects_text(one.subjects) if one.subjects is not None else "anyone"
     return who if one.names is None else f"{who} under a name {_either(one.names)}"
 
 
-def _subjects_text(subjects: tuple[Subject, ...]) -> str:
+def subjects_text(subjects: Iterable[Subject]) -> str:
+    """`Group a or ServiceAccount kube-system/b`."""
     return _either([f"{row.kind} {f'{row.namespace}/' if row.namespace else ''}{row.name}" for row in subjects])
 
 

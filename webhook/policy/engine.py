@@ -52,6 +52,8 @@ class Engine:
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
         self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
+        self.asks_who = any(one.asks_who for one in self._compiled)
+        """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
 
     def default_priority_class(self, request: Request) -> tuple[str, str] | None:
@@ -63,7 +65,7 @@ class Engine:
         if isinstance(facts, str) or not _new_pod(facts) or facts.names_class:
             return None
         for policy in self._indexes["default"].candidates(facts):
-            if policy.defaults and policy.applies(facts):
+            if policy.defaults and policy.gives(facts):
                 name, rule = policy.defaults[0]
                 return name, rule
         return None
@@ -78,7 +80,7 @@ class Engine:
             return []
         copied: dict[str, str] = {}
         for policy in self._indexes["copy"].candidates(facts):
-            if policy.applies(facts):
+            if policy.gives(facts):
                 for key, rule in policy.copies:
                     copied.setdefault(key, rule)
         return list(copied.items())

@@ -8,6 +8,7 @@ from typing import Any
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.cel import Inputs
 from webhook.policy.request import Request
+from webhook.policy.requester import has_controller, is_controller, is_service_account
 
 __all__ = ["CLASSES", "PODS", "TEMPLATES", "Facts", "observe"]
 
@@ -47,6 +48,18 @@ class Facts:
         if self._inputs is None:
             self._inputs = Inputs(self._variables)
         return self._inputs
+
+    @property
+    def by_service_account(self) -> bool:
+        """Whether a service account makes or changes a pod or a workload, perhaps for someone else."""
+        return self.kind == PODS and is_service_account(self.request.user.username)
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether a service account surely makes the pod, or the workload, for someone else."""
+        if not self.by_service_account:
+            return False
+        return is_controller(self.request.user.username) or has_controller(_part(self.request.object, "metadata"))
 
     @property
     def namespace_labels(self) -> Mapping[str, str]:

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from webhook.kube.objects import LabelSelector
 from webhook.policy.facts import PODS, Facts
 from webhook.policy.globs import WILDCARD, literal_prefix
-from webhook.policy.matching import SERVICE_ACCOUNT
 from webhook.policy.model import Match
+from webhook.policy.requester import user_pattern
 
 __all__ = ["Index"]
 
@@ -20,8 +22,26 @@ T = TypeVar("T")
 class Index(Generic[T]):
     """Entries by the most telling part of their `match`; what has none is a candidate always.
 
-    A candidate may still not match; an entry that is no candidate cannot match.
+    A candidate may still not match; an entry that is no candidate cannot match. Of pods that service accounts make
+    `subjects` say nothing, so for them the entries are kept a second time, by the other parts.
     """
+
+    def __init__(self) -> None:
+        self._for_people, self._for_service_accounts = _Table[T](), _Table[T]()
+
+    def add(self, match: Match, entry: T) -> None:
+        """Add an entry; candidates come in the order of adding."""
+        self._for_people.add(match, entry)
+        self._for_service_accounts.add(replace(match, subjects=None), entry)
+
+    def candidates(self, facts: Facts) -> Iterable[T]:
+        """The entries that could match, in the order of adding, each once."""
+        table = self._for_service_accounts if facts.by_service_account else self._for_people
+        return table.candidates(facts)
+
+
+class _Table(Generic[T]):
+    """The entries of an index, by one part of their `match` each."""
 
     def __init__(self) -> None:
         self._always: list[tuple[int, T]] = []
@@ -34,15 +54,14 @@ class Index(Generic[T]):
         self._count = 0
 
     def add(self, match: Match, entry: T) -> None:
-        """Add an entry; candidates come in the order of adding."""
         row = (self._count, entry)
         self._count += 1
         if match.namespaces is not None and all(map(literal_prefix, match.namespaces)):
             self._namespaces.add(match.namespaces, row)
         elif match.subjects is not None and not any(WILDCARD in one.name + one.namespace for one in match.subjects):
             for one in match.subjects:
-                name = f"{SERVICE_ACCOUNT}{one.namespace}:{one.name}" if one.kind == "ServiceAccount" else one.name
-                (self._groups if one.kind == "Group" else self._users)[name].append(row)
+                user = user_pattern(one)
+                (self._groups[one.name] if user is None else self._users[user]).append(row)
         elif pairs := _telling(match.object_selector):
             self._labels.add(pairs, row)
         elif pairs := _telling(match.namespace_selector):
@@ -52,7 +71,6 @@ class Index(Generic[T]):
             self._entries.append(entry)
 
     def candidates(self, facts: Facts) -> Iterable[T]:
-        """The entries that could match, in the order of adding, each once."""
         if len(self._always) == self._count:
             return self._entries  # all of them: the ordinary case of a small set costs no sorting
         found = dict(self._always)

@@ -1,4 +1,9 @@
-"""`match`, `exclude` and rights, compiled to functions that say why a request is not meant."""
+"""`match`, `exclude` and rights, compiled to functions that say why a request is not meant.
+
+A match that restricts and one that gives something differ when the request leaves something open. A service account
+may make a pod for someone else, so `subjects` say nothing of it: what restricts holds, what gives holds by namespace.
+An UPDATE has the labels before and after: what restricts holds when either are selected, what gives when both are.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,20 @@ from webhook.policy.facts import PODS, Facts
 from webhook.policy.globs import name_matcher
 from webhook.policy.model import Definers, Match, Subject
 from webhook.policy.request import UserInfo
+from webhook.policy.requester import by_namespace, names_exactly, user_pattern
 
-__all__ = ["SERVICE_ACCOUNT", "Test", "anyone_of", "definers", "excluder", "matcher", "subjects_matcher"]
+__all__ = ["Test", "anyone_of", "definers", "excluder", "matcher", "subjects_matcher"]
 
 Test = Callable[[Facts], str | None]
 """None where the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
-SERVICE_ACCOUNT = "system:serviceaccount:"
-"""A service account's user name is this, its namespace, a colon and its name."""
 
-
-def matcher(match: Match) -> Test:
-    """Compile a `match`: everything named must hold.
+def matcher(match: Match, *, gives: bool = False) -> Test:
+    """Compile a `match`: everything named must hold. `gives` says that something is given or let off, not restricted.
 
     Namespaces say nothing about a PriorityClass, which lies in none: there those parts always hold.
     """
-    return _all_of(_parts(match))
+    return _all_of(_parts(match, gives=gives))
 
 
 def excluder(exclude: Match | None) -> Test:
@@ -34,7 +37,7 @@ def excluder(exclude: Match | None) -> Test:
     """
     if exclude is None or exclude == Match():
         return lambda _facts: None
-    test = matcher(exclude)
+    test = matcher(exclude, gives=True)
     by_namespace = exclude.namespaces is not None or exclude.namespace_selector is not None
 
     def excluded(facts: Facts) -> str | None:
@@ -47,7 +50,7 @@ def excluder(exclude: Match | None) -> Test:
 
 def anyone_of(alternatives: Iterable[Match]) -> Callable[[Facts], bool]:
     """Compile a right: whether one of the alternatives holds; nobody has a right without alternatives."""
-    tests = [matcher(match) for match in alternatives]
+    tests = [matcher(match, gives=True) for match in alternatives]
     return lambda facts: any(test(facts) is None for test in tests)
 
 
@@ -73,9 +76,7 @@ def _users(subjects: tuple[Subject, ...] | None) -> Callable[[UserInfo], bool]:
 def subjects_matcher(subjects: Iterable[Subject]) -> Callable[[UserInfo], bool]:
     """Compile Users, Groups and ServiceAccounts to a test of who asks."""
     rows = tuple(subjects)
-    users = [row.name for row in rows if row.kind == "User"]
-    users += [f"{SERVICE_ACCOUNT}{row.namespace}:{row.name}" for row in rows if row.kind == "ServiceAccount"]
-    user = name_matcher(users)
+    user = name_matcher(pattern for row in rows if (pattern := user_pattern(row)) is not None)
     group = name_matcher(row.name for row in rows if row.kind == "Group")
     return lambda info: user(info.username) or any(map(group, info.groups))
 
@@ -96,7 +97,7 @@ def _all_of(tests: list[Test]) -> Test:
     return test
 
 
-def _parts(match: Match) -> list[Test]:
+def _parts(match: Match, *, gives: bool) -> list[Test]:
     """The parts of a match that are named, the cheap ones first."""
     tests: list[Test] = []
     if match.operations is not None:
@@ -104,9 +105,13 @@ def _parts(match: Match) -> list[Test]:
     if match.namespaces is not None:
         tests.append(_namespace(match.namespaces))
     if match.subjects is not None:
-        tests.append(_subject(match.subjects))
+        tests.append(
+            _given_subject(match.subjects, by_namespace=by_namespace(match))
+            if gives
+            else _restricted_subject(match.subjects)
+        )
     if match.object_selector is not None:
-        tests.append(_object(match))
+        tests.append(_object(match, gives=gives))
     if match.namespace_selector is not None:
         tests.append(_namespace_labels(match))
     return tests
@@ -122,21 +127,39 @@ def _namespace(namespaces: tuple[str, ...]) -> Test:
     return lambda facts: None if facts.kind != PODS or named(facts.request.namespace) else reason
 
 
-def _subject(subjects: tuple[Subject, ...]) -> Test:
-    asked = subjects_matcher(subjects)
-    reason = f"who asks is none of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
-    return lambda facts: None if asked(facts.request.user) else reason
+def _restricted_subject(subjects: tuple[Subject, ...]) -> Test:
+    asked, reason = subjects_matcher(subjects), _other_subject(subjects)
+    return lambda facts: None if facts.by_service_account or asked(facts.request.user) else reason
 
 
-def _object(match: Match) -> Test:
-    selected = label_matcher(match.object_selector)
+def _given_subject(subjects: tuple[Subject, ...], *, by_namespace: bool) -> Test:
+    asked, reason = subjects_matcher(subjects), _other_subject(subjects)
+    exactly = frozenset(filter(None, map(names_exactly, subjects)))
+    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
 
     def test(facts: Facts) -> str | None:
-        """As in Kubernetes, the object before or after suffices: nobody escapes by taking a label off."""
-        if selected(facts.labels):
-            return None
-        old = facts.old_labels
-        return None if old is not None and selected(old) else "objectSelector does not select the object's labels"
+        user = facts.request.user
+        if facts.by_service_account and facts.operation == "CREATE":
+            return None if user.username in exactly and not facts.by_controller else silent
+        return None if asked(user) else reason
+
+    return test
+
+
+def _other_subject(subjects: tuple[Subject, ...]) -> str:
+    return f"who asks is none of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
+
+
+def _object(match: Match, *, gives: bool) -> Test:
+    selected = label_matcher(match.object_selector)
+    reason = "objectSelector does not select the object's labels"
+    enough = all if gives else any
+
+    def test(facts: Facts) -> str | None:
+        """Nobody escapes a restriction by taking a label off, or gains a right by putting one on."""
+        old = None if gives and facts.operation == "CREATE" else facts.old_labels
+        found = (facts.labels,) if old is None else (facts.labels, old)
+        return None if enough(map(selected, found)) else reason
 
     return test
 

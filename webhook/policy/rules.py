@@ -19,6 +19,7 @@ Twins = Mapping[str, tuple[str, ...]]
 """The name of a twin to the classes whose pods the webhook moves to it."""
 
 _ALLOW = Ruling("allow")
+_REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +69,20 @@ def compile_rule(policy: PriorityPolicy, rule: Rule, twins: Twins) -> list[Compi
 def compile_use(policy: PriorityPolicy, rule: Rule, reserve: Reserve) -> Compiled:
     """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
     may, who = anyone_of(reserve.use), rights_text(reserve.use)
+    by_subject = any(right.subjects for right in reserve.use)
 
     def run(facts: Facts) -> Ruling:
         if not facts.priority_changed:
             return Ruling("skip", "the priority does not change")
         if may(facts):
             return _ALLOW
+        hint = _REGARDLESS if by_subject and facts.by_service_account else ""
         by = f" (PriorityClass {quoted(facts.class_name)})" if facts.class_name else ""
         return Ruling(
             "deny",
             f"priority {facts.value}{by} lies in the range {reserve.from_} to {reserve.to}, which rule"
-            f" {policy.name}/{rule.name} reserves for {who}; choose a PriorityClass with a value outside that range",
+            f" {policy.name}/{rule.name} reserves for {who}{hint};"
+            " choose a PriorityClass with a value outside that range",
         )
 
     return _compiled(policy, rule, PODS, run)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from webhook.policy.describing import quoted, rights_text
 from webhook.policy.facts import Facts
-from webhook.policy.matching import anyone_of
+from webhook.policy.matching import anyone_of, matcher
 from webhook.policy.model import Enforcement, PriorityPolicy, ProtectAnnotations, Rule
 from webhook.policy.verdict import Verdict
 
@@ -50,9 +50,15 @@ def compile_shield(policy: PriorityPolicy, rule: Rule, body: ProtectAnnotations)
         rule.enforcement,
         frozenset(body.keys),
         body.operations,
-        anyone_of(body.allow),
+        _granted(policy, body),
         rights_text(body.allow),
     )
+
+
+def _granted(policy: PriorityPolicy, body: ProtectAnnotations) -> Callable[[Facts], bool]:
+    """Who may: the policy's own `match` is part of the right, so it must hold as what gives holds."""
+    within, allowed = matcher(policy.match, gives=True), anyone_of(body.allow)
+    return lambda facts: within(facts) is None and allowed(facts)
 
 
 def changes(facts: Facts, keys: Iterable[str]) -> dict[str, Change]:

@@ -106,7 +106,7 @@ def _subject_check(values: Values, nodes: dict[str, Node], reader: Reader) -> No
 
 _SUBJECT = Record(
     "subject",
-    "Who asks. The pods of a Deployment or Job are created by its controller's service account in kube-system.",
+    "Who asks. The pods of a Deployment or Job are made by a controller, of which subjects say nothing.",
     (
         Field(
             "kind",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from webhook.policy.cel import VARIABLES, compile_bool, compile_text
 from webhook.policy.expressions import Expression
 from webhook.policy.model import (
@@ -29,8 +27,8 @@ from webhook.policy.table_match import (
     MATCH_FIELDS,
     NAME,
     OPERATIONS,
-    match_record,
 )
+from webhook.policy.table_rights import RIGHT, check_requesters, check_rights
 from webhook.policy.yamltree import Node
 
 __all__ = ["BODIES", "PRIORITY_SPEC"]
@@ -46,15 +44,6 @@ ENFORCEMENT = Choice(
         "audit": "a violation is left in the audit log",
     },
     Enforcement,
-)
-
-_RIGHT = match_record(
-    "right",
-    "Who has a right: everything named must hold. A list of rights gives alternatives.",
-    "namespaces",
-    "namespaceSelector",
-    "objectSelector",
-    "subjects",
 )
 
 
@@ -92,19 +81,8 @@ _DEFINERS = Record(
 def _range_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
     if "from_" in values and "to" in values and values["from_"] > values["to"]:
         reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
-    for right in values.get("use", ()):
-        if right.subjects is not None and right.namespaces is None and right.namespace_selector is None:
-            _controllers_check(right, nodes["use"], reader)
-
-
-def _controllers_check(right: Any, node: Node, reader: Reader) -> None:
-    if not any(one.kind == "ServiceAccount" and one.namespace in ("kube-system", "*") for one in right.subjects):
-        reader.warn(
-            node,
-            "the pods of Deployments and Jobs are created by service accounts of kube-system, which are not among these"
-            " subjects; add {kind: ServiceAccount, namespace: kube-system, name: '*-controller'} (who applies the"
-            " workload is judged before) or give the right by namespace",
-        )
+    if values.get("use"):
+        check_rights(values["use"], nodes["use"], reader, at_create=True)
 
 
 _RESERVE = Record(
@@ -114,21 +92,29 @@ _RESERVE = Record(
         Field("from", "from_", Whole("a priority", INT32_MIN, INT32_MAX), "The lowest value reserved.", required=True),
         Field("to", "to", Whole("a priority", INT32_MIN, INT32_MAX), "The highest value reserved.", required=True),
         Field("define", "define", OneOrMore(_DEFINERS), "Who may create or change PriorityClasses in it; else nobody."),
-        Field("use", "use", OneOrMore(_RIGHT), "Which pods may have a priority in it; else none."),
+        Field("use", "use", OneOrMore(RIGHT), "Which pods may have a priority in it; else none."),
     ),
     plain(Reserve),
     check=_range_check,
 )
+
+
+def _protect_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    if values.get("allow"):
+        at_create = "CREATE" in values.get("operations", ())
+        check_rights(values["allow"], nodes["allow"], reader, at_create=at_create)
+
 
 _PROTECT = Record(
     "protectAnnotations rule",
     "Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices.",
     (
         Field("keys", "keys", ListOf(ANNOTATION, least=1), "The annotations.", required=True),
-        Field("allow", "allow", OneOrMore(_RIGHT), "Who may; nobody where absent."),
+        Field("allow", "allow", OneOrMore(RIGHT), "Who may; nobody where absent."),
         Field("operations", "operations", OPERATIONS, "When the rule holds.", default=["UPDATE"]),
     ),
     plain(ProtectAnnotations),
+    check=_protect_check,
 )
 
 
@@ -231,6 +217,11 @@ def _names_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None
         reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
 
 
+def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    _names_check(values, nodes, reader)
+    check_requesters(values, nodes, reader)
+
+
 PRIORITY_SPEC = Record(
     "PriorityPolicy spec",
     "Who may run and define what: when the policy applies, and its rules.",
@@ -242,5 +233,5 @@ PRIORITY_SPEC = Record(
         Field("rules", "rules", ListOf(_RULE, least=1), "The rules.", required=True),
     ),
     _policy,
-    check=_names_check,
+    check=_policy_check,
 )
