@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from tests.workloads import budget, condition, deployment, eventually, pod
+from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
 from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)
 WEB = {"app": "web"}
-CLUSTER = {"nodes": 2}
+CLUSTER = {"nodes": 2, "progress_period": 0}
 
 
 async def running_web(admin, replicas: int) -> list[str]:
@@ -170,3 +172,17 @@ async def test_unready_pod_goes_while_enough_are_healthy(admin):
     assert (await evict(admin, names[0]))["code"] == 201
     with pytest.raises(ApiError, match="would violate"):
         await evict(admin, names[1])
+
+
+async def test_evictions_wait_side_by_side():
+    """An eviction waits for the next progress notice: one after the other takes a period each, four at once one."""
+    async with EmbeddedCluster(nodes=1, progress_period=0.3) as cluster:
+        admin = cluster.api.local()
+        names = await running_web(admin, 6)
+        await evict(admin, names[0])
+        begun = time.monotonic()
+        await evict(admin, names[1])
+        assert 0.2 <= time.monotonic() - begun < 0.5
+        begun = time.monotonic()
+        await asyncio.gather(*(evict(admin, name) for name in names[2:]))
+        assert 0.2 <= time.monotonic() - begun < 0.5

@@ -13,6 +13,7 @@ import click
 from webhook.embedded.access.authentication import read_token_file
 from webhook.embedded.admission.chain import PLUGINS
 from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.server.eviction import PROGRESS_PERIOD
 from webhook.embedded.server.faults import FaultError, Faults
 from webhook.embedded.server.faultspec import inject
 from webhook.embedded.standins.crew import STAND_INS
@@ -64,6 +65,13 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 @click.option("--fault", multiple=True, metavar="FAULT", help="For example fail=500,count=3,resource=pods/eviction.")
 @click.option("--audit-log", type=_PATH, help="File for the audit annotations of webhooks, a JSON line each.")
 @click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
+@click.option(
+    "--progress-period",
+    default=PROGRESS_PERIOD,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Seconds between the progress notices of the watch cache, which evictions wait for; 0 to wait for none.",
+)
 def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
@@ -82,6 +90,7 @@ def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> 
             tokens=read_token_file(options["token_auth_file"]) if options["token_auth_file"] else {},
             services=options["service"],
             termination_seconds=options["termination_seconds"],
+            progress_period=options["progress_period"],
             audit_log=options["audit_log"],
         )
         for text in fault:

@@ -21,7 +21,7 @@ from webhook.embedded.admission.webhooks import Webhooks
 from webhook.embedded.protocol.calls import UserInfo
 from webhook.embedded.protocol.resources import by_kind
 from webhook.embedded.server.api import ApiServer
-from webhook.embedded.server.eviction import Evictor
+from webhook.embedded.server.eviction import PROGRESS_PERIOD, Evictor
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.http import HttpServer
 from webhook.embedded.standins.crew import Crew
@@ -45,7 +45,8 @@ class EmbeddedCluster:
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
     `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
     `data` where given, with the kubeconfig; else it goes with the process. `audit_log` is the file for webhooks'
-    audit annotations, of which the latest are in `audit`.
+    audit annotations, of which the latest are in `audit`. An eviction waits for the next of the progress notices that
+    come every `progress_period` seconds, as on a real server; with 0 it does not wait.
     """
 
     nodes: int = 3
@@ -58,6 +59,7 @@ class EmbeddedCluster:
     tokens: Mapping[str, UserInfo] = field(default_factory=dict)
     services: dict[str, str] = field(default_factory=dict)
     termination_seconds: float = 0.2
+    progress_period: float = PROGRESS_PERIOD
     audit_log: Path | None = None
 
     def __post_init__(self) -> None:
@@ -69,7 +71,7 @@ class EmbeddedCluster:
         self._caller = HookCaller(self.services, self._service_exists)
         chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
-        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer)
+        self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
         self.api.subresources["serviceaccounts", "token"] = self.authentication.token_request()
         for plural, handler in review_handlers(self.authorizer, self.authentication).items():
             self.api.subresources[plural, ""] = handler

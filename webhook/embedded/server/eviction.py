@@ -2,10 +2,14 @@
 
 Everything between reading the budget and deleting the pod happens without giving way to another request, so two
 evictions never spend the same disruption. Mirrors `registry/core/pod/storage/eviction.go`.
+
+kube-apiserver lists the budgets with a consistent read, which waits for the watch cache's next progress notice, one
+every 100 ms (`storage/cacher/progress`): evictions wait, they do not work. Here they wait for the next such notice, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from typing import Any
@@ -21,7 +25,10 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 
-__all__ = ["Evictor", "budget_condition"]
+__all__ = ["PROGRESS_PERIOD", "Evictor", "budget_condition"]
+
+PROGRESS_PERIOD = 0.1
+"""Seconds between two progress notices of a real API server's watch cache."""
 
 _BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
 _MOST_UNCONFIRMED = 2000
@@ -32,11 +39,15 @@ _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction s
 
 
 class Evictor:
-    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them."""
+    """The handler of `pods/eviction`; `read` looks up the budgets, `writer` spends them.
 
-    def __init__(self, read: Reader, writer: Writer) -> None:
+    `progress_period` is in seconds; with 0 no eviction waits.
+    """
+
+    def __init__(self, read: Reader, writer: Writer, progress_period: float = PROGRESS_PERIOD) -> None:
         self._read = read
         self._writer = writer
+        self._period = progress_period
 
     async def __call__(self, call: SubresourceCall) -> tuple[int, Object]:
         """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
@@ -46,6 +57,9 @@ class Evictor:
             raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
         writer = self._writer
         pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
+        if self._period and not _is_free(pod):
+            await self._next_notice()
+            pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
         _check_uid(change, pod)
         budget = self._budget_to_spend(pod)
         if budget is not None:
@@ -56,10 +70,13 @@ class Evictor:
         await writer.delete(change)
         return 201, success(201)
 
+    async def _next_notice(self) -> None:
+        await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
+
     def _budget_to_spend(self, pod: Object) -> Object | None:
         """The budget that must have a disruption left; None where the eviction costs none."""
         status, metadata = pod.get("status") or {}, pod["metadata"]
-        if metadata.get("deletionTimestamp") or status.get("phase") in ("Pending", "Succeeded", "Failed"):
+        if _is_free(pod):
             return None
         labels = metadata.get("labels") or {}
         budgets = [
@@ -159,6 +176,12 @@ def _disrupted(pod: Object) -> Object:
 def _selects(budget: Object, labels: dict[str, str]) -> bool:
     selector = budget["spec"].get("selector")
     return selector is not None and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
+
+
+def _is_free(pod: Object) -> bool:
+    """Whether evicting the pod asks no budget: it is leaving already, or does not run."""
+    phase = (pod.get("status") or {}).get("phase")
+    return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Pending", "Succeeded", "Failed")
 
 
 def _is_ready(status: Object) -> bool:
