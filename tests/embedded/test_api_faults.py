@@ -21,7 +21,14 @@ async def client(cluster):
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"), [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError")]
+    ("code", "reason"),
+    [
+        (409, "Conflict"),
+        (410, "Expired"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (503, "ServiceUnavailable"),
+    ],
 )
 async def test_the_next_requests_fail(cluster, client, code, reason):
     """The next n requests are refused with the status asked for; the one after them succeeds."""
@@ -53,7 +60,7 @@ async def test_too_many_requests_say_when_to_come_back(cluster, client):
 
 def test_an_unknown_status():
     """Only those statuses that the server knows texts for can be asked for."""
-    with pytest.raises(FaultError, match="418 is none of 409, 410, 429, 500"):
+    with pytest.raises(FaultError, match="418 is none of 409, 410, 429, 500, 503"):
         EmbeddedCluster().faults.fail(418)
 
 

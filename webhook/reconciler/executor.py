@@ -54,6 +54,10 @@ class View(Protocol):
         """The API server does not let the victim be removed."""
         ...
 
+    def answered(self, plan: Plan) -> None:
+        """It is known now what came of asking a victim; the plan may have ended meanwhile."""
+        ...
+
     def still_wanted(self, pod: Pod) -> bool:
         """Whether the pod, read anew, is still a preemptor to act for."""
         ...
@@ -146,14 +150,14 @@ class Executor:
         return None
 
     def _waves(self, plan: Plan) -> list[list[PlanVictim]]:
-        """Those a budget could keep first, so that a refusal comes before anyone else is gone; the last one last."""
+        """All but one side by side, since evictions wait rather than work; then the last, which a failure spares.
+
+        If a budget can keep some of them and others not, the last is one of the others.
+        """
         waiting = [victim for victim in plan.record.victims if self._stays(plan, victim)]
         pods = {victim.uid: self._view.pod(victim.key) for victim in waiting}
         waiting.sort(key=lambda victim: not _covered(self._view, pods[victim.uid]))
-        early, last = waiting[:-1], waiting[-1:]
-        budgeted = [victim for victim in early if _covered(self._view, pods[victim.uid])]
-        others = [victim for victim in early if victim not in budgeted]
-        return [wave for wave in (budgeted, others, last) if wave]
+        return [wave for wave in (waiting[:-1], waiting[-1:]) if wave]
 
     def _stays(self, plan: Plan, victim: PlanVictim) -> bool:
         """Whether the victim is still there and has not been asked to leave by anyone."""
@@ -168,21 +172,37 @@ class Executor:
             return plan.ended
         if pod is None or not self._stays(plan, victim):
             return None
+        plan.asking.add(victim.uid)
         try:
-            if policy.eviction is Eviction.DELETE:
-                left = await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall())
-            else:
-                left = await self._writer.evict(victim, policy.grace_period)
+            left = await self._leave(plan, victim, pod, policy)
         except ApiError as error:
             log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
-            if _is_final(error):
-                self._view.refused(victim)
+            self._view.refused(victim)
             return Ending.FAILED
         except DeposedError:
             return Ending.DEPOSED
+        else:
+            return await self._left(plan, victim, pod, left)
+        finally:
+            plan.asking.discard(victim.uid)
+            self._view.answered(plan)
+
+    async def _leave(self, plan: Plan, victim: PlanVictim, pod: Pod, policy: PreemptionPolicy) -> Left:
+        def wanted() -> bool:
+            return plan.ended is None and self._stays(plan, victim)
+
+        if policy.eviction is Eviction.DELETE:
+            return await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall(), wanted)
+        return await self._writer.evict(victim, policy.grace_period, wanted)
+
+    async def _left(self, plan: Plan, victim: PlanVictim, pod: Pod, left: Left) -> Ending | None:
         if left is Left.REFUSED:
             self._reports.budget_refused(plan, victim)
             return Ending.REFUSED
+        if left in {Left.BEGUN, Left.UNWANTED} and plan.ended is not None:
+            if left is Left.BEGUN and plan.ended is Ending.TIMED_OUT:
+                self._view.refused(victim)
+            return plan.ended
         plan.gone.add(victim.uid)
         if left is Left.ASKED:
             self._reports.victim_asked(plan, pod)
@@ -195,11 +215,6 @@ class Executor:
             await self.checkpoint("first-victim")
         if asked == len(plan.record.victims) - 1:
             await self.checkpoint("all-but-last")
-
-
-def _is_final(error: ApiError) -> bool:
-    """Whether asking again would be answered the same: forbidden, denied, or an error that outlasted the retries."""
-    return error.status == 500 or (400 <= error.status < 500 and error.status not in {409, 429})
 
 
 def _covered(view: View, pod: Pod | None) -> bool:

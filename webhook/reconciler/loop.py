@@ -139,6 +139,11 @@ class Reconciler:
         """The API server does not let the victim be removed."""
         self.world.refusals.note(victim.key, self.clock.monotonic())
 
+    def answered(self, plan: Plan) -> None:
+        """What came of asking a victim is known."""
+        if plan.ended is not None:
+            self.tender.settle(plan)
+
     def objection(self, plan: Plan) -> str:
         """Why the plan should not go on, by the newest state."""
         begun = time.perf_counter()

@@ -58,6 +58,8 @@ class Plan:
     """Whether the watch has shown our nomination."""
     gone: set[str] = field(default_factory=set)
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
+    asking: set[str] = field(default_factory=set)
+    """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Victim's uid to its ticket in the rates."""
     decided: dict[str, ObjectMeta] = field(default_factory=dict)

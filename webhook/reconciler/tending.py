@@ -163,12 +163,17 @@ class Tender:
         if note:
             log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
         self._reporter.ended(plan, ending, now - plan.started)
-        self._state.give_up(plan.record.id, [victim for victim in plan.record.victims if victim.uid in plan.gone])
-        self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in plan.gone)
+        self.settle(plan)
         if ending is not Ending.DEPOSED and self._is_there(plan):
             self._start(self._clear_after(plan))
         self._requeue(plan, ending, now)
         self._wake()
+
+    def settle(self, plan: Plan) -> None:
+        """Expect nothing of an ended plan but that those it has asked, or is asking, leave."""
+        leaving = plan.gone | plan.asking
+        self._state.give_up(plan.record.id, [victim for victim in plan.record.victims if victim.uid in leaving])
+        self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
 
     def displaced(self, pod: Pod) -> None:
         """A pod of higher priority took this one's nomination."""
@@ -252,8 +257,8 @@ class Tender:
             self._wake()
 
     async def _clear_after(self, plan: Plan) -> None:
-        """Clear when nothing of the plan is on its way any more: what is written last must be the clearing."""
-        if plan.task is not None:
+        """Clear once the nomination is not on its way any more: what is written last must be the clearing."""
+        if plan.task is not None and plan.step is Step.NOMINATING:
             await asyncio.wait((plan.task,))
         if plan.ended is Ending.BOUND:
             await self._executor.checkpoint("bound")

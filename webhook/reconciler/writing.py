@@ -20,7 +20,7 @@ from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.paths import POD
 from webhook.reconciler.record import DECISION, PLAN, PlanRecord, PlanVictim, UnreadableError, encode, plan_of
 
-__all__ = ["DeposedError", "Left", "StaleError", "Writer"]
+__all__ = ["DeposedError", "Left", "StaleError", "Writer", "always"]
 
 _CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
 _WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
@@ -28,9 +28,20 @@ _TRIES = 4
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 _AT_ONCE = 32
-"""Requests under way at a time; more would only wait in the API server instead of here."""
+"""Nominations, clearings and reads under way at a time; more would only wait in the API server instead of here."""
+_EVICTIONS_AT_ONCE = 256
+"""Evictions under way at a time, over all plans. An eviction waits in the API server for up to 100 ms and does next to
+nothing there, so this is 2560 a second. More would only wait there: service accounts share about 245 seats
+(the priority level `workload-low`)."""
 _LONGEST_WRITE = 5.0
 """Seconds."""
+_LONGEST_EVICTION = 12.0
+"""Seconds. Admission webhooks have 10 by default, and the API server's own answer is worth more than none."""
+_AWAY_PAUSE = 1.0
+"""Seconds, at least, between two tries while the API server is away or the victim is on its way out."""
+_ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
+"""What those say who answer an eviction with 429 because they have begun to move the pod: KubeVirt's words are
+"Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
 
 T = TypeVar("T")
 
@@ -44,11 +55,22 @@ class StaleError(Exception):
 
 
 class Left(StrEnum):
-    """What became of a request to leave."""
+    """What became of a request to leave.
+
+    BEGUN and UNWANTED: nobody wanted it any more before it was granted, and the server had said, or had not, that the
+    pod was on its way out.
+    """
 
     ASKED = "asked"
     GONE = "gone"
     REFUSED = "refused"
+    BEGUN = "begun"
+    UNWANTED = "unwanted"
+
+
+def always() -> bool:
+    """Whether an eviction is still wanted: come what may."""
+    return True
 
 
 class Writer:
@@ -64,6 +86,7 @@ class Writer:
         self._fence = fence
         self._wrote = wrote
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
     async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
         """Write nomination, plan and decision in one patch (FACTS 13); returns the pod as written.
@@ -116,8 +139,12 @@ class Writer:
         """Take the nomination of a pod of lower priority, with the plan that may stand behind it (SEMANTICS E)."""
         await self._retrying(lambda: self._patch_status("displace", pod, _CLEARED))
 
-    async def evict(self, victim: PlanVictim, grace_period: int | None) -> Left:
-        """Ask a victim to leave through the Eviction API, which keeps budgets. Raises ApiError where it fails."""
+    async def evict(self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], bool] = always) -> Left:
+        """Ask a victim to leave through the Eviction API, which keeps budgets.
+
+        Goes on while `wanted()` as long as the API server is away or says that the pod is on its way out. Raises
+        ApiError if the server, which answers otherwise, does not let the victim go.
+        """
         options: dict[str, Any] = {"preconditions": {"uid": victim.uid}}
         if grace_period is not None:
             options["gracePeriodSeconds"] = grace_period
@@ -128,12 +155,23 @@ class Writer:
             "deleteOptions": options,
         }
         path = POD.path(victim.namespace, victim.name, "eviction")
-        return await self._leaving(victim, lambda: self._timely("evict", lambda: self._client.create(path, body)))
 
-    async def delete(self, victim: PlanVictim, seen: Pod, grace_period: int | None, now: float) -> Left:
+        async def post() -> None:
+            await self._removing("evict", lambda: self._client.create(path, body))
+
+        return await self._leaving(victim, post, wanted)
+
+    async def delete(
+        self,
+        victim: PlanVictim,
+        seen: Pod,
+        grace_period: int | None,
+        now: float,
+        wanted: Callable[[], bool] = always,
+    ) -> Left:
         """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
 
-        Raises ApiError with 409 where it has changed since.
+        Goes on and raises as `evict` does; ApiError with 409 if the victim has changed since.
         """
         condition = {
             "type": "DisruptionTarget",
@@ -142,37 +180,97 @@ class Writer:
             "message": "giveway: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(now),
         }
-        marked: list[str] = [seen.metadata.resource_version]
+        version = seen.metadata.resource_version
 
         async def mark_and_delete() -> None:
-            meta = {"uid": victim.uid, "resourceVersion": marked[0]}
-            status = {"conditions": [condition]}
-            path = POD.path(victim.namespace, victim.name, "status")
-            patch = {"metadata": meta, "status": status}
-            pod = await self._timely("mark", lambda: self._client.patch(path, patch, kind="strategic", as_=Pod))
-            marked[0] = pod.metadata.resource_version
-            options: dict[str, Any] = {
-                "apiVersion": "v1",
-                "kind": "DeleteOptions",
-                "preconditions": {"uid": victim.uid, "resourceVersion": marked[0]},
-            }
-            if grace_period is not None:
-                options["gracePeriodSeconds"] = grace_period
-            path = POD.path(victim.namespace, victim.name)
-            await self._timely("delete", lambda: self._client.delete(path, options))
+            nonlocal version
+            for left in reversed(range(_TRIES)):
+                try:
+                    await self._mark_and_delete(victim, version, condition, grace_period)
+                except ApiError as error:
+                    if error.status != 409 or not left:
+                        raise
+                    version = await self._version_if_same(victim, seen, error)
+                else:
+                    return
 
-        return await self._leaving(victim, mark_and_delete)
+        return await self._leaving(victim, mark_and_delete, wanted)
 
-    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]]) -> Left:
+    async def _mark_and_delete(
+        self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None
+    ) -> None:
+        meta = {"uid": victim.uid, "resourceVersion": version}
+        patch = {"metadata": meta, "status": {"conditions": [condition]}}
+        path = POD.path(victim.namespace, victim.name)
+        ask = self._client.patch
+        pod = await self._removing("mark", lambda: ask(f"{path}/status", patch, kind="strategic", as_=Pod))
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": victim.uid, "resourceVersion": pod.metadata.resource_version},
+        }
+        if grace_period is not None:
+            options["gracePeriodSeconds"] = grace_period
+        await self._removing("delete", lambda: self._client.delete(path, options))
+
+    async def _version_if_same(self, victim: PlanVictim, seen: Pod, conflict: ApiError) -> str:
+        """The victim's resourceVersion now, if only its status has changed since it was seen; else raise `conflict`."""
         try:
-            await self._retrying(ask)
-        except ApiError as error:
-            if error.status == 404 or (error.status == 409 and await self._is_gone(victim)):
-                return Left.GONE
-            if error.status == 429 and "DisruptionBudget" in error.causes():
-                return Left.REFUSED
-            raise
-        return Left.ASKED
+            fresh = (await self._read(victim)).metadata
+        except StaleError:
+            raise ApiError(404, "NotFound", f"{victim.key} is gone") from conflict
+        same = (fresh.labels, fresh.annotations) == (seen.metadata.labels, seen.metadata.annotations)
+        if fresh.deletion_timestamp or not same:
+            raise conflict
+        return fresh.resource_version
+
+    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], bool]) -> Left:
+        """Ask until there is an answer. Raises ApiError if it is the victim that is kept, not the server that is away.
+
+        An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
+        """
+        tries, begun = 0, False
+        while wanted():
+            try:
+                await ask()
+            except ApiError as error:
+                if error.status == 404:
+                    return Left.GONE
+                if _kept_by_budget(error):
+                    return Left.REFUSED
+                tries += 1
+                if _is_on_its_way(error):
+                    tries, begun, pause = 0, True, _AWAY_PAUSE
+                elif _may_pass(error) and error.reason != "Timeout" and tries < _TRIES:
+                    pause = _FIRST_PAUSE * 3 ** (tries - 1)
+                else:
+                    left = await self._fate(victim, error)
+                    if left is not None:
+                        return left
+                    tries, pause = 0, _AWAY_PAUSE
+                await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
+            else:
+                return Left.ASKED
+        return Left.BEGUN if begun else Left.UNWANTED
+
+    async def _fate(self, victim: PlanVictim, error: ApiError) -> Left | None:
+        """What became of a victim after this error, by the server's own word; None while the server is away.
+
+        Raises the error if the server answers and the victim stays.
+        """
+        if error.reason == "Unreachable":
+            return None
+        try:
+            pod = await self._read(victim)
+        except StaleError:
+            return Left.GONE
+        except ApiError as another:
+            if _may_pass(another):
+                return None
+            raise error from another
+        if pod.metadata.deletion_timestamp:
+            return Left.ASKED
+        raise error
 
     async def _retrying(self, ask: Callable[[], Awaitable[Any]]) -> None:
         for attempt in range(_TRIES):
@@ -185,9 +283,7 @@ class Writer:
 
     async def _pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
         """Wait before another try where one may help; raise the error where none does or none is left."""
-        passing = error.status == NO_ANSWER or error.status >= 500 or error.status in also
-        throttled = error.status == 429 and "DisruptionBudget" not in error.causes()
-        if not (passing or throttled) or attempt >= _TRIES - 1:
+        if not (_may_pass(error) or error.status in also) or attempt >= _TRIES - 1:
             raise error
         pause = _FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
         await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
@@ -197,14 +293,6 @@ class Writer:
         guarded = {**body, "metadata": {**body["metadata"], "uid": meta.uid, "resourceVersion": meta.resource_version}}
         path = POD.path(meta.namespace, meta.name, "status")
         return await self._timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
-
-    async def _is_gone(self, victim: PlanVictim) -> bool:
-        """Whether the victim is gone or another pod has its name; how the conflict words it is not relied upon."""
-        try:
-            await self._read(victim)
-        except StaleError:
-            return True
-        return False
 
     async def _read(self, known: ObjectMeta | PlanVictim) -> Pod:
         """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
@@ -219,10 +307,19 @@ class Writer:
             raise StaleError(f"{known.namespace}/{known.name} is another pod of that name now")
         return fresh
 
-    async def _timely(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _removing(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        return await self._timely(what, ask, self._evictions, _LONGEST_EVICTION)
+
+    async def _timely(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        gate: asyncio.Semaphore | None = None,
+        longest: float = _LONGEST_WRITE,
+    ) -> T:
         """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
-        async with self._gate:
-            patience = min(self._fence(), _LONGEST_WRITE)
+        async with gate or self._gate:
+            patience = min(self._fence(), longest)
             if patience <= 0:
                 raise DeposedError("this process does not hold the lease")
             begun = time.perf_counter()
@@ -233,6 +330,21 @@ class Writer:
                 raise ApiError(NO_ANSWER, "Timeout", f"no answer within {patience:.3g} s") from error
             finally:
                 self._wrote(what, time.perf_counter() - begun)
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Whether trying again may help: no answer, throttled, or a server in trouble."""
+    return error.status in {NO_ANSWER, 429} or error.status >= 500
+
+
+def _kept_by_budget(error: ApiError) -> bool:
+    return error.status == 429 and "DisruptionBudget" in error.causes()
+
+
+def _is_on_its_way(error: ApiError) -> bool:
+    """Whether an eviction was answered by one who has begun to move the pod and wants no more to be done."""
+    said = error.message.lower()
+    return error.status == 429 and any(words in said for words in _ON_ITS_WAY)
 
 
 def _plan_id(pod: Pod) -> str:

@@ -4,7 +4,7 @@ Everything between reading the budget and deleting the pod happens without givin
 evictions never spend the same disruption. Mirrors `registry/core/pod/storage/eviction.go`.
 
 kube-apiserver lists the budgets with a consistent read, which waits for the watch cache's next progress notice, one
-every 100 ms (`storage/cacher/progress`): evictions wait, they do not work. Here they wait for the next such notice, too.
+every 100 ms (`storage/cacher/progress`): evictions wait, they do not work. Here they wait for the next one, too.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ _TEXTS = {
     410: ("Expired", "The resourceVersion for the provided watch is too old."),
     429: ("TooManyRequests", "The server has received too many requests and has asked us to try again later"),
     500: ("InternalError", "Internal error occurred: fault on demand"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
 }
 
 
@@ -53,6 +54,7 @@ class _Fault:
     code: int = 0
     delay: float = 0.0
     retry_after: int | None = None
+    message: str = ""
 
 
 @dataclass
@@ -63,11 +65,18 @@ class Faults:
     _delays: list[tuple[Match, float]] = field(default_factory=list)
     _watches: list[tuple[Route, Watch]] = field(default_factory=list)
 
-    def fail(self, code: int, count: float = 1, match: Match = Match(), retry_after: int | None = None) -> None:
-        """Answer the next `count` matching requests with 409, 410, 429 or 500."""
+    def fail(
+        self,
+        code: int,
+        count: float = 1,
+        match: Match = Match(),
+        retry_after: int | None = None,
+        message: str = "",
+    ) -> None:
+        """Answer the next `count` matching requests with this status, in these words or the usual ones."""
         if code not in _TEXTS:
             raise FaultError(f"{code} is none of {', '.join(map(str, _TEXTS))}")
-        self._requests.append(_Fault(match, count, code=code, retry_after=retry_after))
+        self._requests.append(_Fault(match, count, code=code, retry_after=retry_after, message=message))
 
     def delay(self, seconds: float, count: float = math.inf, match: Match = Match()) -> None:
         """Let the next `count` matching requests wait before they are handled."""
@@ -127,7 +136,8 @@ class Faults:
 
 
 def _refusal(fault: _Fault, route: Route) -> statuses.StatusError:
-    reason, message = _TEXTS[fault.code]
+    reason, usual = _TEXTS[fault.code]
+    message = fault.message or usual
     if fault.code == 429:
         return statuses.too_many_requests(message, retry_after=1 if fault.retry_after is None else fault.retry_after)
     details = {"name": route.name, "kind": route.plural}
