@@ -122,7 +122,8 @@ class _Maker:
             pod["metadata"]["deletionTimestamp"] = instant(9000)
             if rng.random() < 0.6:
                 condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
-                pod["status"]["conditions"] = [condition]
+                withdrawn = [{**condition, "status": "False"}] if self.has("oddities", 0.3) else []
+                pod["status"]["conditions"] = [*withdrawn, condition]
         if self.has("resized", 0.4):
             report_resize(rng, pod)
         if self.has("oddities", 0.1):
@@ -209,6 +210,11 @@ class _Maker:
                     {"namespaceSelector": {}},
                     {"namespaces": ["team-b"]},
                     {"namespaceSelector": {"matchLabels": {"env": "prod"}}},
+                    {
+                        "namespaceSelector": {
+                            "matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]
+                        }
+                    },
                 )
             )
             term |= scope
@@ -319,6 +325,8 @@ class _Maker:
             del pod["spec"]["nodeName"]
             pod["spec"]["priority"] = rng.choice((50, 1000, 5000, 9000))
             pod["status"] = {"phase": "Pending", "nominatedNodeName": rng.choice(nodes)["metadata"]["name"]}
+            if self.has("oddities", 0.2):
+                pod["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
         return pods
 
     def stray(self) -> list[Json]:

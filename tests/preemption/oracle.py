@@ -102,6 +102,8 @@ class _Cluster:
         }
 
     def why_not_eligible(self, failures: dict[str, Failure | None]) -> str:
+        if not any(failures.values()):
+            return ""
         if self.pod["spec"].get("preemptionPolicy") == "Never":
             return "not eligible due to preemptionPolicy=Never."
         nominated = self.pod["status"].get("nominatedNodeName")
@@ -109,7 +111,8 @@ class _Cluster:
         if nominated not in self.nodes or (failure and not failure.curable):
             return ""
         for pod in self.on[nominated]:
-            going = "deletionTimestamp" in pod["metadata"] and EVICTED in pod["status"].get("conditions", ())
+            marks = [one for one in pod["status"].get("conditions", ()) if one["type"] == "DisruptionTarget"]
+            going = "deletionTimestamp" in pod["metadata"] and marks[:1] == [EVICTED]
             if going and priority(pod) < priority(self.pod):
                 return "not eligible due to a terminating pod on the nominated node."
         return ""
@@ -120,6 +123,8 @@ class _Cluster:
         crowded.pods, crowded.ports, crowded.moved = list(state.pods), set(state.ports), list(state.moved)
         for pod in self.waiting:
             here = pod["status"].get("nominatedNodeName") == state.node["metadata"]["name"]
+            if "schedulingGates" in pod["spec"]:
+                continue
             if here and priority(pod) >= priority(self.pod) and key(pod) != key(self.pod):
                 crowded.add(pod)
         try:
@@ -143,6 +148,8 @@ class _Cluster:
         self.spread(state)
         if self.asks_affinity:
             self.pod_affinity(state)
+        if undeclared(self.pod, state.node):
+            raise Failure("node(s) didn't match Pod's required features", curable=False)
 
     def narrowed(self, node: Json) -> None:
         terms = self.node_terms()
@@ -178,9 +185,6 @@ class _Cluster:
             raise Failure("node(s) had untolerated taint(s)", curable=False)
         if not self.selects_node(node):
             raise Failure("node(s) didn't match Pod's node affinity/selector", curable=False)
-        if needs := undeclared(self.pod, node):
-            words = f"node declared features check failed - unsatisfied requirements: {', '.join(needs)}"
-            raise Failure(words, curable=False)
 
     def host_ports(self, state: State) -> None:
         for protocol, port, address in ports(self.pod):
@@ -258,7 +262,9 @@ class _Cluster:
         scope = set(term.get("namespaces", ()))
         if not scope and "namespaceSelector" not in term:
             scope = {owner["metadata"]["namespace"]}
-        if namespace not in scope and not selects(term.get("namespaceSelector"), self.labels.get(namespace, {})):
+        spaces = term.get("namespaceSelector")
+        mistaken = owner is self.pod and selects(spaces, {})
+        if namespace not in scope and not mistaken and not selects(spaces, self.labels.get(namespace, {})):
             return False
         own = owner["metadata"]["labels"]
         selector = merged(term["labelSelector"], own, term.get("matchLabelKeys", []), term.get("mismatchLabelKeys", []))

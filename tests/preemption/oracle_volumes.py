@@ -7,7 +7,9 @@ from typing import Any
 __all__ = ["IN_USE", "claims", "exclusive_claims", "node_failures", "refusal"]
 
 Json = dict[str, Any]
-IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -49,7 +51,7 @@ def node_failures(cluster: Json, node: Json) -> list[str]:
     bound = [_volume(cluster, claim["spec"]["volumeName"]) for claim in mine if _bound(claim)]
     reasons = []
     if not all(_reaches(volume, labels) for volume in bound):
-        reasons.append("node(s) had volume node affinity conflict")
+        reasons.append("node(s) didn't match PersistentVolume's node affinity")
     if not _bindable(cluster, [claim for claim in mine if not _bound(claim)], labels):
         reasons.append("node(s) didn't find available persistent volumes to bind")
     if reasons:

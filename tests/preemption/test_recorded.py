@@ -1,4 +1,4 @@
-"""Decisions recorded from kube-scheduler 1.36 on 400 clusters."""
+"""Decisions recorded from kube-scheduler 1.36: 520 random clusters, and 73 small ones each about one rule."""
 
 import gzip
 import json
@@ -10,7 +10,18 @@ from tests.preemption.building import answer, as_pod, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.rules import kubernetes_rules
 
-RECORDED = sorted((Path(__file__).parent / "data").glob("*.jsonl.gz"))
+DATA = Path(__file__).parent / "data"
+RANDOM = sorted(path for path in DATA.glob("*.jsonl.gz") if path.name != "micro.jsonl.gz")
+COUNTS = {"bigmix": 20, "csilimits": 20, "resize": 20, "sidecars": 20, "taints": 20, "volumes": 20}
+"""How many clusters a file holds if not 40."""
+
+DIFFERING = {
+    "inline_gce_disk": "conflicts of disks that pods name themselves are not known (docs/decision.md)",
+    "resource_claims": "devices are not known: nobody is evicted for a pod that asks for them (docs/decision.md)",
+    "csi_limit_reached": "attach limits of CSI drivers are not known (docs/decision.md)",
+    "gt_on_non_numbers": "no API server accepts it: -4 is no label value, and so no value of a node selector",
+}
+"""Small clusters on which the decision differs from kube-scheduler's, and why it may."""
 
 
 def recorded(path):
@@ -18,18 +29,39 @@ def recorded(path):
         return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def comparable(decision):
+    """The decision with the reasons of each node as a set: kube-scheduler names them in no fixed order."""
+    reasons = {node: set(text.split(", ")) for node, text in decision.get("nodeReasons", {}).items()}
+    return {"reason": "", **decision, "nodeReasons": reasons}
+
+
+@pytest.mark.parametrize("path", RANDOM, ids=lambda path: path.name.split(".")[0])
 def test_decisions_equal_kube_schedulers(path):
     """On every recorded cluster the whole decision equals kube-scheduler's, reasons included."""
-    empty = {"reason": "", "nodeReasons": {}}
     rows = recorded(path)
-    assert len(rows) == 40
+    assert len(rows) == COUNTS.get(path.name.split(".")[0], 40)
     for row in rows:
-        expected = empty | row["kubeScheduler"]
-        assert answer(row["input"]) == expected
+        assert comparable(answer(row["input"])) == comparable(row["kubeScheduler"])
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+SMALL = {row["input"]["name"]: row for row in recorded(DATA / "micro.jsonl.gz")}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_each_rule_by_itself_is_kube_schedulers(name):
+    """On each small cluster, too, except for those that are known to differ: these must go on differing."""
+    row = SMALL[name]
+    agrees = comparable(answer(row["input"])) == comparable(row["kubeScheduler"])
+    assert agrees is (name not in DIFFERING), DIFFERING.get(name)
+
+
+def test_the_small_clusters_are_all_there():
+    """All 73 are replayed, and every exception is one of them."""
+    assert len(SMALL) == 73
+    assert set(DIFFERING) < set(SMALL)
+
+
+@pytest.mark.parametrize("path", RANDOM, ids=lambda path: path.name.split(".")[0])
 def test_the_selected_node_is_the_first_of_the_equally_good(path):
     """Where kube-scheduler would take any of several nodes, the first by name is taken."""
     for row in recorded(path):

@@ -189,8 +189,11 @@ def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
     )
     decision = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
     assert [victim.name for victim in decision.selected.victims] == ["b"]
-    assert decision.unresolvable == ["n1"]
-    assert feature in decision.node_reasons["n1"]
+    assert [one.node for one in decision.candidates] == ["n2"]
+    data["pods"] = []
+    empty = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    assert empty.node_reasons == {"n1": "node(s) didn't match Pod's required features"}
+    assert (empty.fits, empty.unresolvable) == (["n2"], ["n1"])
 
 
 def test_label_keys_of_a_stored_term_keep_their_first_value():

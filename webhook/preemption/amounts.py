@@ -176,4 +176,6 @@ def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False)
 
 def _is_scalar(name: str) -> bool:
     """Whether the scheduler counts the resource beside cpu, memory and ephemeral storage."""
+    if name.startswith("requests."):  # how quotas name a resource; no pod can ask for it
+        return False
     return name.startswith(("hugepages-", "attachable-volumes-")) or "/" in name

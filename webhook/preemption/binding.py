@@ -1,7 +1,8 @@
 """Whether claims that wait for their first consumer could be bound or provisioned on each node.
 
-Mirrors `findMatchingVolumes` and `checkVolumeProvisions` of kube-scheduler's volume binder: the smallest available
-volume that suits is taken for each claim, smallest claim first; a claim without one must be provisionable there.
+Mirrors `findMatchingVolumes` and `checkVolumeProvisions` of kube-scheduler's volume binder: the smallest free volume
+that suits is taken for each claim, smallest claim first; a claim without one must be provisionable there. A volume
+that is reserved for the claim is the only one it takes.
 """
 
 from __future__ import annotations
@@ -14,17 +15,15 @@ from numpy.typing import NDArray
 from webhook.kube.objects import (
     NodeSelector,
     NodeSelectorTerm,
-    PersistentVolume,
     PersistentVolumeClaim,
-    Quantity,
     Requirement,
     StorageClass,
 )
-from webhook.kube.quantity import QuantityError, units
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.preemption.amounts import ClusterError
+from webhook.preemption.nodes import Nodes
 from webhook.preemption.placement import affinity_mask
 from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.volume_index import Offer, class_of_claim, requested
 
 __all__ = ["find_volumes"]
 
@@ -34,72 +33,125 @@ _NOT_PROVISIONED = ("", "kubernetes.io/no-provisioner")
 
 
 def find_volumes(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
-    """Nodes, by row, on which every one of the claims could be satisfied."""
-    nodes = snapshot.nodes
-    claims = sorted(claims, key=_requested)
-    volumes = sorted(snapshot.volumes.values(), key=lambda volume: (_capacity(volume), volume.metadata.name))
-    reach = np.zeros((len(volumes), nodes.rows), np.bool_)
-    for row, volume in enumerate(volumes):
-        affinity = volume.spec.node_affinity
-        reach[row] = affinity_mask(nodes, affinity.required if affinity else None)
-    provisionable = np.stack([_provisionable(snapshot, claim) for claim in claims])
+    """Nodes, by row, on which every one of the claims could be satisfied.
+
+    Raises ClusterError for a claim that asks for what is not a quantity.
+    """
+    claims = sorted(claims, key=requested)
+    suiting = [_suiting(snapshot, claim) for claim in claims]
+    provisionable = [_provisionable(snapshot, claim) for claim in claims]
+    if _compete(suiting):
+        return _competing(snapshot.nodes, suiting, provisionable)
+    mask = np.ones(snapshot.nodes.rows, np.bool_)
+    for offers, elsewise in zip(suiting, provisionable, strict=True):
+        mask &= _within_reach(snapshot.nodes, offers) | elsewise
+    return mask
+
+
+def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
+    """The volumes that the claim could take, whatever the node; none once a node was selected to provision one for."""
+    if _SELECTED_NODE in (claim.metadata.annotations or {}):
+        return []
+    reserved = _large_enough(claim, snapshot.volumes.reserved(claim))
+    if reserved:
+        return reserved[:1]
+    modes = frozenset(claim.spec.access_modes or ())
+    free = _large_enough(claim, snapshot.volumes.free(class_of_claim(claim)))
+    offers = [offer for offer in free if modes <= offer.access_modes]
+    return offers if claim.spec.selector is None else _selected(claim, offers)
+
+
+def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
+    """The volumes of the claim's kind that hold as much as it asks for."""
+    size, mode = requested(claim), claim.spec.volume_mode
+    attributes = claim.spec.volume_attributes_class_name or ""
+    return [
+        offer
+        for offer in offers
+        if offer.capacity >= size and offer.volume_mode == mode and offer.attributes_class == attributes
+    ]
+
+
+def _selected(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
+    try:
+        selects = label_matcher(claim.spec.selector)
+    except SelectorError:
+        return []
+    return [offer for offer in offers if selects(offer.labels)]
+
+
+def _compete(suiting: list[list[Offer]]) -> bool:
+    """Whether two claims could take the same volume."""
+    names = [offer.name for offers in suiting for offer in offers]
+    return len(suiting) > 1 and len(set(names)) < len(names)
+
+
+def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
+    """Nodes from which one of the volumes can be reached.
+
+    Volumes that ask for values of one label, as nearly all do, are looked at together.
+    """
+    mask = np.zeros(nodes.rows, np.bool_)
+    values: dict[str, set[str]] = {}
+    for reach in {offer.reach_key: offer.reach for offer in offers}.values():
+        row = _only_requirement(reach)
+        if row is not None:
+            values.setdefault(row.key, set()).update(row.values or ())
+        else:
+            mask |= affinity_mask(nodes, reach, fields=False)
+    for key, wanted in values.items():
+        mask |= nodes.has_label_in(key, wanted)
+    return mask
+
+
+def _only_requirement(reach: NodeSelector | None) -> Requirement | None:
+    """The requirement of a selector that is nothing but one label that must have one of some values."""
+    terms = (reach.node_selector_terms or []) if reach else []
+    if len(terms) != 1 or terms[0].match_fields or len(terms[0].match_expressions or ()) != 1:
+        return None
+    row = (terms[0].match_expressions or [])[0]
+    return row if row.operator == "In" and row.values else None
+
+
+def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mask]) -> Mask:
+    """Nodes where each claim in turn finds the smallest volume that is left, or one can be provisioned for it."""
+    suits = [{offer.name for offer in some} for some in suiting]
+    groups: dict[bytes, dict[str, Offer]] = {}
+    for offer in (offer for some in suiting for offer in some):
+        groups.setdefault(offer.reach_key, {})[offer.name] = offer
+    within = [list(some.values()) for some in groups.values()]
 
     @cache
     def satisfied(reachable: bytes, may_provision: bytes) -> bool:
-        within = [volume for volume, yes in zip(volumes, reachable, strict=True) if yes]
-        return _all_satisfied(claims, within, may_provision)
+        rows = np.flatnonzero(np.frombuffer(reachable, np.bool_)).tolist()
+        here = sorted((offer for row in rows for offer in within[row]), key=_by_size)
+        return _all_satisfied(suits, [offer.name for offer in here], may_provision)
 
-    columns = (reach.astype(np.uint8).T, provisionable.astype(np.uint8).T)
-    return np.array([satisfied(row.tobytes(), may.tobytes()) for row, may in zip(*columns, strict=True)], np.bool_)
+    reach = np.stack([affinity_mask(nodes, some[0].reach, fields=False) for some in within], axis=1)
+    provision = np.stack(provisionable, axis=1)
+    answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in zip(reach, provision, strict=True)]
+    return np.array(answers, np.bool_)
 
 
-def _all_satisfied(claims: list[PersistentVolumeClaim], volumes: list[PersistentVolume], may_provision: bytes) -> bool:
-    taken: set[str] = set()
-    for claim, provisionable in zip(claims, may_provision, strict=True):
-        selected = _SELECTED_NODE in (claim.metadata.annotations or {})
-        chosen = None if selected else _smallest(claim, [v for v in volumes if v.metadata.name not in taken])
+def _by_size(offer: Offer) -> tuple[int, str]:
+    return offer.capacity, offer.name
+
+
+def _all_satisfied(suits: list[set[str]], volumes: list[str], may_provision: bytes) -> bool:
+    """Whether every claim finds one of the volumes, smallest first, or a provisioner."""
+    left = list(volumes)
+    for mine, provisionable in zip(suits, may_provision, strict=True):
+        chosen = next((name for name in left if name in mine), None)
         if chosen is not None:
-            taken.add(chosen)
+            left.remove(chosen)
         elif not provisionable:
             return False
     return True
 
 
-def _smallest(claim: PersistentVolumeClaim, volumes: list[PersistentVolume]) -> str | None:
-    """The first of the volumes, sorted by size, that suits the claim; one reserved for it goes first."""
-    fitting = [volume for volume in volumes if _suits(claim, volume)]
-    reserved = [volume for volume in fitting if volume.spec.claim_ref is not None]
-    return (reserved or fitting)[0].metadata.name if fitting else None
-
-
-def _suits(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    spec, wanted, holder = volume.spec, claim.spec, volume.spec.claim_ref
-    if volume.metadata.deletion_timestamp is not None or spec.volume_mode != wanted.volume_mode:
-        return False
-    if _capacity(volume) < _requested(claim):
-        return False
-    if holder is not None:
-        mine = (holder.namespace, holder.name) == (claim.metadata.namespace, claim.metadata.name)
-        return mine and holder.uid in ("", claim.metadata.uid)
-    if (volume.status or {}).get("phase", "Available") != "Available":
-        return False
-    if spec.storage_class_name != (wanted.storage_class_name or ""):
-        return False
-    if not set(wanted.access_modes or ()) <= set(spec.access_modes or ()):
-        return False
-    return wanted.selector is None or _selects(claim, volume)
-
-
-def _selects(claim: PersistentVolumeClaim, volume: PersistentVolume) -> bool:
-    try:
-        return label_matcher(claim.spec.selector)(volume.metadata.labels or {})
-    except SelectorError:
-        return False
-
-
 def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
     nodes = snapshot.nodes
-    storage_class = snapshot.storage_classes.get(claim.spec.storage_class_name or "")
+    storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:
         return np.zeros(nodes.rows, np.bool_)
     mask = affinity_mask(nodes, _topologies(storage_class))
@@ -126,19 +178,3 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
         for term in storage_class.allowed_topologies
     ]
     return NodeSelector(node_selector_terms=terms)
-
-
-def _requested(claim: PersistentVolumeClaim) -> int:
-    requests = claim.spec.resources.requests if claim.spec.resources else None
-    return _bytes((requests or {}).get("storage", 0), f"persistentvolumeclaim {claim.metadata.name}")
-
-
-def _capacity(volume: PersistentVolume) -> int:
-    return _bytes((volume.spec.capacity or {}).get("storage", 0), f"persistentvolume {volume.metadata.name}")
-
-
-def _bytes(quantity: Quantity, whose: str) -> int:
-    try:
-        return units(quantity)
-    except QuantityError as error:
-        raise ClusterError(f"{whose}: {error}") from error

@@ -12,7 +12,12 @@ __all__ = ["why_not_eligible"]
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failures: Failures) -> str:
-    """The reason in Kubernetes' words, where they have any; empty where the preemptor is eligible."""
+    """The reason in Kubernetes' words, where they have any; empty where the preemptor is eligible.
+
+    Kubernetes asks after a failure, so a pod that fits on every node is eligible.
+    """
+    if not failures.code[snapshot.nodes.known()].any():
+        return ""
     if incoming.pod.spec.preemption_policy == "Never" and not rules.never_may_preempt:
         return "not eligible due to preemptionPolicy=Never."
     if incoming.beyond:

@@ -174,7 +174,12 @@ def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
     if "claims" in rows_of:
         checks.append(Check(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
     checks += [Check(reason, False, "mask", mask) for reason, mask in storage.masks]
-    return checks + _topology_checks(problem, rows_of)
+    checks += _topology_checks(problem, rows_of)
+    features = required_features(incoming.pod)
+    if features:
+        lacking = ~declaring_mask(snapshot.nodes, features)
+        checks.append(Check("node(s) didn't match Pod's required features", False, "mask", lacking))
+    return checks
 
 
 def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Storage) -> list[Check]:
@@ -208,10 +213,6 @@ def _placement_checks(snapshot: Snapshot, incoming: Incoming) -> list[Check]:
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
         excluded = ~required_mask(nodes, incoming.pod)
         checks.append(Check("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
-    features = required_features(incoming.pod)
-    if features:
-        words = f"node declared features check failed - unsatisfied requirements: {', '.join(features)}"
-        checks.append(Check(words, False, "mask", ~declaring_mask(nodes, features)))
     return checks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,13 @@ class Nodes:
     def label_id(self, key: str, value: str) -> int | None:
         """The id that `label` uses for a value, None where no node has it."""
         return self._column(key).values.find(value)
+
+    def has_label_in(self, key: str, values: Iterable[str]) -> NDArray[np.bool_]:
+        """Which nodes have one of the values of a label, by row."""
+        column = self.label(key)
+        wanted = [identity for value in values if (identity := self.label_id(key, value)) is not None]
+        selected: NDArray[np.bool_] = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
+        return selected
 
     def label_count(self, key: str) -> int:
         """An upper bound of the ids in `label`."""

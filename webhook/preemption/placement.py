@@ -28,17 +28,20 @@ def required_mask(nodes: Nodes, pod: Pod) -> Mask:
     """Nodes that the pod's node selector and required node affinity select, by node row."""
     mask = np.ones(nodes.rows, np.bool_)
     for key, value in (pod.spec.node_selector or {}).items():
-        mask &= _has_one_of(nodes, key, (value,))
+        mask &= nodes.has_label_in(key, (value,))
     return mask & affinity_mask(nodes, _required_affinity(pod))
 
 
-def affinity_mask(nodes: Nodes, selector: NodeSelector | None) -> Mask:
-    """Nodes that the selector selects, by node row; None selects all, one that cannot be parsed none."""
+def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool = True) -> Mask:
+    """Nodes that the selector selects, by node row; None selects all, one that cannot be parsed none.
+
+    Without `fields` whatever `matchFields` ask for holds.
+    """
     if selector is None:
         return np.ones(nodes.rows, np.bool_)
     mask = np.zeros(nodes.rows, np.bool_)
     for term in selector.node_selector_terms or ():
-        mask |= _term_mask(nodes, term)
+        mask |= _term_mask(nodes, term, fields=fields)
     return mask
 
 
@@ -111,15 +114,16 @@ def _required_affinity(pod: Pod) -> NodeSelector | None:
     return affinity.node_affinity.required_during_scheduling_ignored_during_execution
 
 
-def _term_mask(nodes: Nodes, term: NodeSelectorTerm) -> Mask:
+def _term_mask(nodes: Nodes, term: NodeSelectorTerm, *, fields: bool) -> Mask:
     """One alternative: its requirements hold together; one that is empty or invalid selects nothing."""
     if not term.match_expressions and not term.match_fields:
         return np.zeros(nodes.rows, np.bool_)
     mask = np.ones(nodes.rows, np.bool_)
     for row in term.match_expressions or ():
         mask &= _requirement_mask(nodes, row)
-    for row in term.match_fields or ():
-        mask &= _field_mask(nodes, row)
+    if fields:
+        for row in term.match_fields or ():
+            mask &= _field_mask(nodes, row)
     return mask if _is_valid(term) else np.zeros(nodes.rows, np.bool_)
 
 
@@ -137,21 +141,14 @@ def _is_valid(term: NodeSelectorTerm) -> bool:
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
     match row.operator:
         case "In":
-            return _has_one_of(nodes, row.key, row.values or ())
+            return nodes.has_label_in(row.key, row.values or ())
         case "NotIn":
-            return ~_has_one_of(nodes, row.key, row.values or ())
+            return ~nodes.has_label_in(row.key, row.values or ())
         case "Exists":
             return nodes.label(row.key) >= 0
         case "DoesNotExist":
             return nodes.label(row.key) < 0
     return _compared(nodes, row)
-
-
-def _has_one_of(nodes: Nodes, key: str, values: Iterable[str]) -> Mask:
-    column = nodes.label(key)
-    wanted = [identity for value in values if (identity := nodes.label_id(key, value)) is not None]
-    selected: Mask = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
-    return selected
 
 
 def _compared(nodes: Nodes, row: Requirement) -> Mask:

@@ -36,7 +36,8 @@ Importance = tuple[int, float, str, str, int]
 class Pods:
     """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
 
-    `nominated` is the row of the node that a pod without one is nominated to, else -1; `gone_at` when the grace
+    `nominated` is the row of the node that a pod without one is nominated to, else -1, also for a pod that is held
+    back by scheduling gates, whose nomination kube-scheduler does not count; `gone_at` when the grace
     period of a terminating pod ends, in seconds, infinite where it does not say so readably; `grace` how many seconds
     a pod gets to end.
     """
@@ -148,7 +149,7 @@ class Pods:
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
-        self._nominate(row, "" if spec.node_name else pod.status.nominated_node_name)
+        self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return row
 
     def remove(self, namespace: str, name: str) -> int | None:

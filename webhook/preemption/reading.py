@@ -111,8 +111,10 @@ def grace_of(pod: Pod) -> int:
 
 
 def disruption_of(pod: Pod) -> int:
-    """Whether the pod is marked as a DisruptionTarget, and by whom."""
+    """Whether the pod is marked as a DisruptionTarget, and by whom; the first such condition counts."""
     for condition in pod.status.conditions or ():
-        if condition.type == "DisruptionTarget" and condition.status == "True":
+        if condition.type == "DisruptionTarget":
+            if condition.status != "True":
+                return 0
             return BY_SCHEDULER if condition.reason == "PreemptionByScheduler" else BY_EVICTION
     return 0

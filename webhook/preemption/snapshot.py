@@ -28,6 +28,7 @@ from webhook.preemption.interning import Interner, Table
 from webhook.preemption.nodes import Nodes, Resources
 from webhook.preemption.pods import Pods
 from webhook.preemption.reading import PodView
+from webhook.preemption.volume_index import VolumeIndex
 
 __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
@@ -54,7 +55,7 @@ class Snapshot:
         self.classes: dict[str, PriorityClass] = {}
         self.classes_version = 0
         self.namespaces: dict[str, Namespace] = {}
-        self.volumes: dict[str, PersistentVolume] = {}
+        self.volumes = VolumeIndex()
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.storage_classes: dict[str, StorageClass] = {}
         self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
@@ -120,14 +121,14 @@ class Snapshot:
         self.namespaces.pop(name, None)
 
     def set_persistent_volume(self, volume: PersistentVolume) -> None:
-        """Add or update a persistent volume."""
+        """Add or update a persistent volume. Raises ClusterError for a capacity that is not a quantity."""
         self.version += 1
-        self.volumes[volume.metadata.name] = volume
+        self.volumes.put(volume)
 
     def remove_persistent_volume(self, name: str) -> None:
         """Forget a persistent volume."""
         self.version += 1
-        self.volumes.pop(name, None)
+        self.volumes.remove(name)
 
     def set_persistent_volume_claim(self, claim: PersistentVolumeClaim) -> None:
         """Add or update a claim."""

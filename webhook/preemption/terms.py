@@ -13,6 +13,7 @@ from webhook.kube.objects import (
     PodAffinityTerm,
     Requirement,
     TopologySpreadConstraint,
+    Volume,
 )
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
 from webhook.preemption.amounts import ClusterError
@@ -24,6 +25,7 @@ __all__ = [
     "Term",
     "affinity_terms",
     "anti_affinity_terms",
+    "claim_name",
     "claims_of",
     "compile_terms",
     "conflicts",
@@ -48,10 +50,13 @@ HostPorts = tuple[HostPort, ...]
 class Term:
     """A compiled (anti-)affinity term: which pods are meant, by namespace and labels, and the topology.
 
-    Terms of equal `key` select the same pods, as long as no namespace changes.
+    Terms of equal `key` select the same pods, as long as no namespace changes. A term of the incoming pod selects
+    every namespace if its namespaceSelector selects a namespace without labels, as NotIn and DoesNotExist do:
+    kube-scheduler 1.36 looks up the namespaces that the selector selects, means to drop the selector then, but drops
+    it from a copy (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
     """
 
-    def __init__(self, term: PodAffinityTerm, own_namespace: str, own_labels: Labels) -> None:
+    def __init__(self, term: PodAffinityTerm, own_namespace: str, own_labels: Labels, *, incoming: bool) -> None:
         term = _resolved(term, own_labels)
         self.topology_key = term.topology_key
         self.key = (own_namespace, msgspec.json.encode(term))
@@ -60,10 +65,11 @@ class Term:
         if not term.namespaces and term.namespace_selector is None:
             self._namespaces = frozenset((own_namespace,))
         self._namespace_selector: Matcher = label_matcher(term.namespace_selector)
+        self._everywhere = incoming and self._namespace_selector({})
 
     def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
         """Whether the term is about such a pod."""
-        if namespace not in self._namespaces and not self._namespace_selector(namespace_labels):
+        if not (self._everywhere or namespace in self._namespaces or self._namespace_selector(namespace_labels)):
             return False
         return self._selector(labels)
 
@@ -107,6 +113,13 @@ def conflicts(wanted: HostPort, taken: HostPort) -> bool:
     return _ANY_ADDRESS in (wanted.address, taken.address) or wanted.address == taken.address
 
 
+def claim_name(pod: Pod, volume: Volume) -> str | None:
+    """The name of the claim behind a volume: the one it names, or the one that is made for the pod; else None."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
+
+
 def claims_of(pod: Pod) -> frozenset[str] | None:
     """`namespace/name` of the claims the pod names, None where it names none."""
     if not pod.spec.volumes:
@@ -139,7 +152,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
     meta = pod.metadata
     try:
         terms = _required(affinity.pod_anti_affinity if anti else affinity.pod_affinity)
-        return [Term(term, meta.namespace, meta.labels or {}) for term in terms]
+        return [Term(term, meta.namespace, meta.labels or {}, incoming=True) for term in terms]
     except SelectorError as error:
         field = "podAntiAffinity" if anti else "podAffinity"
         raise ClusterError(f"pod {meta.namespace}/{meta.name}: spec.affinity.{field}: {error}") from error
@@ -148,7 +161,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
     """An existing pod's terms; like kube-scheduler, none of them where one cannot be parsed."""
     try:
-        return [Term(term, namespace, {}) for term in terms]
+        return [Term(term, namespace, {}, incoming=False) for term in terms]
     except SelectorError:
         return []
 

@@ -18,14 +18,19 @@ from webhook.preemption.incoming import Incoming
 from webhook.preemption.nodes import Nodes
 from webhook.preemption.placement import affinity_mask
 from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.terms import claim_name
+from webhook.preemption.volume_index import class_of_claim
 
 __all__ = ["IN_USE", "Storage", "check"]
 
 Mask = NDArray[np.bool_]
 
-IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
-_NO_REACH = "node(s) had volume node affinity conflict"
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+_NO_REACH = "node(s) didn't match PersistentVolume's node affinity"
 _NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+_NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _WRONG_ZONE = "node(s) had no available volume zone"
 _ZONE_LABELS = (
     "failure-domain.beta.kubernetes.io/zone",
@@ -47,6 +52,13 @@ class Storage(NamedTuple):
     counters: list[Counter]
 
 
+class _Claim(NamedTuple):
+    """A claim of the preemptor, and whether it is made for it (`ephemeral`) instead of named by it."""
+
+    claim: PersistentVolumeClaim
+    ephemeral: bool
+
+
 class Refusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
     """No node will do, and why, in kube-scheduler's words."""
 
@@ -58,37 +70,47 @@ def check(snapshot: Snapshot, incoming: Incoming, live: Live) -> Storage:
     try:
         claims = _claims(snapshot, incoming.pod)
         bound, unbound = _sorted_out(snapshot, claims)
-        volumes = [_volume(snapshot, claim) for claim in bound]
+        volumes = _volumes_in_zones(snapshot, claims)
     except Refusal as refusal:
         return Storage(str(refusal), [], [])
     nodes = snapshot.nodes
-    unreachable = np.zeros(nodes.rows, np.bool_)
-    for volume in volumes:
-        reach = volume.spec.node_affinity
-        unreachable |= ~affinity_mask(nodes, reach.required if reach else None)
-    masks = [(_NO_REACH, unreachable)]
-    if unbound:
-        masks = _combined(unreachable, ~find_volumes(snapshot, unbound))
+    masks = _binding_masks(snapshot, [one.claim for one in bound], [one.claim for one in unbound])
     masks.append((_WRONG_ZONE, _zone_conflicts(nodes, volumes)))
-    return Storage("", masks, _exclusive_use(snapshot, claims, live))
+    named = [one.claim for one in claims if not one.ephemeral]
+    return Storage("", masks, _exclusive_use(snapshot, named, live))
 
 
-def _combined(unreachable: Mask, unbindable: Mask) -> list[tuple[str, Mask]]:
-    """Both reasons of one plugin are named together where both hold."""
-    both = unreachable & unbindable
-    return [(f"{_NO_REACH}, {_NOTHING_TO_BIND}", both), (_NO_REACH, unreachable), (_NOTHING_TO_BIND, unbindable)]
+def _binding_masks(
+    snapshot: Snapshot, bound: list[PersistentVolumeClaim], unbound: list[PersistentVolumeClaim]
+) -> list[tuple[str, Mask]]:
+    """What VolumeBinding says of every node; of its reasons those that hold together are named together.
+
+    The claims are looked at in order, up to the first whose volume is missing or out of reach (`checkBoundClaims`).
+    """
+    nodes = snapshot.nodes
+    unreachable, missing = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
+    for claim in bound:
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            missing = ~unreachable
+            break
+        reach = volume.spec.node_affinity
+        unreachable |= ~affinity_mask(nodes, reach.required if reach else None, fields=False)
+    failing = [(_NO_REACH, unreachable), (_NO_VOLUME, missing)]
+    if not unbound:
+        return failing
+    unbindable = ~find_volumes(snapshot, unbound)
+    both = [(f"{reason}, {_NOTHING_TO_BIND}", mask & unbindable) for reason, mask in failing]
+    return [*both, *failing, (_NOTHING_TO_BIND, unbindable)]
 
 
-def _claims(snapshot: Snapshot, pod: Pod) -> list[PersistentVolumeClaim]:
+def _claims(snapshot: Snapshot, pod: Pod) -> list[_Claim]:
     """The claims of the pod's volumes. Raises Refusal where one is missing, lost or on its way out."""
-    names = [(volume, name) for volume in pod.spec.volumes or () if (name := _claim_name(pod, volume)) is not None]
-    return [_claim(snapshot, pod, volume, name) for volume, name in names]
-
-
-def _claim_name(pod: Pod, volume: Volume) -> str | None:
-    if volume.persistent_volume_claim is not None:
-        return volume.persistent_volume_claim.claim_name
-    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
+    return [
+        _Claim(_claim(snapshot, pod, volume, name), volume.ephemeral is not None)
+        for volume in pod.spec.volumes or ()
+        if (name := claim_name(pod, volume)) is not None
+    ]
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:
@@ -112,34 +134,40 @@ def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> Persisten
     return claim
 
 
-def _sorted_out(
-    snapshot: Snapshot, claims: list[PersistentVolumeClaim]
-) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
+def _sorted_out(snapshot: Snapshot, claims: list[_Claim]) -> tuple[list[_Claim], list[_Claim]]:
     """Bound claims, and those that wait for their first consumer. Raises Refusal for one that waits for no one."""
     bound, waiting = [], []
-    for claim in claims:
+    for one in claims:
+        claim = one.claim
         if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
-            bound.append(claim)
+            bound.append(one)
         elif _waits(_class_of(snapshot, claim)) and not claim.spec.volume_name:
-            waiting.append(claim)
+            waiting.append(one)
         else:
             raise Refusal("pod has unbound immediate PersistentVolumeClaims")
     return bound, waiting
 
 
 def _class_of(snapshot: Snapshot, claim: PersistentVolumeClaim) -> StorageClass | None:
-    return snapshot.storage_classes.get(claim.spec.storage_class_name or "")
+    return snapshot.storage_classes.get(class_of_claim(claim))
 
 
 def _waits(storage_class: StorageClass | None) -> bool:
     return storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
 
 
-def _volume(snapshot: Snapshot, claim: PersistentVolumeClaim) -> PersistentVolume:
-    volume = snapshot.volumes.get(claim.spec.volume_name)
-    if volume is None:
-        raise Refusal(f'persistentvolume "{claim.spec.volume_name}" not found')
-    return volume
+def _volumes_in_zones(snapshot: Snapshot, claims: list[_Claim]) -> list[PersistentVolume]:
+    """The volumes of the claims that the pod names; VolumeZone does not look at those made for the pod.
+
+    Raises Refusal where one is missing.
+    """
+    volumes = []
+    for claim in (one.claim for one in claims if not one.ephemeral and one.claim.spec.volume_name):
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            raise Refusal(f'persistentvolume "{claim.spec.volume_name}" not found')
+        volumes.append(volume)
+    return volumes
 
 
 def _zone_conflicts(nodes: Nodes, volumes: list[PersistentVolume]) -> Mask:
@@ -151,18 +179,18 @@ def _zone_conflicts(nodes: Nodes, volumes: list[PersistentVolume]) -> Mask:
     for volume in volumes:
         labels = volume.metadata.labels or {}
         for key in _ZONE_LABELS:
-            if key in labels:
-                conflict |= ~_in_zones(nodes, key, labels[key].split("__"))
+            zones = [zone.strip() for zone in labels.get(key, "").split("__")]
+            if all(zones):  # Kubernetes ignores the label if a part of it is empty
+                conflict |= ~_in_zones(nodes, key, zones)
     return conflict & zoned
 
 
 def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
-    column = nodes.label(key)
-    inside = np.isin(column, [found for zone in zones if (found := nodes.label_id(key, zone)) is not None])
+    inside = nodes.has_label_in(key, zones)
     newer = _GENERALLY_AVAILABLE.get(key)
     if newer is None:
         return inside
-    return inside | ((column < 0) & _in_zones(nodes, newer, zones))
+    return inside | ((nodes.label(key) < 0) & _in_zones(nodes, newer, zones))
 
 
 def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: Live) -> list[Counter]:

@@ -53,6 +53,7 @@ from webhook.kube.objects.pod import (
     Volume,
 )
 from webhook.kube.objects.storage import (
+    CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -62,6 +63,7 @@ from webhook.kube.objects.storage import (
 
 __all__ = [
     "Affinity",
+    "CSINode",
     "ClaimReference",
     "Condition",
     "Container",

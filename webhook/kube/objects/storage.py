@@ -11,6 +11,7 @@ from webhook.kube.objects.placement import NodeSelector
 from webhook.kube.objects.pod import ResourceRequirements
 
 __all__ = [
+    "CSINode",
     "PersistentVolume",
     "PersistentVolumeClaim",
     "PersistentVolumeClaimSpec",
@@ -26,8 +27,15 @@ class VolumeNodeAffinity(KubeStruct):
     required: NodeSelector | None = None
 
 
+class CSIVolume(KubeStruct):
+    """A volume as its CSI driver knows it."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
 class PersistentVolumeSpec(KubeStruct):
-    """A volume's reach, class and claim."""
+    """A volume's reach, class and claim, and what it is: a CSI driver's, or a cloud disk of an old in-tree kind."""
 
     node_affinity: VolumeNodeAffinity | None = None
     claim_ref: ObjectReference | None = None
@@ -35,6 +43,12 @@ class PersistentVolumeSpec(KubeStruct):
     access_modes: list[str] | None = None
     capacity: dict[str, Quantity] | None = None
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str | None = None
+    csi: CSIVolume | None = None
+    aws_elastic_block_store: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
 
 
 class PersistentVolume(KubeStruct):
@@ -54,6 +68,7 @@ class PersistentVolumeClaimSpec(KubeStruct):
     resources: ResourceRequirements | None = None
     selector: LabelSelector | None = None
     volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str | None = None
 
 
 class PersistentVolumeClaim(KubeStruct):
@@ -71,3 +86,29 @@ class StorageClass(KubeStruct):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[dict[str, Any]] | None = None
+
+
+class Allocatable(KubeStruct):
+    """How many volumes of a driver can be attached to a node."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(KubeStruct):
+    """A CSI driver that runs on a node."""
+
+    name: str = ""
+    allocatable: Allocatable | None = None
+
+
+class CSINodeSpec(KubeStruct):
+    """The CSI drivers that run on a node."""
+
+    drivers: list[CSINodeDriver] | None = None
+
+
+class CSINode(KubeStruct):
+    """What the CSI drivers say of a node; it has the node's name."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: CSINodeSpec = msgspec.field(default_factory=CSINodeSpec)
