@@ -92,8 +92,8 @@ class State:
             return
         self.snapshot = Snapshot(annotations)
         for name, cache in self._minor.items():
-            for item in cache.items().values():
-                getattr(self.snapshot, f"set_{name}")(item)
+            for key, item in cache.items().items():
+                self._take_minor(name, key, item)
         for node in self.nodes.items().values():
             self._take_node(node)
         for key in self.budgets.items():
@@ -170,14 +170,22 @@ class State:
         self._minor[name] = cache
 
         def changed(change: Change[Any]) -> None:
-            if change.new is None:
-                getattr(self.snapshot, f"remove_{name}")(change.key)
-            else:
-                getattr(self.snapshot, f"set_{name}")(change.new)
+            self._take_minor(name, change.key, change.new)
             self._tell(kind, change)
 
         cache.handlers.append(changed)
         return cache
+
+    def _take_minor(self, name: str, key: str, item: Any) -> None:
+        """Hand an object that nothing is laid over to the snapshot; None takes it away."""
+        if item is not None:
+            try:
+                getattr(self.snapshot, f"set_{name}")(item)
+            except ClusterError as error:
+                log.warning("an object is left out of account: %s", error)
+            else:
+                return
+        getattr(self.snapshot, f"remove_{name}")(key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         if change.new is None:

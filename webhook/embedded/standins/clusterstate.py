@@ -28,6 +28,7 @@ from webhook.kube.paths import (
     POD_DISRUPTION_BUDGET,
     STORAGE_CLASS,
 )
+from webhook.preemption.amounts import ClusterError
 from webhook.preemption.snapshot import Snapshot
 
 __all__ = ["ClusterState"]
@@ -112,10 +113,14 @@ def _feed(
     kind: str, set_: Callable[[Any], None], remove: Callable[[str], None], tell: Callable[[str], None]
 ) -> Callable[[Change[Any]], None]:
     def handler(change: Change[Any]) -> None:
+        try:
+            if change.new is not None:
+                set_(change.new)
+        except ClusterError as error:
+            log.warning("%s %s is left out of account: %s", kind, change.key, error)
+            remove(change.key)
         if change.new is None:
             remove(change.key)
-        else:
-            set_(change.new)
         tell(kind)
 
     return handler
