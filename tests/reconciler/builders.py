@@ -123,10 +123,10 @@ class Setting:
         """Let the watch show a budget."""
         self._put(self.state.budgets, f"default/{one.metadata.name}", one)
 
-    def consider(self, one: Pod, attempts: int = 0) -> Any:
+    def consider(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return consider(self.world, one, self.policy, self.book.rules_of(self.policy), attempts)
+        return consider(self.world, one, self.policy, self.book.rules_of(self.policy), attempts, **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""

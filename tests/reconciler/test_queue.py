@@ -119,6 +119,20 @@ def test_retry_after_a_plan(after: float, at: float, tried: bool):
     assert (drain(queue, at) == ["a"]) is tried
 
 
+def test_attempts_are_forgiven_with_time():
+    """Plans in vain hold a preemptor back for a while, not for good: one counts no more every 15 min."""
+    entry = filled(("a", 1, 0.0)).get("a")
+    for now in (0.0, 10.0, 20.0):
+        entry.attempt_failed(now)
+    counts = []
+    for now in (20.0, 919.0, 920.0, 1820.0, 2720.0, 1e9):
+        entry.decay(now)
+        counts.append(entry.attempts)
+    assert counts == [3, 3, 2, 1, 0, 0]
+    entry.attempt_failed(1e9)
+    assert entry.attempts == 1
+
+
 def test_new_pod_of_the_same_name_starts_afresh():
     """A pod made anew under the same name does not inherit the failures of the old one."""
     queue = filled(("a", 1, 0.0))

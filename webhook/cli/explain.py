@@ -115,6 +115,9 @@ def _history(pod: Pod) -> list[str]:
         lines.append(
             f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
         )
+        if decision.left_out:
+            names = listed(list(decision.left_out))
+            lines.append(f"Left out then, since the scheduler did not bind it there though there was room: {names}.")
     try:
         plan = plan_of(pod)
     except UnreadableError as error:
@@ -137,7 +140,8 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clo
     )
     match outcome:
         case Fits(nodes):
-            return f"nothing; kube-scheduler can bind it to {nodes[0]}."
+            unless = "if it does not, the reconciler decides for it without that node after a while"
+            return f"nothing; kube-scheduler can bind it to {nodes[0]} ({unless})."
         case Waits(node, leaving):
             pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
             return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."

@@ -198,7 +198,7 @@ _LIMITS = Record(
             "attemptsPerPreemptor",
             "attempts_per_preemptor",
             Whole("a number of attempts", 1, _MANY),
-            "How many plans are made for one pod.",
+            "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
             default=10,
         ),
     ),

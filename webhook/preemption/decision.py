@@ -5,7 +5,7 @@ Pure: no I/O, no clock of its own (`now` is seconds since the epoch), and the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,13 @@ def decide(
     *,
     spared: NDArray[np.bool_] | None = None,
     admission: Admission | None = None,
+    left_out: Collection[str] = (),
 ) -> Decision:
     """Decide for one preemptor, looking at every node.
 
     `spared` are pods that may not go whatever the rules say, by pod row. `admission` says which candidates may be
     selected; the others do not stand, and are counted in `Decision.barred`. It judges the victims that go in the end:
-    those that are left once the extenders have answered.
+    those that are left once the extenders have answered. On the nodes `left_out` the pod neither fits nor preempts.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     incoming = compile_pod(preemptor)
@@ -50,9 +51,10 @@ def decide(
     problem = pose(snapshot, incoming)
     failures = evaluate(problem)
     reason = why_not_eligible(snapshot, incoming, rules, failures)
-    if reason or _where_it_fits(problem, failures).size:
-        return _answer(problem, failures, verdicts, reason=reason)
-    plans = find_victims(problem, verdicts, _curable_nodes(problem, failures))
+    excluded = _rows_of(snapshot, left_out)
+    if reason or _where_it_fits(problem, failures, excluded).size:
+        return _answer(problem, failures, verdicts, reason=reason, excluded=excluded)
+    plans = find_victims(problem, verdicts, _curable_nodes(problem, failures, excluded))
     if extenders:
         candidates = extend(extenders, preemptor, _candidates(plans))
         codes = _NO_CODES
@@ -62,7 +64,16 @@ def decide(
         keys = keys_of(candidates)
         if rules.policy is not None:
             keys = keys._replace(end=Plans.of(snapshot, candidates).latest(expected_ends(snapshot, rules.policy, now)))
-        return _answer(problem, failures, verdicts, candidates=candidates, ranked=best(keys), keys=keys, codes=codes)
+        return _answer(
+            problem,
+            failures,
+            verdicts,
+            candidates=candidates,
+            ranked=best(keys),
+            keys=keys,
+            codes=codes,
+            excluded=excluded,
+        )
     codes = _NO_CODES
     if admission is not None and len(plans.nodes):
         codes = admission(plans)
@@ -70,7 +81,9 @@ def decide(
     keys = plans.keys()
     if rules.policy is not None:
         keys = keys._replace(end=plans.latest(expected_ends(snapshot, rules.policy, now)))
-    return _answer(problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys, codes=codes)
+    return _answer(
+        problem, failures, verdicts, plans=plans, ranked=best(keys), keys=keys, codes=codes, excluded=excluded
+    )
 
 
 def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_PODS) -> list[str]:
@@ -92,14 +105,22 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
     return bool(evaluate(problem).code[row] == 0)
 
 
-def _where_it_fits(problem: Problem, failures: Failures) -> NDArray[np.intp]:
+def _where_it_fits(problem: Problem, failures: Failures, excluded: NDArray[np.intp] = NO_PODS) -> NDArray[np.intp]:
     nodes = problem.snapshot.nodes
-    return np.flatnonzero((failures.code == 0) & nodes.valid[: nodes.rows])
+    found = (failures.code == 0) & nodes.valid[: nodes.rows]
+    found[excluded] = False
+    return np.flatnonzero(found)
 
 
-def _curable_nodes(problem: Problem, failures: Failures) -> NDArray[np.intp]:
+def _rows_of(snapshot: Snapshot, nodes: Collection[str]) -> NDArray[np.intp]:
+    return np.array([row for node in nodes if (row := snapshot.nodes.find(node)) is not None], np.intp)
+
+
+def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.intp]) -> NDArray[np.intp]:
     """Nodes whose first failure removing pods can cure, and which nothing else rules out for good."""
-    return np.flatnonzero(failures.curable & ~problem.impossible())
+    curable = failures.curable & ~problem.impossible()
+    curable[excluded] = False
+    return np.flatnonzero(curable)
 
 
 def _candidates(plans: Plans) -> list[Candidate]:
@@ -118,6 +139,7 @@ def _answer(
     ranked: Sequence[int] = (),
     keys: Keys | None = None,
     codes: NDArray[np.int8] = _NO_CODES,
+    excluded: NDArray[np.intp] = NO_PODS,
 ) -> Decision:
     """Wrap up: the plan now, everything else when it is asked for."""
     snapshot = problem.snapshot
@@ -128,7 +150,7 @@ def _answer(
 
     def fits_without(gone: NDArray[np.intp]) -> list[str]:
         easier = relieved(problem, gone)
-        return names(_where_it_fits(easier, evaluate(easier)))
+        return names(_where_it_fits(easier, evaluate(easier), excluded))
 
     def first(count: int) -> Sequence[int]:
         return (ranked if keys is None or len(ranked) >= count else in_order(keys, count))[:count]
@@ -150,7 +172,7 @@ def _answer(
     known = nodes.known()
     source = Source(
         version=lambda: snapshot.version,
-        fits=lambda: names(_where_it_fits(problem, failures)),
+        fits=lambda: names(_where_it_fits(problem, failures, excluded)),
         unresolvable=lambda: names(known[(failures.code[known] > 0) & ~failures.curable[known]]),
         node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
         fits_without=fits_without,

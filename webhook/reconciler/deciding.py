@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.cache import Change
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.candidates import Admission
-from webhook.preemption.decision import decide, fits
+from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.extending import Extender
 from webhook.preemption.plan import Candidate, Decision, Score
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
 from webhook.reconciler.answers import UnaskedError
-from webhook.reconciler.candidates import is_over
+from webhook.reconciler.candidates import is_over, unschedulable_since
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan
@@ -35,6 +36,8 @@ Rows = NDArray[np.intp]
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _SHOWN = 5
+_SCHEDULERS = 100
+"""Schedulers that are remembered."""
 _LOWEST = -(2**31)
 """The lowest priority there is."""
 _NARROWED = 4
@@ -51,6 +54,8 @@ class World:
         self.restraint = restraint
         self.refusals = Refusals()
         self.clock = clock
+        self.scheduled: dict[str, float] = {}
+        """Scheduler to when it was last seen at work, in monotonic seconds."""
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
@@ -59,6 +64,22 @@ class World:
         ends = pods.gone_at[rows]
         soon: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
         return soon
+
+    def note_scheduling(self, change: Change[Pod]) -> None:
+        """A pod changed: take note where that shows that its scheduler is at work."""
+        old, new = change.old, change.new
+        if old is None or new is None or new.metadata.deletion_timestamp:
+            return
+        bound = bool(new.spec.node_name) and not old.spec.node_name
+        tried = unschedulable_since(old) is None and unschedulable_since(new) is not None
+        if bound or tried:
+            self.scheduled[new.spec.scheduler_name] = self.clock.monotonic()
+            while len(self.scheduled) > _SCHEDULERS:
+                del self.scheduled[next(iter(self.scheduled))]
+
+    def fits_on(self, pod: Pod, node: str) -> bool:
+        """Whether the pod fits on the node now."""
+        return fits_on(self.state.snapshot, pod, node)
 
     def room_without_leaving(self, pod: Pod) -> list[str]:
         """Nodes that the pod fits on once every pod that is leaving is gone."""
@@ -78,7 +99,7 @@ class World:
             seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
             if seen is not None and decided is not None and _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"
-        if plan.freed != self.state.freed and fits(self.state.snapshot, pod):
+        if plan.freed != self.state.freed and not plan.left_out.issuperset(fits(self.state.snapshot, pod)):
             return "it fits without preemption by now"
         if (plan.touched or _looks_around(pod)) and plan.node not in self.room_without_leaving(pod):
             return f"evicting would not make room on {plan.node} any more"
@@ -93,14 +114,18 @@ def consider(
     attempts: int,
     *,
     extenders: Sequence[Extender] = (),
+    left_out: Collection[str] = (),
 ) -> Outcome:
-    """What to do for a preemptor (SEMANTICS D); `attempts` is how many plans evicted for it in vain."""
+    """What to do for a preemptor (SEMANTICS D).
+
+    `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
+    """
     now = world.clock.monotonic()
     full, left = world.restraint.full(policy.limits, now), world.restraint.remaining(policy.limits, now)
     leaving = world.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
     rates = Rates(world.state, policy.limits, left) if _is_rated(policy) else None
     try:
-        decision = _decide(world, pod, rules, full, leaving, extenders=extenders, rates=rates)
+        decision = _decide(world, pod, rules, full, leaving, extenders=extenders, rates=rates, left_out=left_out)
     except UnaskedError as unasked:
         return Asks(unasked.question)
     if decision.fits:
@@ -127,16 +152,21 @@ def decide_sparing(
     *,
     extenders: Sequence[Extender] = (),
     admission: Admission | None = None,
+    left_out: Collection[str] = (),
 ) -> Decision:
     """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go.
 
-    `admission` is as `decide` takes it.
+    `admission` and `left_out` are as `decide` takes them.
     """
+
+    def decided(spared: sparing.Mask) -> Decision:
+        return decide(state.snapshot, pod, rules, now, extenders, spared=spared, admission=admission, left_out=left_out)
+
     last = sparing.last_resort(state)
-    first = decide(state.snapshot, pod, rules, now, extenders, spared=sparing.union(kept, last), admission=admission)
+    first = decided(sparing.union(kept, last))
     if first.selected is not None or not first.eligible or not last.any() or first.fits:
         return first
-    second = decide(state.snapshot, pod, rules, now, extenders, spared=kept, admission=admission)
+    second = decided(kept)
     second.barred |= first.barred
     return second
 
@@ -172,6 +202,7 @@ def _decide(
     *,
     extenders: Sequence[Extender],
     rates: Rates | None,
+    left_out: Collection[str],
 ) -> Decision:
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
@@ -186,14 +217,18 @@ def _decide(
     if len(leaving) > len(soon):
         kept = sparing.union(kept, sparing.of_rows(state, np.setdiff1d(leaving, soon)))
     pod, wall = _unnominated(pod), world.clock.wall()
-    decision = decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates)
+
+    def decided() -> Decision:
+        return decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates, left_out=left_out)
+
+    decision = decided()
     barred = decision.barred
     for _ in range(_NARROWED):
         if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in barred:
             break
         kept = sparing.union(kept, sparing.of_rows(state, np.concatenate(rates.surplus)))
         rates.surplus.clear()
-        decision = decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates)
+        decision = decided()
         barred |= decision.barred
     decision.barred = barred
     return decision
@@ -220,7 +255,9 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
         return Waits(chosen.node, len(leaving))
     most = policy.limits.attempts_per_preemptor
     if attempts >= most:
-        return Hopeless(f"{attempts} plans evicted pods for it in vain, and the policy allows {most}", restrained=True)
+        forgiven = "one stops to count every 15 min"
+        reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
+        return Hopeless(reason, restrained=True)
     return Evicts(
         node=chosen.node,
         victims=victims,

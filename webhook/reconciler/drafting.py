@@ -18,6 +18,9 @@ from webhook.reconciler.restraint import owner_of
 
 __all__ = ["adopted", "decided", "drafted"]
 
+_SHOWN = 20
+"""Nodes that were left out that are written down."""
+
 
 def drafted(entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, clock: Clock) -> Plan:
     """The plan to carry out an outcome for a preemptor."""
@@ -32,6 +35,7 @@ def drafted(entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | 
         attempt=entry.attempts + 1,
     )
     plan = Plan(record, entry.key, pod.metadata.uid, entry.priority, now, now + time)
+    plan.left_out = frozenset(left.node for left in entry.nodes.left_out(now))
     if isinstance(outcome, Evicts):
         plan.grounds = {one.metadata.uid: outcome.grounds[key_of(one)] for one in victims}
     return plan
@@ -66,6 +70,7 @@ def decided(plan: Plan, outcome: Evicts | Waits, seconds: float, clock: Clock) -
         victims=_victims(evicts) if evicts else (),
         already_leaving=outcome.leaving,
         alternatives=evicts.alternatives if evicts else (),
+        left_out=tuple(sorted(plan.left_out)[:_SHOWN]),
         candidates=evicts.candidates if evicts else 0,
         decision_ms=round(seconds * 1000, 3),
     )

@@ -9,7 +9,7 @@ from webhook.kube.cache import Change
 from webhook.kube.objects import Node, Pod
 from webhook.reconciler import waking
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import is_marked, standing, unschedulable_since
+from webhook.reconciler.candidates import instant, is_marked, standing, unschedulable_since
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.plans import Plans
 from webhook.reconciler.queue import Entry, Queue
@@ -109,5 +109,8 @@ class Intake:
             due=now + policy.preemptors.delay - waited,
         )
         decision = decision_of(pod)
-        entry.attempts = (decision.attempt if decision.victims else decision.attempt - 1) if decision else 0
+        if decision is not None:
+            entry.attempts = max(0, decision.attempt if decision.victims else decision.attempt - 1)
+            entry.attempted = now - max(0.0, self._clock.wall() - instant(decision.at))
+            entry.decay(now)
         self._stir()

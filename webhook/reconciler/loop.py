@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from webhook.kube.cache import Change
@@ -25,7 +26,7 @@ from webhook.reconciler.consulting import Consultant
 from webhook.reconciler.deciding import World, consider
 from webhook.reconciler.executor import Executor, no_checkpoint
 from webhook.reconciler.intake import Intake
-from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Waits
+from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
 from webhook.reconciler.record import PLAN, PlanVictim, decision_of
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 _TURN = 0.02
 """Seconds of decisions after which watch events and answers get their turn."""
 _LONGEST_SLEEP = 5.0
+_SHOWN = 5
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
 
@@ -226,19 +228,13 @@ class Reconciler:
             self.consultant.forget(entry.uid)
             return
         begun = time.perf_counter()
-        try:
-            extenders = self.consultant.extenders(policy, pod)
-            rules = self.book.rules_of(policy)
-            outcome = consider(self.world, pod, policy, rules, entry.attempts, extenders=extenders)
-        except ClusterError as error:
-            outcome = Hopeless(str(error))
-        except ExtenderError as error:
-            outcome = Hopeless(str(error), due=self.clock.monotonic() + entry.back_off() + _EXTENDER_PAUSE)
+        outcome = self._outcome(entry, pod, policy)
         seconds = time.perf_counter() - begun
         now = self.clock.monotonic()
+        ends = self._watch_fit(entry, pod, outcome, now)
         match outcome:
             case Fits(nodes):
-                self.queue.park(entry.key, now, reason=f"it fits without preemption on {len(nodes)} nodes")
+                self.queue.park(entry.key, now, reason=f"it fits without preemption on {len(nodes)} nodes", due=ends)
             case Hopeless(reason, _, due):
                 if reason != entry.reason:
                     self.reporter.hopeless(pod, outcome)
@@ -250,6 +246,35 @@ class Reconciler:
         if not isinstance(outcome, Asks):
             self.consultant.forget(entry.uid)
         self.reporter.considered(entry.key, outcome, time.perf_counter() - begun)
+
+    def _outcome(self, entry: Entry, pod: Pod, policy: PreemptionPolicy) -> Outcome:
+        """What to do for a preemptor, given what was learned about it."""
+        now = self.clock.monotonic()
+        entry.decay(now)
+        left_out = entry.nodes.left_out(now)
+        nodes = [left.node for left in left_out]
+        rules = self.book.rules_of(policy)
+        try:
+            extenders = self.consultant.extenders(policy, pod)
+            outcome = consider(self.world, pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
+        except ClusterError as error:
+            return Hopeless(str(error))
+        except ExtenderError as error:
+            return Hopeless(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
+        if not left_out or not isinstance(outcome, Hopeless):
+            return outcome
+        shown = ", ".join(nodes[:_SHOWN])
+        reason = f"{outcome.reason}; left out for now, since its scheduler did not take them: {shown}"
+        due = min(left.until for left in left_out)
+        return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
+
+    def _watch_fit(self, entry: Entry, pod: Pod, outcome: Outcome, now: float) -> float:
+        """Leave out nodes that the pod has fitted on for too long; when there may be more of them."""
+        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
+        left, due = entry.nodes.fitting(nodes, self.world.scheduled.get(pod.spec.scheduler_name), now)
+        for one in left:
+            self.reporter.left_out(entry.key, one, now)
+        return now if left else due
 
     def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
         if self._dry_run:
@@ -270,4 +295,6 @@ class Reconciler:
 
     def _changed(self, kind: str, change: Change[Any]) -> None:
         if self.leading:
+            if kind == "pod":
+                self.world.note_scheduling(change)
             self.intake.changed(kind, change)

@@ -66,6 +66,8 @@ class Plan:
     """Victim's uid to what it looked like when it was chosen."""
     grounds: dict[str, Judgement] = field(default_factory=dict)
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
+    left_out: frozenset[str] = frozenset()
+    """Nodes that were left out for the preemptor when it was decided."""
     freed: int = 0
     """`State.freed` when it was decided."""
     task: asyncio.Task[None] | None = None

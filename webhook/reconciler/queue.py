@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from webhook.reconciler.node_backoff import NodeBackoff
 
 __all__ = ["FLUSH", "Entry", "Place", "Queue", "failure_back_off"]
 
@@ -19,6 +21,8 @@ FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
 _FIRST_BACK_OFF = 0.25
 _LONGEST_BACK_OFF = 10.0
+_FORGIVEN = 900.0
+"""Seconds after which one attempt counts no more."""
 
 
 class Place(StrEnum):
@@ -46,9 +50,25 @@ class Entry:
     plan_failures: int = 0
     """Plans that came to nothing."""
     attempts: int = 0
-    """Plans that came to nothing though victims had been asked to leave."""
+    """Plans that came to nothing though victims had been asked to leave; one counts no more every 15 min."""
+    attempted: float = 0.0
+    """When the last of them ended, or one stopped to count."""
     reason: str = ""
     turn: int = 0
+    nodes: NodeBackoff = field(default_factory=NodeBackoff)
+    """What was learned of nodes that kube-scheduler does not take."""
+
+    def attempt_failed(self, now: float) -> None:
+        """A plan came to nothing though victims had been asked to leave."""
+        self.decay(now)
+        self.attempts += 1
+        self.attempted = now
+
+    def decay(self, now: float) -> None:
+        """Let attempts that were long ago count no more."""
+        forgiven = int(max(0.0, now - self.attempted) // _FORGIVEN)
+        self.attempts = max(0, self.attempts - forgiven)
+        self.attempted += forgiven * _FORGIVEN
 
     def back_off(self) -> float:
         """Seconds after the last try before an event may move it again; grows with every failure in a row."""

@@ -95,6 +95,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     victims: tuple[DecidedVictim, ...] = ()
     already_leaving: int = 0
     alternatives: tuple[Alternative, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Nodes that kube-scheduler did not take though there was room; for people, nobody acts on it."""
     candidates: int = 0
     decision_ms: float = 0.0
 

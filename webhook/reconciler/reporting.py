@@ -12,6 +12,7 @@ from webhook.kube.events import EventRecorder, reference
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.paths import POD
 from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.node_backoff import LeftOut
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Ending, Plan
 from webhook.reconciler.queue import Place
@@ -58,6 +59,11 @@ class Reporter:
         """A preemptor was left pending for another reason than before."""
         self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
 
+    def left_out(self, key: str, left: LeftOut, now: float) -> None:
+        """A node is left out for a preemptor for a while."""
+        fields = {"node": left.node, "reason": left.because, "times": left.times, "seconds": round(left.until - now)}
+        self._tell({"message": "node left out", "preemptor": key, **fields})
+
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave; the note names no pod of another tenant."""
         self.metrics.evictions.labels(plan.record.policy).inc()
@@ -81,6 +87,8 @@ class Reporter:
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
         note = f"Pod can be placed by evicting some other pods, nominated node: {plan.node}, victims: {names}{more}"
+        if plan.left_out:
+            note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
         self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)
 
     def ended(self, plan: Plan, ending: Ending, seconds: float) -> None:

@@ -226,13 +226,22 @@ class Tender:
         if ending in (Ending.BOUND, Ending.DELETED, Ending.DEPOSED):
             self._queue.remove(plan.key)
             return
+        if ending is Ending.TIMED_OUT:
+            self._learn(entry, plan, now)
         first = entry.plan_failures == 0
         entry.plan_failures += 1
         if plan.gone:
-            entry.attempts += 1
+            entry.attempt_failed(now)
         pause = attempts_back_off(entry.attempts) if plan.gone else failure_back_off(entry.plan_failures)
         after = 0.0 if first and ending in _RIGHT_AWAY else pause
         self._queue.retry(plan.key, now, after=after, reason=f"its last plan ended: {ending}")
+
+    def _learn(self, entry: Entry, plan: Plan, now: float) -> None:
+        """A plan has timed out: where there is room on its node, kube-scheduler does not want that node."""
+        pod = self._state.pod(plan.key)
+        if pod is not None and self._world.fits_on(pod, plan.node):
+            left = entry.nodes.timed_out(plan.node, now - plan.started, now)
+            self._reporter.left_out(plan.key, left, now)
 
     async def _carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> None:
         await self._conclude(plan, self._executor.carry_out(plan, pod, policy, decision))
