@@ -19,7 +19,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION, Validate
+from webhook.policy.model import CAN_BE_PREEMPTED, GIVEN, MARK, PROTECTION_DURATION, Validate
 
 PREEMPT = "PreemptLowerPriority"
 HIGH = make_class("high", 100)
@@ -139,7 +139,8 @@ def test_a_policys_default_replaces_the_global_one_unless_the_user_chose_it(mana
 def test_annotations_are_copied_where_the_pod_has_none(meta, expected):
     """A pod takes over its class's annotations, never at the cost of its own."""
     context = make_context(BATCH, policies=(COPIES,))
-    assert mutated(context, make_pod(meta=meta, priorityClassName="batch"))["metadata"]["annotations"] == expected
+    annotations = mutated(context, make_pod(meta=meta, priorityClassName="batch"))["metadata"]["annotations"]
+    assert {key: value for key, value in annotations.items() if key != GIVEN} == expected
 
 
 def test_annotations_are_not_copied_without_a_policy():
@@ -209,7 +210,8 @@ def test_missing_parents_are_made():
     body["request"]["object"] = {"kind": "Pod", "apiVersion": "v1"}
     result = jsonpatch.apply_patch(body["request"]["object"], patch_of(response(ask(context, "mutate", body))))
     assert result["spec"] == {"priorityClassName": "std", "priority": 7, "preemptionPolicy": "Never"}
-    assert result["metadata"] == {"annotations": {CAN_BE_PREEMPTED: "true"}, "labels": {MARK: "managed"}}
+    assert set(result["metadata"]["annotations"]) == {CAN_BE_PREEMPTED, GIVEN}
+    assert result["metadata"]["labels"] == {MARK: "managed"}
 
 
 def test_keys_are_escaped_in_paths():
@@ -220,6 +222,7 @@ def test_keys_are_escaped_in_paths():
     assert paths == [
         "/metadata/annotations/godel.bytedance.com~1can-be-preempted",
         "/metadata/annotations/godel.bytedance.com~1protection-duration-from-preemption",
+        "/metadata/annotations/giveway.dev~1given",
     ]
 
 
@@ -251,10 +254,10 @@ def test_an_update_preserves_priority(old, new, expected):
     assert priority_of(mutated(context, make_pod(**new), make_pod(**old))) == expected
 
 
-@pytest.mark.parametrize("subresource", ["status", "binding", "eviction", "ephemeralcontainers"])
+@pytest.mark.parametrize("subresource", ["status", "binding", "eviction", "ephemeralcontainers", "resize"])
 @pytest.mark.parametrize("phase", ["mutate", "validate"])
 def test_subresources_are_not_touched(phase, subresource):
-    """Sub-resources pass as they are."""
+    """Sub-resources pass as they are, as long as no protected key is in play."""
     body = make_review(make_pod(priorityClassName="ghost"), subResource=subresource)
     answer = response(ask(make_context(), phase, body))
     assert answer == {"uid": answer["uid"], "allowed": True}

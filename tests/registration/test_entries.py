@@ -8,10 +8,10 @@ import pytest
 from tests.admission.builders import ask, make_context, make_pod, make_review, make_workload, response
 from tests.policy.builders import engine, rules
 from webhook.admission.decode import WORKLOADS
-from webhook.admission.lookup import Context
+from webhook.admission.lookup import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.embedded.admission.match_conditions import conditions_hold
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
+from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION, Policies
 from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, Target, entries
 
 PLAIN = entries(Policies(), Target())
@@ -154,7 +154,10 @@ def test_no_condition_fails_on_any_object(name, kind, pod):
     """A condition that fails refuses the request under `Fail`: none does, on what has no optional field at all."""
     for entry in entries(policies(name), Target())[kind]:
         for old, operation in ((None, "CREATE"), ({"metadata": {}, "spec": {}}, "UPDATE"), (OLD, "UPDATE")):
+            if not any(operation in rule["operations"] for rule in entry["rules"]):
+                continue
             request = {"operation": operation, "name": "x", "namespace": "n", "object": pod, "oldObject": old}
+            request["userInfo"] = {"username": "kubelet"}
             assert travels(entry, {"request": request}) in (True, False)
 
 
@@ -170,16 +173,16 @@ def test_workloads_travel_with_a_new_template_only(kind):
 
 
 def test_whatever_is_answered_is_asked():
-    """Each resource that the webhook has an answer for is in the configuration of its phase, and nothing else is."""
+    """Each resource and sub-resource the webhook answers for is in the configuration of its phase, and no other is."""
     for kind, phase in ((MUTATING, "mutate"), (VALIDATING, "validate")):
         asked = {
-            (group, resource.partition("/")[0])
+            (group, *resource.partition("/")[::2])
             for entry in PLAIN[kind]
             for rule in entry["rules"]
             for group in rule["apiGroups"]
             for resource in rule["resources"]
         }
-        assert asked == {(group, resource) for where, group, resource in HANDLERS if where == phase}
+        assert asked == {key[1:] for key in HANDLERS if key[0] == phase}
     workloads = by_name(PLAIN, "workloads.validate.giveway.dev")["rules"]
     assert {(rule["apiGroups"][0], resource) for rule in workloads for resource in rule["resources"]} == set(WORKLOADS)
 
@@ -225,3 +228,54 @@ def test_other_addresses():
     assert {entry["failurePolicy"] for webhooks in moved.values() for entry in webhooks} == {"Ignore"}
     away = entries(Policies(), Target(url="https://10.0.0.1:9443/"))
     assert away[MUTATING][0]["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}
+
+
+PROTECTED = {
+    "annotations": (PLAN, DECISION, GIVEN, CAN_BE_PREEMPTED, PROTECTION_DURATION, "team/owner"),
+    "labels": (MARK,),
+}
+KEYS = [pytest.param(part, key, id=key) for part, keys in PROTECTED.items() for key in keys]
+KUBELET = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+SCHEDULER = "system:kube-scheduler"
+
+
+def protected(name):
+    return by_name(entries(policies("protected"), Target()), f"pods-{name}.validate.giveway.dev")
+
+
+@pytest.mark.parametrize(("part", "key"), KEYS)
+def test_a_protected_key_travels_whichever_way(part, key):
+    """Setting, changing or removing one is asked about, on a pod and its status, and so is a Binding that has one."""
+    pods = by_name(entries(policies("protected"), Target()), "pods.validate.giveway.dev")
+    bare, one, other = ({"metadata": {part: value}, "spec": {}} for value in ({}, {key: ""}, {key: "x"}))
+    for entry in (pods, protected("status")):
+        for old, new in ((bare, one), (one, other), (one, bare)):
+            assert travels(entry, update(new, old))
+    assert travels(protected("binding"), {"request": {"operation": "CREATE", "object": one, "oldObject": None}})
+
+
+def update(new, old, user="alice"):
+    return {"request": {"operation": "UPDATE", "object": new, "oldObject": old, "userInfo": {"username": user}}}
+
+
+def test_the_status_of_every_day_does_not_travel():
+    """What kubelets and the reconciler write of a pod's status never waits for the webhook; nor does what is going."""
+    entry = protected("status")
+    assert not travels(entry, update({**OLD, "status": KUBELET}, OLD, "system:node:n1"))
+    assert not travels(entry, update({**OLD, "status": KUBELET}, {"metadata": OLD["metadata"], "spec": {}}))
+    planned = change(OLD, annotations={PLAN: "{}"})
+    assert travels(entry, update(planned, OLD))
+    assert not travels(entry, update(planned, OLD, RECONCILER))
+    assert not travels(entry, update(change(planned, deletionTimestamp="2026-11-21T00:00:00Z"), OLD))
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}, {"annotations": {"a": "b"}}, None],
+    ids=["bare", "zone", "annotated", "no-metadata"],
+)
+def test_an_ordinary_binding_does_not_travel(metadata):
+    """kube-scheduler's Bindings pass without a call, and the condition fails on none: failing would refuse them all."""
+    binding = {"target": {"kind": "Node", "name": "n1"}} | ({} if metadata is None else {"metadata": metadata})
+    request = {"operation": "CREATE", "object": binding, "oldObject": None, "userInfo": {"username": SCHEDULER}}
+    assert not travels(protected("binding"), {"request": request})

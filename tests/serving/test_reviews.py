@@ -112,7 +112,7 @@ async def test_what_is_no_review_is_a_400(start):
 
 async def test_a_handler_that_raises_is_a_500_and_logged(start, monkeypatch):
     """A bug is answered well formed, and its traceback is in the log."""
-    monkeypatch.setitem(HANDLERS, ("mutate", "", "pods"), lambda *_: 1 / 0)
+    monkeypatch.setitem(HANDLERS, ("mutate", "", "pods", ""), lambda *_: 1 / 0)
     async with start() as running:
         status, answer = await running.post("/mutate", GOOD)
         line = await running.logged(level="error")

@@ -11,10 +11,13 @@ from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.engine import Considered, Engine
 from webhook.policy.model import PriorityPolicy
 
-__all__ = ["CLASSES", "NAMESPACES", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
+__all__ = ["CLASSES", "NAMESPACES", "RECONCILER", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
 
 CLASSES, NAMESPACES = "priorityclasses", "namespaces"
 """The two resources an answer can hinge on."""
+
+RECONCILER = "system:serviceaccount:giveway-system:giveway-reconciler"
+"""The user name of the reconciler as manifests/base installs it."""
 
 SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
 """The classes every Kubernetes has, with their values."""
@@ -81,10 +84,20 @@ class Overlay:
 
 
 class Context:
-    """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere."""
+    """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
-    def __init__(self, engine: Engine, lookup: Lookup, trace: list[Considered] | None = None) -> None:
-        self.engine, self.lookup, self.trace = engine, lookup, trace
+    `reconciler` is the user name under which the reconciler writes giveway's own annotations.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        lookup: Lookup,
+        trace: list[Considered] | None = None,
+        *,
+        reconciler: str = RECONCILER,
+    ) -> None:
+        self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
         self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = lru_cache(4096)(engine.managed)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from webhook.admission.decode import Meta, PodSpec, PodView, Review
+from webhook.admission.given import Given, encode, given_earlier
 from webhook.admission.lookup import Context
+from webhook.admission.managedfields import owned
 from webhook.admission.patching import Operation, fields, members
 from webhook.admission.requests import pod_request
 from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve
 from webhook.admission.respond import Answer
-from webhook.policy.model import MANAGED, MARK
+from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 from webhook.policy.request import Request
 
 __all__ = ["MIRROR", "mutate_class", "mutate_pod"]
@@ -55,25 +59,68 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     spec, meta = pod.spec or PodSpec(), pod.metadata or Meta()
-    request = pod_request(context, review, pod)
-    found = resolve(context, spec, request, lambda: review.object)
+    present = meta.annotations or {}
+    given = given_earlier(present, lambda: review.object)
+    request = _new_pod_request(context, review, pod)
+    if given is None:
+        found = resolve(context, spec, request, lambda: review.object)
+    else:
+        found = resolve(context, given.as_sent(spec, context.lookup), request, dict)
     answer.warnings += found.warnings
     answer.unsure |= found.unsure
-    if found.conflict or found.missing:
-        return
-    request.priority_class, request.priority = found.priority_class, found.value
-    if context.trace is not None:
-        context.engine.judge(request, context.trace)
-    copied = _copied(context, request, meta, found)
+    settled = not (found.conflict or found.missing)
+    ours = given.still_there(present, context.engine.copied) if given else set()
+    copied: dict[str, tuple[str, str]] = {}
+    if settled:
+        request.priority_class, request.priority = found.priority_class, found.value
+        if context.trace is not None:
+            context.engine.judge(request, context.trace)
+        copied = _copied(context, request, present.keys() - ours, found)
+    annotations = _annotations(given, found, ours, {key: value for key, (value, _) in copied.items()})
+    labels = _labels(review, meta, found, answer)
     answer.patch = (
-        _parents(pod, found, copied)
-        + members("/metadata/annotations", meta.annotations, {key: value for key, (value, _) in copied.items()})
-        + members("/metadata/labels", meta.labels, {MARK: MANAGED} if found.managed else {})
-        + _priority(spec, found)
+        (_parents(pod, found, annotations) if settled else [])
+        + members("/metadata/annotations", meta.annotations, annotations)
+        + members("/metadata/labels", meta.labels, labels)
+        + (_priority(spec, found) if settled else [])
     )
-    rules = [found.set_by] * bool(found.set_by) + [rule for _, rule in copied.values()]
+    rules = [found.set_by] * bool(found.set_by)
+    rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
+
+
+def _new_pod_request(context: Context, review: Review, pod: PodView) -> Request:
+    """The request for a new pod; the API server takes a deletionTimestamp off it after mutation."""
+    request = pod_request(context, review, pod)
+    if pod.metadata is not None and pod.metadata.deletion_timestamp:
+        metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
+        request.object = {**request.object, "metadata": metadata}
+    return request
+
+
+def _annotations(
+    given: Given | None, found: Resolution, ours: Collection[str], copied: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The annotations the pod is to have, None for those it is not to have.
+
+    What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken off,
+    since a restored or copied manifest may carry it.
+    """
+    noted = bool(copied) or found.overwrite or given is not None
+    record = encode(Given.of(found.name, copied)) if noted else None
+    return {**dict.fromkeys(ours), **copied, PLAN: None, DECISION: None, GIVEN: record}
+
+
+def _labels(review: Review, meta: Meta, found: Resolution, answer: Answer) -> dict[str, str | None]:
+    """The mark on a pod of a managed class, and no mark on any other, whoever set it."""
+    if found.managed:
+        return {MARK: MANAGED}
+    if MARK in (meta.labels or {}) and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels")):
+        answer.warnings.append(
+            f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off, leave it out"
+        )
+    return {MARK: None}
 
 
 def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
@@ -86,22 +133,24 @@ def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
     return fields("/spec", wanted)
 
 
-def _copied(context: Context, request: Request, meta: Meta, found: Resolution) -> dict[str, tuple[str, str]]:
-    """Annotations that a rule copies from the class to a pod that has none, as (value, rule) by key."""
+def _copied(
+    context: Context, request: Request, present: Collection[str], found: Resolution
+) -> dict[str, tuple[str, str]]:
+    """Annotations that a rule copies from the class to a pod where they are not `present`, as (value, rule) by key."""
     offered = found.priority_class.metadata.annotations if found.priority_class else None
     if not offered:
         return {}
-    present = meta.annotations or {}
     return {
         key: (offered[key], rule)
         for key, rule in context.engine.annotations_to_copy(request)
-        if key in offered and key not in present
+        if key in offered and key not in present and key not in OWN_ANNOTATIONS
     }
 
 
-def _parents(pod: PodView, found: Resolution, copied: dict[str, tuple[str, str]]) -> list[Operation]:
+def _parents(pod: PodView, found: Resolution, annotations: Mapping[str, str | None]) -> list[Operation]:
     """Objects to make before anything can be put into them."""
-    needed = [("metadata", pod.metadata is None and bool(copied or found.managed)), ("spec", pod.spec is None)]
+    filled = found.managed or any(value is not None for value in annotations.values())
+    needed = [("metadata", pod.metadata is None and filled), ("spec", pod.spec is None)]
     return [{"op": "add", "path": f"/{field}", "value": {}} for field, missing in needed if missing]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["Operation", "apply", "escape", "fields", "members"]
 
 Operation = dict[str, Any]
-"""One operation: `op` (add or replace), `path`, `value`."""
+"""One operation: `op` (add, replace or remove), `path`, and `value` unless it removes."""
 
 
 def escape(key: str) -> str:
@@ -26,17 +26,22 @@ def fields(parent: str, wanted: Iterable[tuple[str, Any, Any]]) -> list[Operatio
     ]
 
 
-def members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str, str]) -> list[Operation]:
-    """Set members of the map at `parent`, which is made where it is absent or null; equal ones need no operation."""
-    changed = {key: value for key, value in wanted.items() if present is None or present.get(key) != value}
-    if not changed:
-        return []
+def members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> list[Operation]:
+    """Set members of the map at `parent`, which is made where it is absent or null; None takes a member away.
+
+    What is as wanted needs no operation.
+    """
+    now = present or {}
+    changed = {key: value for key, value in wanted.items() if now.get(key) != value}
     if present is None:
-        return [{"op": "add", "path": parent, "value": changed}]
-    return [
-        {"op": "replace" if key in present else "add", "path": f"{parent}/{escape(key)}", "value": value}
-        for key, value in changed.items()
-    ]
+        return [{"op": "add", "path": parent, "value": changed}] if changed else []
+    return [_member(f"{parent}/{escape(key)}", value, there=key in now) for key, value in changed.items()]
+
+
+def _member(path: str, value: str | None, *, there: bool) -> Operation:
+    if value is None:
+        return {"op": "remove", "path": path}
+    return {"op": "replace" if there else "add", "path": path, "value": value}
 
 
 def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
@@ -47,5 +52,8 @@ def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str
         target = result
         for token in tokens[:-1]:
             target = target[token]
-        target[tokens[-1]] = operation["value"]
+        if operation["op"] == "remove":
+            del target[tokens[-1]]
+        else:
+            target[tokens[-1]] = operation["value"]
     return result

@@ -8,7 +8,8 @@ from webhook.admission.decode import Meta, PodSpec, PodView, Review, template_of
 from webhook.admission.judging import judge
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.mutating import MIRROR
-from webhook.admission.requests import by_controller, pod_request, request_for
+from webhook.admission.protecting import check_changes, check_new
+from webhook.admission.requests import by_controller, change_request, pod_request, request_for
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
@@ -80,6 +81,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     else:
         _check_priority(context, meta, spec, named, answer)
     _check_management(context, meta, spec, named, answer)
+    check_new(meta, answer)
     request = pod_request(context, review, pod)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
@@ -153,18 +155,8 @@ def _deny_disagreement(answer: Answer, spec: PodSpec, context: Context, named: P
 def _validate_change(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     old = review.old_pod()
     _check_preserved(answer, pod.spec or PodSpec(), old.spec or PodSpec())
-    labels, old_labels = (((view.metadata or Meta()).labels or {}).get(MARK) for view in (pod, old))
-    if labels != old_labels:
-        answer.deny(
-            "mark",
-            f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
-            f" (now {old_labels or 'absent'}, requested {labels or 'absent'})",
-        )
-    name = (pod.spec or PodSpec()).priority_class_name
-    request = pod_request(context, review, pod, old)
-    request.priority_class = context.lookup.priority_class(name) if name else None
-    request.priority = (pod.spec or PodSpec()).priority
-    judge(context, request, answer)
+    check_changes(context, review, pod.metadata, old.metadata, answer)
+    judge(context, change_request(context, review, pod, old), answer)
 
 
 def _check_preserved(answer: Answer, now: PodSpec, before: PodSpec) -> None:

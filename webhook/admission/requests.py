@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import PodView, Review
+from webhook.admission.decode import PodSpec, PodView, Review
 from webhook.admission.lookup import Context
 from webhook.policy.request import Request
 from webhook.policy.requester import CONTROLLER
 
-__all__ = ["by_controller", "pod_request", "request_for"]
+__all__ = ["by_controller", "change_request", "pod_request", "request_for"]
 
 
 def request_for(context: Context, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> Request:
@@ -44,6 +44,17 @@ def by_controller(request: Request) -> Request:
     if raw:
         raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
+
+
+def change_request(context: Context, review: Review, pod: PodView, old: PodView) -> Request:
+    """The request for an UPDATE of a pod: its priority is the one it was created with."""
+    spec = pod.spec or PodSpec()
+    request = pod_request(context, review, pod, old)
+    request.priority_class = (
+        context.lookup.priority_class(spec.priority_class_name) if spec.priority_class_name else None
+    )
+    request.priority = spec.priority
+    return request
 
 
 def _reduced(pod: PodView) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from webhook.admission.decode import PodSpec
 from webhook.admission.lookup import CLASSES, Context
+from webhook.admission.managedfields import owned
 from webhook.kube.objects import PriorityClass
 from webhook.policy.request import Request
 
@@ -165,18 +166,7 @@ def _without_class(request: Request) -> Request:
 def _filled_in_by_plugin(pod: dict[str, Any]) -> bool:
     """Whether the class name came from the Priority plugin: no field manager of the new pod owns it.
 
-    The API server computes managedFields from what the client sent, before admission plugins run. Without
-    managedFields the name counts as the user's choice.
+    Without managedFields the name counts as the user's choice.
     """
-    fields = list(_owned_fields(pod))
+    fields = list(owned(pod, "spec"))
     return bool(fields) and not any("f:priorityClassName" in spec for spec in fields)
-
-
-def _owned_fields(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    metadata = pod.get("metadata")
-    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        owned = entry.get("fieldsV1") if isinstance(entry, dict) else None
-        spec = owned.get("f:spec") if isinstance(owned, dict) else None
-        if isinstance(spec, dict):
-            yield spec

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from webhook.admission import classes, mutating, pods, probing
+from webhook.admission import classes, mutating, pods, probing, protecting
 from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
@@ -17,18 +17,21 @@ __all__ = ["Phase", "Reviewed", "refuse", "review"]
 Phase = Literal["mutate", "validate"]
 Handler = Callable[[Context, Review, Answer], None]
 
-HANDLERS: dict[tuple[str, str, str], Handler] = {
-    ("mutate", "", "pods"): mutating.mutate_pod,
-    ("validate", "", "pods"): pods.validate_pod,
-    ("mutate", "scheduling.k8s.io", "priorityclasses"): mutating.mutate_class,
-    ("validate", "scheduling.k8s.io", "priorityclasses"): classes.validate_class,
-    ("mutate", "", "configmaps"): probing.mutate_config_map,
-    ("validate", "", "configmaps"): probing.validate_config_map,
-    **{("validate", group, resource): pods.validate_workload for group, resource in WORKLOADS},
+HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
+    ("mutate", "", "pods", ""): mutating.mutate_pod,
+    ("validate", "", "pods", ""): pods.validate_pod,
+    ("validate", "", "pods", "status"): protecting.validate_status,
+    ("validate", "", "pods", "binding"): protecting.validate_binding,
+    ("validate", "", "bindings", ""): protecting.validate_binding,
+    ("mutate", "scheduling.k8s.io", "priorityclasses", ""): mutating.mutate_class,
+    ("validate", "scheduling.k8s.io", "priorityclasses", ""): classes.validate_class,
+    ("mutate", "", "configmaps", ""): probing.mutate_config_map,
+    ("validate", "", "configmaps", ""): probing.validate_config_map,
+    **{("validate", group, resource, ""): pods.validate_workload for group, resource in WORKLOADS},
 }
-"""Who answers, by phase, group and resource."""
+"""Who answers, by phase, group, resource and sub-resource. Other sub-resources write no metadata of their object."""
 
-_KNOWN = {(group, resource) for _, group, resource in HANDLERS}
+_KNOWN = {(group, resource) for _, group, resource, _ in HANDLERS}
 
 
 class Reviewed(msgspec.Struct, kw_only=True):
@@ -79,8 +82,8 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
         where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
         answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
         return answer
-    handler = HANDLERS.get((phase, *asked.kind))
-    if handler is None or asked.subresource or asked.operation not in ("CREATE", "UPDATE"):
+    handler = HANDLERS.get((phase, *asked.kind, asked.subresource))
+    if handler is None or asked.operation not in ("CREATE", "UPDATE"):
         return answer
     if not asked.has_object:
         raise BadReviewError(f"request.object is null in a {asked.operation}", uid=asked.uid)

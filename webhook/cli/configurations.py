@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from webhook.cli.targets import target_from, target_options
+from webhook.cli.targets import reconciler_option, target_from, target_options
 from webhook.policy.loading import PolicyError, load_or_raise
 from webhook.registration.entries import entries
 
@@ -23,6 +23,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--webhook-configuration", "name", default="giveway", show_default=True, help="The objects' name.")
 @click.option("--ca-file", type=_PATH, help="PEM file of what the API server is to trust, for the caBundle.")
 @target_options
+@reconciler_option
 def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -> None:
     """Print the two webhook configurations as YAML, as `giveway serve --webhook-configuration` fills them in.
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.loading import PolicyError
 from webhook.serving.cluster import Cluster, Given, Source
@@ -27,6 +28,8 @@ STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, Tls
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path)
+
+
 _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("--bind-address", "The address to listen on; :: is every one, IPv4 and IPv6.", {"default": "::"}),
     ("--secure-port", "The port of /mutate and /validate; 0 takes a free one.", {"default": 9443, "type": int}),
@@ -51,12 +54,13 @@ def serving_options(function: F) -> F:
         variable = f"GIVEWAY_{name.removeprefix('--').replace('-', '_').upper()}"
         option = click.option(name, envvar=variable, show_envvar=True, show_default=True, help=help_, **more)
         function = option(function)
-    return function
+    return reconciler_option(function)
 
 
 def options_from(values: Mapping[str, Any]) -> Options:
     """The server's options among a command's values."""
-    return Options(**{field: values[field] for field in Options.__struct_fields__ if field in values})
+    known = {field: values[field] for field in Options.__struct_fields__ if field in values}
+    return Options(**known, reconciler=reconciler_from(values))
 
 
 @click.command()

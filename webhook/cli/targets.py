@@ -45,6 +45,25 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
+def reconciler_option(function: F) -> F:
+    """Add the option that says who the reconciler is."""
+    return click.option(
+        "--reconciler-service-account",
+        envvar="GIVEWAY_RECONCILER_SERVICE_ACCOUNT",
+        show_envvar=True,
+        type=NameInNamespace(),
+        default="giveway-system/giveway-reconciler",
+        show_default=True,
+        help="The reconciler's service account: on pods that exist only it writes giveway's own annotations.",
+    )(function)
+
+
+def reconciler_from(values: Mapping[str, Any]) -> str:
+    """The user name of the reconciler among a command's values."""
+    namespace, name = values["reconciler_service_account"]
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
 def target_options(function: F) -> F:
     """Add the options; each can be given as GIVEWAY_… in the environment."""
     for name, help_, more in reversed(_ROWS):
@@ -66,4 +85,5 @@ def target_from(values: Mapping[str, Any]) -> Target:
         port=values["service_port"],
         url=url,
         failure_policy=values["failure_policy"],
+        reconciler=reconciler_from(values),
     )

@@ -54,6 +54,8 @@ class Engine:
         self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
         self.asks_who = any(one.asks_who for one in self._compiled)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
+        self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
+        """The annotation keys that some policy copies from classes to pods."""
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
 
     def default_priority_class(self, request: Request) -> tuple[str, str] | None:
@@ -125,6 +127,15 @@ class Engine:
             self._by_annotation(hearing)
         if trace is not None:
             trace += explain(hearing, self._compiled)
+        return hearing.verdicts
+
+    def judge_annotations(self, request: Request) -> list[Verdict]:
+        """What the rules about protected annotations, and no others, say of an update."""
+        facts = observe(request)
+        if isinstance(facts, str):
+            return []
+        hearing = Hearing(facts)
+        self._by_annotation(hearing)
         return hearing.verdicts
 
     def _by_match(self, hearing: Hearing) -> None:

@@ -14,8 +14,12 @@ from webhook.kube.objects import LabelSelector
 
 __all__ = [
     "CAN_BE_PREEMPTED",
+    "DECISION",
+    "GIVEN",
     "MANAGED",
     "MARK",
+    "OWN_ANNOTATIONS",
+    "PLAN",
     "PROTECTION_DURATION",
     "Budgets",
     "Condition",
@@ -51,6 +55,14 @@ MARK = "giveway.dev/preemption"
 """The label by which the webhook hands a pod's preemption to the reconciler."""
 MANAGED = "managed"
 """The value of the mark."""
+PLAN = "giveway.dev/plan"
+"""The annotation with a plan under way, on its preemptor. Only the reconciler writes it."""
+DECISION = "giveway.dev/decision"
+"""The annotation with the last decision made for a pod. Only the reconciler writes it."""
+GIVEN = "giveway.dev/given"
+"""The annotation with what the webhook gave a new pod. Only the webhook writes it."""
+OWN_ANNOTATIONS = (PLAN, DECISION, GIVEN)
+"""giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
 
 
 class Enforcement(StrEnum):

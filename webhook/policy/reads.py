@@ -15,9 +15,9 @@ import msgspec
 from webhook.kube.objects import LabelSelector
 from webhook.policy.engine import shielded
 from webhook.policy.facts import PODS
-from webhook.policy.model import MARK, Policies, PriorityPolicy, Rule
+from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy, Rule
 
-__all__ = ["PARTS", "PRESERVED", "Reads", "reads_on_update"]
+__all__ = ["PARTS", "PRESERVED", "Reads", "protected_annotations", "reads_on_update"]
 
 PRESERVED = ("preemptionPolicy", "priority", "priorityClassName")
 """Fields of a pod's spec that no UPDATE may change, whatever the policies say."""
@@ -52,17 +52,23 @@ def reads_on_update(policies: Policies) -> Reads:
     """
     parts: set[str] = set()
     labels = {MARK}
-    annotations = set(shielded(policies.preemption))
     for policy in policies.priority:
-        for rule in policy.rules:
-            annotations.update(rule.protect_annotations.keys if rule.protect_annotations else ())
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
         for expression in _expressions(policy):
             parts |= _parts_read(expression)
         if any(map(_validates, policy.rules)):
             labels.update(_selected(policy))
-    return Reads(frozenset(parts), frozenset(labels), frozenset(annotations))
+    return Reads(frozenset(parts), frozenset(labels), protected_annotations(policies))
+
+
+def protected_annotations(policies: Policies) -> frozenset[str]:
+    """The annotations of a pod that not everyone may change: giveway's own, and those that are shielded."""
+    keys = {*OWN_ANNOTATIONS, *shielded(policies.preemption)}
+    for policy in policies.priority:
+        for rule in policy.rules:
+            keys.update(rule.protect_annotations.keys if rule.protect_annotations else ())
+    return frozenset(keys)
 
 
 def _expressions(policy: PriorityPolicy) -> Iterator[str]:

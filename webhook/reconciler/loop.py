@@ -20,7 +20,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.amounts import ClusterError
 from webhook.preemption.extending import ExtenderError
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import instant, is_marked, standing
+from webhook.reconciler.candidates import is_marked, standing
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.consulting import Consultant
 from webhook.reconciler.deciding import World, consider
@@ -29,9 +29,10 @@ from webhook.reconciler.intake import Intake
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
-from webhook.reconciler.record import PLAN, PlanVictim, decision_of
+from webhook.reconciler.recalling import recalled
+from webhook.reconciler.record import PLAN, PlanVictim
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.restraint import Budgeted, Restraint
+from webhook.reconciler.restraint import Restraint
 from webhook.reconciler.state import State
 from webhook.reconciler.tending import Tender
 from webhook.reconciler.writing import Writer
@@ -162,11 +163,10 @@ class Reconciler:
         now, wall = self.clock.monotonic(), self.clock.wall()
         for policy in self.book.policies():
             self.world.restraint.full(policy.limits, now)
-        for pod in self.state.pods.items().values():
-            decision = decision_of(pod) if is_marked(pod) and self.book.policy_of(pod) else None
-            if decision is not None:
-                at = now - max(0.0, wall - instant(decision.at))
-                self.world.restraint.note([Budgeted(victim.owner, decision.node) for victim in decision.victims], at)
+        pods = self.state.pods.items()
+        marked = [pod for pod in pods.values() if is_marked(pod) and self.book.policy_of(pod)]
+        for age, evictions in recalled(marked, pods, wall):
+            self.world.restraint.note(evictions, now - age)
 
     def _take_all(self) -> None:
         for key, pod in list(self.state.pods.items().items()):

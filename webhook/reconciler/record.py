@@ -3,15 +3,21 @@
 `giveway.dev/plan` is there while a plan is under way and is written together with the nomination, before the first
 victim is asked to leave. Which step the plan has reached is not written: it can be read off the victims themselves.
 `giveway.dev/decision` stays and tells people, and a new leader, what was decided and at which attempt.
+
+The webhook lets only the reconciler write them. What is read back is checked all the same, because a pod may be older
+than the webhook or lie in a namespace that it leaves out: what no version of giveway would write counts as unreadable.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
+from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
+from webhook.policy.model import DECISION, PLAN
 
 __all__ = [
     "DECISION",
@@ -28,10 +34,16 @@ __all__ = [
     "plan_of",
 ]
 
-PLAN = "giveway.dev/plan"
-DECISION = "giveway.dev/decision"
 _VERSION = 1
 _LONGEST = 64 * 1024
+"""Bytes."""
+_MOST_VICTIMS = 1000
+_ATTEMPTS = range(1_000_001)
+_INT32 = range(-(2**31), 2**31)
+_ID = re.compile(r"[A-Za-z0-9.-]{1,128}", re.ASCII)
+"""The id of a plan, or a uid."""
+_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+"""A DNS subdomain, as Kubernetes names nodes, namespaces and pods."""
 
 
 class UnreadableError(ValueError):
@@ -119,13 +131,15 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     if text is None:
         return None
     record = _decode(_PLAN, text)
-    if not isinstance(record, PlanRecord) or record.version > _VERSION or not record.id or not record.node:
+    if not isinstance(record, PlanRecord) or record.version > _VERSION:
         raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION} or older")
+    if not _plausible_plan(record):
+        raise UnreadableError(f"annotation {PLAN} says what no plan of giveway says")
     return record
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
-    """The last decision written on a pod; None where there is none or it cannot be read."""
+    """The last decision written on a pod; None where there is none, or it cannot be read or believed."""
     text = (pod.metadata.annotations or {}).get(DECISION)
     if text is None:
         return None
@@ -133,7 +147,7 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
         record = _decode(_DECISION, text)
     except UnreadableError:
         return None
-    return record if isinstance(record, DecisionRecord) else None
+    return record if isinstance(record, DecisionRecord) and _plausible_decision(record) else None
 
 
 def carries(pod: Pod, plan: str) -> bool:
@@ -141,9 +155,56 @@ def carries(pod: Pod, plan: str) -> bool:
     return plan in (pod.metadata.annotations or {}).get(PLAN, "")
 
 
+def _plausible_plan(record: PlanRecord) -> bool:
+    victims = record.victims
+    return (
+        _ID.fullmatch(record.id) is not None
+        and _NAME.fullmatch(record.node) is not None
+        and record.attempt in _ATTEMPTS
+        and (not record.deadline or _is_instant(record.deadline))
+        and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
+        and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
+    )
+
+
+def _plausible_decision(record: DecisionRecord) -> bool:
+    victims = record.victims
+    return (
+        _NAME.fullmatch(record.node) is not None
+        and record.attempt in _ATTEMPTS
+        and _is_instant(record.at)
+        and len({victim.pod for victim in victims}) == len(victims) <= _MOST_VICTIMS
+        and all(map(_plausible_victim, victims))
+    )
+
+
+def _plausible_victim(victim: DecidedVictim) -> bool:
+    """Whether pod and owner are named as `namespace/name` and `Kind/namespace/name`, in one namespace."""
+    namespace, _, name = victim.pod.partition("/")
+    owner = victim.owner.split("/")
+    return (
+        _are_names(namespace, name)
+        and victim.priority in _INT32
+        and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
+    )
+
+
+def _are_names(*texts: str) -> bool:
+    return all(_NAME.fullmatch(text) for text in texts)
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        epoch(text)
+    except InstantError:
+        return False
+    return True
+
+
 def _decode(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
-    if len(text) > _LONGEST:
-        raise UnreadableError(f"annotation of {len(text)} characters, more than {_LONGEST}")
+    size = len(text.encode(errors="surrogatepass"))
+    if size > _LONGEST:
+        raise UnreadableError(f"annotation of {size} bytes, more than {_LONGEST}")
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""CEL for `matchConditions`: tests of what an UPDATE changes that hold or do not, and fail on no object.
+"""CEL for `matchConditions`: tests of what a request changes or carries that hold or do not, and fail on no object.
 
 Fields that may be absent are selected as optionals, which Kubernetes knows from 1.30 on as giveway needs it anyway;
 two of them are equal if both are absent, or both are there with equal values.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["any_of", "changed", "changed_key", "changed_metadata"]
+__all__ = ["any_of", "changed", "changed_key", "changed_metadata", "present_key"]
 
 
 def any_of(tests: Iterable[str]) -> str:
@@ -29,3 +29,8 @@ def changed_metadata(field: str) -> str:
 def changed_key(field: str, key: str) -> str:
     """One label or annotation differs. Keys are those of Kubernetes, which need no escaping; policies are checked."""
     return changed(f"metadata.?{field}[?'{key}']")
+
+
+def present_key(field: str, key: str) -> str:
+    """One label or annotation is there, with whatever value."""
+    return f"object.?metadata.?{field}[?'{key}'].hasValue()"

@@ -6,15 +6,17 @@ with what is wanted. `docs/webhook.md` says what each entry is for.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from webhook.admission.decode import WORKLOADS
+from webhook.admission.lookup import RECONCILER
 from webhook.admission.probing import PROBE
-from webhook.policy.model import Policies
-from webhook.policy.reads import PRESERVED, Reads, reads_on_update
-from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata
+from webhook.policy.model import MARK, Policies
+from webhook.policy.reads import PRESERVED, Reads, protected_annotations, reads_on_update
+from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, present_key
 
 __all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "Target", "entries"]
 
@@ -37,8 +39,8 @@ _NAME = "kubernetes.io/metadata.name"
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) where there is one.
 
-    `namespace` is giveway's own in either case. `failure_policy` is what happens to pods and PriorityClasses when
-    nobody answers: "Fail" or "Ignore".
+    `namespace` is giveway's own in either case, `reconciler` the user name of its reconciler. `failure_policy` is what
+    happens to pods and PriorityClasses when nobody answers: "Fail" or "Ignore".
     """
 
     namespace: str = "giveway-system"
@@ -46,11 +48,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 443
     url: str | None = None
     failure_policy: str = "Fail"
+    reconciler: str = RECONCILER
 
 
 def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
     """The `webhooks` of both configurations, by kind, without `caBundle`; the same for the same policies."""
-    reads = reads_on_update(policies)
+    reads, protected = reads_on_update(policies), protected_annotations(policies)
     return {
         MUTATING: [
             _entry(target, MUTATING, "pods", [_rule("", ["pods"], ["CREATE"])]),
@@ -64,6 +67,23 @@ def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
                 "pods",
                 [_rule("", ["pods"], ["CREATE", "UPDATE"])],
                 matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads)}],
+            ),
+            _entry(
+                target,
+                VALIDATING,
+                "pods-status",
+                [_rule("", ["pods/status"], ["UPDATE"])],
+                matchConditions=[
+                    {"name": "not-the-reconciler", "expression": f"request.userInfo.username != '{target.reconciler}'"},
+                    {"name": "protected-keys", "expression": status_condition(protected)},
+                ],
+            ),
+            _entry(
+                target,
+                VALIDATING,
+                "pods-binding",
+                [_rule("", ["pods/binding", "bindings"], ["CREATE"])],
+                matchConditions=[{"name": "protected-keys", "expression": binding_condition(protected)}],
             ),
             _entry(
                 target,
@@ -96,6 +116,23 @@ def pod_condition(reads: Reads) -> str:
             tests += [changed_key(part, key) for key in sorted(keys)]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
     return f"request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+
+
+def status_condition(protected: Collection[str]) -> str:
+    """Which UPDATEs of `pods/status` are asked about: changes of a protected annotation or of the mark.
+
+    A kubelet's update of the status changes neither, and never travels.
+    """
+    tests = [changed_key("annotations", key) for key in sorted(protected)] + [changed_key("labels", MARK)]
+    return f"!has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+
+
+def binding_condition(protected: Collection[str]) -> str:
+    """Which Bindings are asked about: those that carry a protected annotation or the mark, which go to the pod.
+
+    A Binding has no spec, and there is no old one.
+    """
+    return any_of([*(present_key("annotations", key) for key in sorted(protected)), present_key("labels", MARK)])
 
 
 _TEMPLATES = ("spec.?template", "spec.?jobTemplate.?spec.?template")

@@ -31,7 +31,7 @@ _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds where the query names none (the API server's own default), and the share of it that a review may take."""
 _JSON = "application/json"
 _PHASES: dict[str, Phase] = {"/mutate": "mutate", "/validate": "validate"}
-_KNOWN = frozenset((group, resource) for _, group, resource in HANDLERS)
+_KNOWN = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 

@@ -7,18 +7,21 @@ from typing import Literal
 
 import msgspec
 
+from webhook.admission.lookup import RECONCILER
+
 __all__ = ["LogFormat", "Options"]
 
 LogFormat = Literal["json", "text"]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's options; a port of 0 takes a free one. Durations are seconds."""
+    """The server's options; a port of 0 takes a free one. Durations are seconds; `reconciler` is a user name."""
 
     tls_cert_file: Path
     tls_private_key_file: Path
     client_ca_file: Path | None = None
     policies: Path | None = None
+    reconciler: str = RECONCILER
     bind_address: str = "::"
     secure_port: int = 9443
     health_port: int = 8081

@@ -71,7 +71,7 @@ class Server:
         self._serving: tls.Serving | None = None
         self._tls_problem = ""
         self._draining = False
-        self._context = Context(self._given, source.lookup)
+        self._context = self._judging(self._given)
         self._follower = Follower(options.poll_interval)
         self.supervisor = Supervisor(lambda name: self.metrics.task_failures.labels(name).inc())
         self.background: dict[str, Callable[[], Awaitable[object]]] = {
@@ -127,12 +127,15 @@ class Server:
             Check("shutdown", not self._draining, "the server is stopping" if self._draining else ""),
         ]
 
+    def _judging(self, engine: Engine) -> Context:
+        return Context(engine, self.source.lookup, reconciler=self.options.reconciler)
+
     async def _start(self) -> None:
         options = self.options
         self._follow()
         if options.policies is not None:
             self._files = PolicyFiles(options.policies, self.metrics)
-            self._context = Context(self._files.engine, self.source.lookup)
+            self._context = self._judging(self._files.engine)
         self._use(tls.load(options))
         assert self._serving is not None
         server: web.Server = web.Server(
@@ -182,7 +185,7 @@ class Server:
     async def _reload_policies(self) -> bool:
         assert self._files is not None
         await self._files.reload()
-        self._context = Context(self._files.engine, self.source.lookup)
+        self._context = self._judging(self._files.engine)
         if self.companion:
             self.companion.use(self._files.engine.policies)
         return not self._files.problem

@@ -1,0 +1,195 @@
+"""The protected keys on every way into a pod's metadata: the pod itself, its status, and a Binding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.admission.builders import (
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    manage,
+    message_of,
+    response,
+)
+from webhook.admission.lookup import RECONCILER, Context
+from webhook.kube.objects import LabelSelector
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    DECISION,
+    GIVEN,
+    MARK,
+    PLAN,
+    PROTECTION_DURATION,
+    Match,
+    ProtectAnnotations,
+    Subject,
+    Validate,
+)
+
+HIGH = make_class("high", 100)
+BATCH = make_class("batch", 10, never=True)
+SPEC = {"priorityClassName": "batch", "priority": 10, "preemptionPolicy": "Never"}
+CONTEXT = make_context(HIGH, BATCH, policies=(manage("batch"),))
+OWN = [PLAN, DECISION, GIVEN]
+SCHEDULER = "system:kube-scheduler"
+
+
+def annotated(key: str, value: str | None) -> dict[str, Any]:
+    """A managed pod that carries this annotation, or none."""
+    return make_pod(meta={"labels": {MARK: "managed"}, "annotations": {key: value} if value else {"a": "b"}}, **SPEC)
+
+
+def binding(**meta: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "a", "namespace": "team-a", "creationTimestamp": None, **meta},
+        "target": {"kind": "Node", "name": "node-1"},
+    }
+
+
+def bind_review(obj: dict[str, Any], *, legacy: bool = False, **more: Any) -> dict[str, Any]:
+    """The review of a Binding as the API server sends it, of `pods/binding` or the older `bindings`."""
+    body = make_review(make_pod(), **more)
+    request = body["request"]
+    request["object"], request["oldObject"] = obj, None
+    request["kind"] = {"group": "", "version": "v1", "kind": "Binding"}
+    if legacy:
+        request["resource"]["resource"] = "bindings"
+        request.pop("name")
+    else:
+        request["subResource"] = "binding"
+    return body
+
+
+def judged(body: dict[str, Any], context: Context = CONTEXT) -> dict[str, Any]:
+    return response(ask(context, "validate", body))
+
+
+@pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, "x"), ("x", "y"), ("x", None)], ids=["set", "changed", "removed"]
+)  # fmt: skip
+@pytest.mark.parametrize("key", [*OWN, CAN_BE_PREEMPTED, PROTECTION_DURATION])
+def test_a_protected_annotation_is_refused_whichever_way(key, before, after, subresource):
+    """The same key gets the same answer through the pod and through its status."""
+    more = {"subResource": subresource} if subresource else {}
+    answer = judged(make_review(annotated(key, after), annotated(key, before), **more))
+    assert key in message_of(answer)
+    rule = "builtin/own-annotations" if key in OWN else "builtin/shield"
+    assert answer["auditAnnotations"]["denied-by"] == rule
+
+
+@pytest.mark.parametrize("value", ["managed", "mine", ""])
+def test_the_mark_is_refused_in_status(value):
+    """`kubectl patch --subresource=status` cannot hand a pod to the reconciler."""
+    old = make_pod(**SPEC)
+    new = make_pod(meta={"labels": {MARK: value}}, **SPEC)
+    answer = judged(make_review(new, old, subResource="status"))
+    assert answer["allowed"] is False
+    assert answer["auditAnnotations"]["denied-by"] == "builtin/mark"
+
+
+@pytest.mark.parametrize("subresource", ["", "status"], ids=["pod", "status"])
+@pytest.mark.parametrize("key", OWN)
+def test_the_reconciler_writes_its_own(key, subresource):
+    """Its service account sets and clears what is giveway's; nobody else does, whatever groups they are in."""
+    more = {"subResource": subresource} if subresource else {}
+    for before, after in ((None, "x"), ("x", None)):
+        body = make_review(annotated(key, after), annotated(key, before), user=RECONCILER, **more)
+        assert judged(body)["allowed"] is True
+        other = Context(CONTEXT.engine, CONTEXT.lookup, reconciler="system:serviceaccount:a:b")
+        assert judged(body, other)["allowed"] is False
+
+
+def test_the_reconciler_is_no_exception_from_the_shield():
+    """It has no business with the annotations that say who may be evicted."""
+    body = make_review(
+        annotated(CAN_BE_PREEMPTED, "true"), annotated(CAN_BE_PREEMPTED, None), user=RECONCILER, subResource="status"
+    )
+    assert judged(body)["allowed"] is False
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
+@pytest.mark.parametrize("part", ["annotations", "labels"])
+@pytest.mark.parametrize("key", [*OWN, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
+def test_a_binding_carries_no_protected_key(key, part, legacy):
+    """The API server copies a Binding's annotations and labels to the pod."""
+    answer = judged(bind_review(binding(**{part: {key: "true"}}), legacy=legacy, user=SCHEDULER))
+    counts = part == ("labels" if key == MARK else "annotations")
+    assert answer["allowed"] is not counts
+    assert not counts or key in message_of(answer)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{}, {"annotations": None, "labels": None}, {"labels": {"topology.kubernetes.io/zone": "z"}}],
+    ids=["bare", "null", "zone"],
+)
+def test_an_ordinary_binding_passes(meta):
+    """kube-scheduler binds, with zone labels or without."""
+    answer = judged(bind_review(binding(**meta), user=SCHEDULER))
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+def test_a_status_update_is_judged_by_nothing_else():
+    """A kubelet's status is nobody's policy: a rule that every new pod would violate says nothing of it."""
+    never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
+    context = make_context(HIGH, BATCH, policies=(manage("batch"), never))
+    pod = make_pod(priorityClassName="ghost")
+    answer = judged(make_review({**pod, "status": {"phase": "Running"}}, pod, subResource="status"), context)
+    assert answer == {"uid": answer["uid"], "allowed": True}
+
+
+def test_a_pod_that_is_being_deleted_is_left_alone():
+    """Nothing holds up what is on its way out."""
+    gone = {"labels": {MARK: "managed"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    new = make_pod(meta={**gone, "annotations": {CAN_BE_PREEMPTED: "true"}}, **SPEC)
+    assert judged(make_review(new, make_pod(meta=gone, **SPEC), subResource="status"))["allowed"] is True
+
+
+def allowing(key: str, **right: Any) -> Context:
+    body = ProtectAnnotations(keys=(key,), allow=(Match(**right),))
+    return make_context(
+        HIGH, BATCH, policies=(manage("batch"), make_policy("p", make_rule("s", protect_annotations=body)))
+    )
+
+
+@pytest.mark.parametrize("way", ["status", "binding"])
+def test_a_policy_gives_the_right_there_too(way):
+    """Whom `protectAnnotations` allows may write the shielded annotations whichever way."""
+    context = allowing(CAN_BE_PREEMPTED, subjects=(Subject(kind="User", name="lena"),))
+    for user, allowed in (("lena", True), ("alice", False)):
+        if way == "status":
+            new, old = annotated(CAN_BE_PREEMPTED, "true"), annotated(CAN_BE_PREEMPTED, None)
+            body = make_review(new, old, user=user, subResource="status")
+        else:
+            body = bind_review(binding(annotations={CAN_BE_PREEMPTED: "true"}), user=user)
+        assert judged(body, context)["allowed"] is allowed
+
+
+def test_no_policy_gives_away_what_is_giveways_own():
+    """A rule that names a plan's key opens nothing."""
+    context = allowing(PLAN, subjects=(Subject(kind="User", name="alice"),))
+    assert judged(make_review(annotated(PLAN, "x"), annotated(PLAN, None)), context)["allowed"] is False
+
+
+def test_the_labels_of_a_binding_give_no_right():
+    """Whoever binds chooses the Binding's labels: a right by objectSelector does not follow from them."""
+    context = allowing(CAN_BE_PREEMPTED, object_selector=LabelSelector(match_labels={"mine": "yes"}))
+    body = bind_review(binding(labels={"mine": "yes"}, annotations={CAN_BE_PREEMPTED: "true"}))
+    assert judged(body, context)["allowed"] is False
+
+
+@pytest.mark.parametrize("key", [PLAN, DECISION])
+def test_a_new_pod_with_a_plan_is_refused(key):
+    """Where mutation was not asked, validation refuses what a new pod cannot have."""
+    answer = judged(make_review(annotated(key, "{}")))
+    assert f"annotation {key} is written by giveway's reconciler only" in message_of(answer)

@@ -1,0 +1,203 @@
+"""A second mutating call, after another webhook changed the class: what the first one gave follows the new class."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.admission.builders import (
+    ask,
+    make_class,
+    make_context,
+    make_pod,
+    make_policy,
+    make_review,
+    make_rule,
+    manage,
+    patch_of,
+    response,
+)
+from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION
+
+PREEMPT = "PreemptLowerPriority"
+OFFLINE = make_class("offline", 10, never=True, preemptible="true", protection="30")
+OTHER = make_class("other", 20, preemptible="false")
+PROD = make_class("prod", 1000)
+ONLINE, TWIN = make_class("online", 500), make_class("online-managed", 500, never=True)
+STANDARD = make_class("standard", 7, default=True)
+COPIES = make_policy("copy", make_rule("both", copy_annotations=(CAN_BE_PREEMPTED, PROTECTION_DURATION)))
+DEFAULTS = make_policy("teams", make_rule("default", default_priority_class="offline"))
+CONTEXT = make_context(
+    OFFLINE,
+    OTHER,
+    PROD,
+    ONLINE,
+    TWIN,
+    STANDARD,
+    policies=(COPIES, DEFAULTS, manage("offline", online="online-managed")),
+)
+
+
+def sent(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod with managedFields as the API server computes them from what the client sent."""
+    metadata = pod["metadata"]
+    fields: dict[str, Any] = {"f:metadata": {}, "f:spec": {f"f:{key}": {} for key in pod["spec"]}}
+    for part in ("annotations", "labels"):
+        if metadata.get(part):
+            fields["f:metadata"][f"f:{part}"] = {f"f:{key}": {} for key in metadata[part]}
+    entry = {"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}
+    return {**pod, "metadata": {**metadata, "managedFields": [entry]}}
+
+
+def mutated(pod: dict[str, Any]) -> dict[str, Any]:
+    """The pod after one call; a further one changes nothing."""
+    result = jsonpatch.apply_patch(pod, patch_of(response(ask(CONTEXT, "mutate", make_review(pod)))))
+    assert patch_of(response(ask(CONTEXT, "mutate", make_review(result)))) == []
+    return result
+
+
+def reclassed(pod: dict[str, Any], name: str | None, *, numbers: bool = True) -> dict[str, Any]:
+    """The pod after another webhook gave it another class; with `numbers` it left priority and policy to others."""
+    changed = deepcopy(pod)
+    changed["spec"].pop("priorityClassName", None)
+    if name is not None:
+        changed["spec"]["priorityClassName"] = name
+    if numbers:
+        for field in ("priority", "preemptionPolicy"):
+            changed["spec"].pop(field, None)
+    return changed
+
+
+def refusals(pod: dict[str, Any]) -> list[str]:
+    answer = response(ask(CONTEXT, "validate", make_review(pod)))
+    return [] if answer["allowed"] else answer["status"]["message"].split("; ")
+
+
+def annotations_of(pod: dict[str, Any]) -> dict[str, str]:
+    found = pod["metadata"].get("annotations") or {}
+    return {key: value for key, value in found.items() if key != GIVEN}
+
+
+CASES = [
+    pytest.param({}, "prod", {}, None, id="copied, and no class to copy from: taken back"),
+    pytest.param({}, "other", {CAN_BE_PREEMPTED: "false"}, None, id="copied: replaced, and the rest taken back"),
+    pytest.param({}, "offline", {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}, "managed", id="the same class"),
+    pytest.param({}, "online", {}, "managed", id="a class that is managed too, with a twin"),
+    pytest.param({CAN_BE_PREEMPTED: "true"}, "prod", {CAN_BE_PREEMPTED: "true"}, None, id="the user's own stays"),
+    pytest.param(
+        {PROTECTION_DURATION: "60", "a": "b"}, "other",
+        {PROTECTION_DURATION: "60", "a": "b", CAN_BE_PREEMPTED: "false"}, None, id="the user's own of two",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "numbers"), [(True, True), (True, False), (False, True)], ids=["plugin", "no-plugin", "no-fields"]
+)
+@pytest.mark.parametrize(("given", "name", "annotations", "mark"), CASES)
+def test_what_giveway_gave_follows_the_class(given, name, annotations, mark, fields, numbers):  # noqa: PLR0917
+    """After the class changed the pod is as if it had been sent with the new class, and nobody is blamed."""
+    pod = make_pod(meta={"annotations": given} if given else {}, priorityClassName="offline")
+    first = mutated(sent(pod) if fields else pod)
+    assert first["metadata"]["labels"] == {MARK: "managed"}
+    second = mutated(reclassed(first, name, numbers=numbers))
+    assert annotations_of(second) == annotations
+    assert (second["metadata"].get("labels") or {}).get(MARK) == mark
+    expected = CONTEXT.lookup.priority_class("online-managed" if name == "online" else name)
+    policy = expected.preemption_policy
+    assert (second["spec"]["priority"], second["spec"]["preemptionPolicy"]) == (expected.value, policy)
+    assert refusals(second) == []
+
+
+def test_a_default_gives_way_to_the_class_of_another_webhook():
+    """A class that another webhook names after giveway's default stays, also where it is the global default."""
+    first = mutated(sent(make_pod()))
+    assert first["spec"]["priorityClassName"] == "offline"
+    second = mutated(reclassed(first, "standard"))
+    assert second["spec"]["priorityClassName"] == "standard"
+    assert annotations_of(second) == {}
+    assert refusals(second) == []
+
+
+def test_a_value_that_another_webhook_changed_is_its_own():
+    """A copied annotation that somebody set to something else afterwards is not giveway's to take back."""
+    first = mutated(sent(make_pod(priorityClassName="offline")))
+    changed = reclassed(first, "prod")
+    changed["metadata"]["annotations"][CAN_BE_PREEMPTED] = "false"
+    assert annotations_of(mutated(changed)) == {CAN_BE_PREEMPTED: "false"}
+
+
+FORGED = f'{{"class":"offline","copied":{{"{CAN_BE_PREEMPTED}":"true","guard.example.com/key":"x"}}}}'
+
+
+def test_a_record_that_a_client_sends_counts_for_nothing():
+    """By managedFields a client set it: it is taken off, and every annotation stays as it was."""
+    own = {CAN_BE_PREEMPTED: "true", "guard.example.com/key": "x"}
+    result = mutated(sent(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod")))
+    assert result["metadata"]["annotations"] == own
+
+
+def test_a_record_touches_no_annotation_that_policies_do_not_copy():
+    """Without managedFields a record is believed, but only about keys that a copyAnnotations rule names."""
+    own = {"guard.example.com/key": "x"}
+    result = mutated(make_pod(meta={"annotations": {**own, GIVEN: FORGED}}, priorityClassName="prod"))
+    assert annotations_of(result) == own
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", '{"class":1}', "{", '{"copied":{"a":1}}', "x" * 70_000],
+    ids=["empty", "null", "list", "class", "cut", "value", "long"],
+)  # fmt: skip
+def test_a_record_that_is_none_is_taken_off(text):
+    """Whatever a pod carries in its place, the answer is a verdict and the record goes."""
+    result = mutated(make_pod(meta={"annotations": {GIVEN: text}}, priorityClassName="prod"))
+    assert result["metadata"]["annotations"] == {}
+
+
+def test_long_values_are_recorded_in_short():
+    """A copied value of any length is recognised by its digest."""
+    text = "x" * 5000
+    context = make_context(make_class("long", 5, preemptible=text), PROD, policies=(COPIES,))
+    pod = sent(make_pod(priorityClassName="long"))
+    first = jsonpatch.apply_patch(pod, patch_of(response(ask(context, "mutate", make_review(pod)))))
+    assert first["metadata"]["annotations"][CAN_BE_PREEMPTED] == text
+    assert len(first["metadata"]["annotations"][GIVEN]) < 300
+    changed = reclassed(first, "prod")
+    again = jsonpatch.apply_patch(changed, patch_of(response(ask(context, "mutate", make_review(changed)))))
+    assert annotations_of(again) == {}
+
+
+def test_nothing_is_recorded_where_nothing_was_given():
+    """A pod that got no more than its numbers carries no record."""
+    assert "annotations" not in mutated(sent(make_pod(priorityClassName="prod")))["metadata"]
+
+
+@pytest.mark.parametrize("name", ["prod", "offline", "ghost"])
+@pytest.mark.parametrize("key", [PLAN, DECISION])
+def test_a_new_pod_carries_no_record_of_the_reconciler(key, name):
+    """A restored or copied manifest may carry a plan or a decision: they are taken off, and validation has no word."""
+    pod = make_pod(meta={"annotations": {key: '{"attempt":-1000000}', "a": "b"}}, priorityClassName=name)
+    result = mutated(sent(pod))
+    assert key not in result["metadata"]["annotations"]
+    assert result["metadata"]["annotations"]["a"] == "b"
+    assert not any("own-annotations" in text for text in refusals(result))
+
+
+def test_a_stray_mark_is_taken_off_with_a_warning():
+    """A restored pod whose class is not managed any more gets in; who set the mark learns that it does nothing."""
+    pod = make_pod(meta={"labels": {MARK: "managed", "a": "b"}}, priorityClassName="prod")
+    answer = response(ask(CONTEXT, "mutate", make_review(sent(pod))))
+    assert any("taken off" in warning for warning in answer["warnings"])
+    result = mutated(sent(pod))
+    assert result["metadata"]["labels"] == {"a": "b"}
+    assert refusals(result) == []
+
+
+def test_a_deletion_timestamp_in_a_new_pod_escapes_nothing():
+    """The API server drops it after mutation; default class and copies hold all the same."""
+    result = mutated(sent(make_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})))
+    assert result["spec"]["priorityClassName"] == "offline"
+    assert annotations_of(result) == {CAN_BE_PREEMPTED: "true", PROTECTION_DURATION: "30"}
