@@ -9,6 +9,7 @@ import pytest
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, base_objects, documents, find
 
 FLOW_SCHEMA = ROOT / "manifests" / "components" / "flow-schema"
+NETWORK_POLICY = ROOT / "manifests" / "components" / "network-policy"
 SCHEMAS = {obj["metadata"]["name"]: obj for obj in documents(FLOW_SCHEMA / "flow-schemas.yaml")}
 ACCOUNTS = {(NAMESPACE, obj["metadata"]["name"]) for obj in base_objects() if obj["kind"] == "ServiceAccount"}
 
@@ -60,16 +61,39 @@ def test_leases_and_evictions_have_levels_of_their_own():
         assert matched(SCHEMAS["giveway"], "giveway-webhook", *right), right
 
 
+def test_the_network_policies_let_in_what_must_get_in():
+    """Reviews come from anywhere, probes and metrics from one namespace; the ports are those of the base, by name."""
+    policies = {obj["metadata"]["name"]: obj["spec"] for obj in documents(NETWORK_POLICY / "network-policies.yaml")}
+    deployments = [obj for obj in base_objects() if obj["kind"] == "Deployment"]
+    assert set(policies) == {obj["metadata"]["name"] for obj in deployments}
+    for deployment in deployments:
+        policy = policies[deployment["metadata"]["name"]]
+        labels = deployment["spec"]["selector"]["matchLabels"]
+        assert policy["podSelector"]["matchLabels"] == labels
+        assert policy["policyTypes"] == ["Ingress"]
+        named = {
+            port["name"]
+            for container in deployment["spec"]["template"]["spec"]["containers"]
+            for port in container.get("ports", ())
+        }
+        opened = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["ingress"]}
+        assert set(opened) <= named
+        assert opened["health"]
+        assert opened.get("https") is None
+
+
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_the_component_renders_with_the_base(tmp_path):
-    """A kustomization that names base and component holds the objects of both, as docs/install.md says."""
+def test_the_components_render_with_the_base(tmp_path):
+    """A kustomization that names base and components holds the objects of all, as docs/install.md says."""
+    components = ", ".join(os.path.relpath(path, tmp_path) for path in (FLOW_SCHEMA, NETWORK_POLICY))
     (tmp_path / "kustomization.yaml").write_text(
-        f"resources: [{os.path.relpath(BASE, tmp_path)}]\ncomponents: [{os.path.relpath(FLOW_SCHEMA, tmp_path)}]\n"
+        f"resources: [{os.path.relpath(BASE, tmp_path)}]\ncomponents: [{components}]\n"
     )
     rendered = tmp_path / "rendered.yaml"
     with rendered.open("wb") as output:
         subprocess.run(["kubectl", "kustomize", tmp_path], stdout=output, check=True, timeout=60)
     found = {(obj["kind"], obj["metadata"]["name"]) for obj in documents(rendered)}
+    assert {("NetworkPolicy", "giveway-webhook"), ("NetworkPolicy", "giveway-reconciler")} < found
     assert {("FlowSchema", "giveway"), ("FlowSchema", "giveway-leader-election")} < found
     assert ("Deployment", "giveway-reconciler") in found

@@ -46,7 +46,10 @@ async def test_probes_answer_on_their_own_plain_port(start):
     assert status == 200
     lines = report.splitlines()
     assert lines[0].startswith("[+]certificate ok: expires ")
-    assert lines[1:] == ["[+]policies ok: no policy files", "[+]caches ok", "[+]shutdown ok", "readyz check passed"]
+    assert lines[1:] == [
+        "[+]policies ok: no policy files", "[+]caches ok", "[+]listener ok", "[+]shutdown ok",
+        "readyz check passed",
+    ]  # fmt: skip
 
 
 async def test_a_background_task_that_fails_is_started_again(start, quick_restarts):

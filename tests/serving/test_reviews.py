@@ -74,8 +74,8 @@ async def test_the_largest_objects_are_judged(start):
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
-async def test_a_body_above_8_mib_is_a_413(start, chunked):
-    """A body that is too large is refused, also where its length is not announced."""
+async def test_an_oversized_body_that_is_no_review_is_a_413(start, chunked):
+    """Without a uid there is no answer that an API server would accept."""
     big = b" " * (8 * 1024 * 1024 + 1)
 
     async def chunks():
@@ -89,7 +89,28 @@ async def test_a_body_above_8_mib_is_a_413(start, chunked):
         ) as got:
             status, answer = got.status, (await got.json())["response"]
     assert status == 413
-    assert answer == error(413, "RequestEntityTooLarge", "the body is larger than 8388608 bytes")
+    text = "the body is larger than 8388608 bytes, and it does not begin with the uid of an AdmissionReview"
+    assert answer == error(413, "RequestEntityTooLarge", text)
+
+
+@pytest.mark.parametrize("size", [9, 27, 40], ids="{} MB".format)
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_an_oversized_review_is_refused_and_not_an_error(start, path, size):
+    """An error would let it pass wherever failurePolicy is Ignore, and a tenant can make any object that large."""
+    padded = make_review(make_pod(meta={"annotations": {"a": "<" * (size * 1_000_000 // 6)}}))
+    body = json.dumps(padded).replace("<", "\\u003c").encode()
+    async with start() as running:
+        status, answer = await running.post(path, body)
+        line = await running.logged(message="review")
+        metrics = (await running.get("/metrics"))[1]
+    assert status == 200
+    assert answer["uid"] == UID
+    assert answer["allowed"] is False
+    assert answer["status"]["code"] == 403
+    assert "rule builtin/size: the review of this request is larger than 8388608 bytes" in answer["status"]["message"]
+    assert answer["auditAnnotations"] == {"denied-by": "builtin/size"}
+    assert (line["verdict"], line["rule"], line["uid"]) == ("denied", "builtin/size", UID)
+    assert 'giveway_policy_evaluations_total{policy="builtin",rule="size",verdict="deny"} 1.0' in metrics
 
 
 @pytest.mark.parametrize(

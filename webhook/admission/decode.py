@@ -20,6 +20,7 @@ __all__ = [
     "Review",
     "decode",
     "template_of",
+    "uid_of",
 ]
 
 API_VERSION = "admission.k8s.io/v1"
@@ -242,6 +243,12 @@ def template_of(workload: dict[str, Any] | None, resource: str) -> dict[str, Any
     return part if isinstance(part, dict) else None
 
 
+def uid_of(beginning: bytes) -> str:
+    """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
+    match = _UID.search(beginning)
+    return match[1].decode() if match else ""
+
+
 def _is_null(raw: msgspec.Raw) -> bool:
     view = memoryview(raw)
     return len(view) == 4 and bytes(view) == b"null"
@@ -252,8 +259,7 @@ def _find_uid(body: bytes) -> str:
     try:
         found = _json.decode(body)["request"]["uid"]
     except (*_UNREADABLE, LookupError, TypeError):
-        match = _UID.search(body, 0, 4096)
-        found = match[1].decode() if match else ""
+        found = uid_of(body[:4096])
     return found if isinstance(found, str) else ""
 
 

@@ -12,7 +12,7 @@ from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
 
-__all__ = ["Phase", "Reviewed", "refuse", "review"]
+__all__ = ["Phase", "Reviewed", "deny", "refuse", "review"]
 
 Phase = Literal["mutate", "validate"]
 Handler = Callable[[Context, Review, Answer], None]
@@ -73,6 +73,13 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
     """The answer to what was not even looked at: too large, of the wrong type, too late, not ready."""
     answer = failure(code, message)
+    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
+
+
+def deny(uid: str, rule: str, message: str) -> Reviewed:
+    """A refusal by a built-in rule of a review that was not read, of which no more than its uid is known."""
+    answer = Answer()
+    answer.deny(rule, message)
     return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
 
 

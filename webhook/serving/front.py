@@ -12,23 +12,24 @@ from functools import lru_cache
 from aiohttp import web
 from multidict import CIMultiDict
 
+from webhook.admission.decode import uid_of
 from webhook.admission.lookup import Context
-from webhook.admission.webhook import HANDLERS, Phase, Reviewed, refuse, review
+from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, review
 from webhook.kube.client import ApiError
+from webhook.serving.bodies import Bodies, EndedError, OversizedError, Waiting
 from webhook.serving.cluster import Source
+from webhook.serving.connections import Connections
 from webhook.serving.logs import Lines, review_line
 from webhook.serving.metrics import Metrics
 
-__all__ = ["BODY_LIMIT", "CONCURRENT", "Front"]
+__all__ = ["Front"]
 
 log = logging.getLogger(__name__)
 
-BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes; the API server itself takes objects of up to 3 MB, and an UPDATE carries two."""
-CONCURRENT = 16
-"""Reviews that wait at a time, for their body or for the API server: what bodies take of the memory is bounded."""
+_LOOKUPS = 16
+"""Reviews that ask the API server at a time."""
 _TIMEOUT, _SHARE = 10.0, 0.8
-"""Seconds where the query names none (the API server's own default), and the share of it that a review may take."""
+"""Seconds if the query names none (the API server's own default) and at most, and the share that a review may take."""
 _JSON = "application/json"
 _PHASES: dict[str, Phase] = {"/mutate": "mutate", "/validate": "validate"}
 _KNOWN = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
@@ -54,10 +55,13 @@ class Front:
         unready: Callable[[], str],
         metrics: Metrics,
         lines: Lines,
+        *,
+        connections: Connections,
     ) -> None:
         self._context, self._source, self._unready = context, source, unready
-        self._metrics, self._lines = metrics, lines
-        self._slots = asyncio.Semaphore(CONCURRENT)
+        self._metrics, self._lines, self._connections = metrics, lines, connections
+        self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
         self.draining = False
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -69,45 +73,67 @@ class Front:
             return web.Response(status=404, text="reviews go to /mutate and /validate\n")
         if request.method != "POST":
             return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
-        reviewed = await self._within(phase, request, _budget(query))
+        protocol, answered = request.protocol, False
+        self._connections.begin(protocol)
+        try:
+            reviewed = await self._within(phase, request, _budget(query))
+            answered = reviewed.code == 200
+        finally:
+            self._connections.end(protocol, answered=answered)
         self._record(phase, reviewed, time.perf_counter() - began)
-        return self._respond(reviewed)
+        return self._respond(reviewed, request)
 
     async def _within(self, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
-        """Wait for what is not there yet, for so many seconds in all and in a slot; mostly all is there."""
-        deadline = asyncio.get_running_loop().time() + seconds
+        """Answer a review, for so many seconds in all. Mostly everything is there and nothing has to be waited for."""
         try:
-            if request.content.is_eof():
-                body = await self._body(request)
-            else:
-                async with asyncio.timeout_at(deadline), self._slots:
-                    body = await self._body(request)
+            self._admit(request)
+            if not request.content.is_eof():
+                return await self._wait(phase, request, seconds, None)
+            body = _rest(request)
             reviewed = review(self._context(), phase, body)
             if reviewed.answer.unsure:
-                async with asyncio.timeout_at(deadline), self._slots:
-                    reviewed = await self._ask_and_repeat(phase, body, reviewed)
+                return await self._wait(phase, request, seconds, body)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
+        except OversizedError as error:
+            return _oversized(error)
+        except EndedError as ended:
+            return refuse(504 if ended.reason == "slow" else 503, str(ended))
         except TimeoutError:
             return refuse(504, f"the review was not finished within {seconds:g} s, its share of the timeout")
         return reviewed
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def _wait(self, phase: Phase, request: web.BaseRequest, seconds: float, body: bytes | None) -> Reviewed:
+        """Answer a review whose body is not whole yet (None), or that hinges on what the API server says."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with self._bodies.waiting(_peer(request), deadline) as entry:
+            if body is None:
+                body = await self._read(entry, request)
+            reviewed = review(self._context(), phase, body)
+            if reviewed.answer.unsure:
+                self._bodies.hold(entry, body)
+                async with self._lookups:
+                    reviewed = await self._ask_and_repeat(phase, body, reviewed)
+        return reviewed
+
+    async def _read(self, entry: Waiting, request: web.BaseRequest) -> bytes:
+        try:
+            return await self._bodies.read(entry, request.content)
+        except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
+            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
+            raise _RefusedError(400, "the connection was closed before the body was complete") from None
+        except web.RequestPayloadError as error:
+            error.__traceback__ = None
+            raise _RefusedError(400, "the body is not encoded as its header says") from None
+
+    def _admit(self, request: web.BaseRequest) -> None:
+        """Refuse what need not be read."""
         unready = self._unready()
         if unready:
             raise _RefusedError(503, f"giveway is not ready: {unready}")
         sent = request.headers.get("Content-Type", "")
         if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
-            raise _RefusedError(415, f"Content-Type is {sent!r}; application/json was expected")
-        if (request.content_length or 0) > BODY_LIMIT:
-            raise _RefusedError(413, f"the body is larger than {BODY_LIMIT} bytes")
-        try:
-            return await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            raise _RefusedError(413, f"the body is larger than {BODY_LIMIT} bytes") from None
-        except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
-            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
-            raise _RefusedError(400, "the connection was closed before the body was complete") from None
+            raise _RefusedError(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
 
     async def _ask_and_repeat(self, phase: Phase, body: bytes, first: Reviewed) -> Reviewed:
         """Review again by what the API server says now, where the answer hinges on an object the cache may lack."""
@@ -130,10 +156,10 @@ class Front:
         self._metrics.observe(phase, reviewed, seconds, known=asked is not None and asked.kind in _KNOWN)
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
-    def _respond(self, reviewed: Reviewed) -> web.Response:
+    def _respond(self, reviewed: Reviewed, request: web.BaseRequest) -> web.Response:
         headers = CIMultiDict({"Content-Type": _JSON})
         response = web.Response(body=reviewed.body, status=reviewed.code, headers=headers)
-        if self.draining or reviewed.code == 413:
+        if self.draining or not request.content.is_eof():
             response.force_close()
         return response
 
@@ -144,4 +170,32 @@ def _budget(query: str) -> float:
     match = re.search(r"(?:^|&)timeout=([^&]{1,32})", query)
     parts = _DURATION.findall(match[1]) if match else []
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    return _SHARE * (seconds if 0 < seconds <= 30 else _TIMEOUT)
+    return _SHARE * (min(seconds, _TIMEOUT) if seconds > 0 else _TIMEOUT)
+
+
+def _peer(request: web.BaseRequest) -> str:
+    """The address a request came from."""
+    name = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return str(name[0]) if name else ""
+
+
+def _rest(request: web.BaseRequest) -> bytes:
+    """A body that has come in whole."""
+    try:
+        return request.content.read_nowait()
+    except web.RequestPayloadError as error:
+        error.__traceback__ = None
+        raise _RefusedError(400, "the body is not encoded as its header says") from None
+
+
+def _oversized(error: OversizedError) -> Reviewed:
+    """A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough."""
+    uid = uid_of(error.beginning)
+    if not uid:
+        return refuse(413, f"the body is {error}, and it does not begin with the uid of an AdmissionReview")
+    message = (
+        f"the review of this request is {error}, so giveway refuses it unread; make the object smaller"
+        " (in a review the characters < > & and control characters take six bytes each, and an update carries the"
+        " object twice)"
+    )
+    return deny(uid, "size", message)

@@ -110,6 +110,20 @@ class Metrics:
         self.lines_dropped = Counter(
             "giveway_log_lines_dropped", "Log lines dropped because nobody read them.", registry=registry
         )
+        self.connections_closed = Counter(
+            "giveway_connections_closed",
+            "Connections ended by the server, by reason: room (the oldest gave way to a new one) or head (no request"
+            " came).",
+            ["reason"],
+            registry=registry,
+        )
+        self.requests_ended = Counter(
+            "giveway_requests_ended",
+            "Unfinished requests ended by the server, by reason: slow, peer (too many from one address) or room (too"
+            " many bytes).",
+            ["reason"],
+            registry=registry,
+        )
         self.task_failures = Counter(
             "giveway_task_failures",
             "Background tasks that ended and were started again, by task.",
@@ -119,6 +133,10 @@ class Metrics:
         for result in ("success", "failure"):
             self.reloads.labels(result)
             self.certificate_reloads.labels(result)
+        for reason in ("room", "head"):
+            self.connections_closed.labels(reason)
+        for reason in ("slow", "peer", "room"):
+            self.requests_ended.labels(reason)
         for resource in (CLASSES, NAMESPACES):
             self.live_lookups.labels(resource)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)

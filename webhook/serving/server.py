@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import BinaryIO, Protocol, Self
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.admission.lookup import Context
 from webhook.kube.supervision import Supervisor
@@ -17,8 +18,9 @@ from webhook.policy.engine import Engine
 from webhook.policy.model import Policies
 from webhook.serving import tls
 from webhook.serving.cluster import Source
-from webhook.serving.front import BODY_LIMIT, Front
-from webhook.serving.listener import Listener, bind
+from webhook.serving.connections import Connections, most_connections
+from webhook.serving.front import Front
+from webhook.serving.listener import Listener, PlainListener, bind
 from webhook.serving.logs import Handler, Lines
 from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat, Options
@@ -29,6 +31,13 @@ from webhook.serving.watching import Follower
 __all__ = ["Companion", "Server"]
 
 log = logging.getLogger(__name__)
+
+
+_http_log = logging.getLogger("webhook.http")
+_IDLE_SECONDS = 120.0
+"""Longer than an API server keeps an idle connection (90 s), so that it is not closed under a request on its way."""
+_READ_AHEAD = 16 * 1024
+"""Bytes of a body, twice, that are read of a connection before its request asks for them."""
 
 
 class Companion(Protocol):
@@ -79,7 +88,12 @@ class Server:
             "files": self._follower.run,
         }
         self._tasks: list[asyncio.Task[None]] = []
-        self.front = Front(lambda: self._context, source, self._unready, self.metrics, self.lines)
+        self._connections = Connections(
+            most_connections(), lambda reason: self.metrics.connections_closed.labels(reason).inc()
+        )
+        self.front = Front(
+            lambda: self._context, source, self._unready, self.metrics, self.lines, connections=self._connections
+        )
 
     @property
     def secure_port(self) -> int:
@@ -124,6 +138,7 @@ class Server:
             Check("certificate", not expired, _noted(note, self._tls_problem)),
             Check("policies", True, self._policies_note()),
             Check("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
+            Check("listener", not self._listener.problem(), self._listener.problem()),
             Check("shutdown", not self._draining, "the server is stopping" if self._draining else ""),
         ]
 
@@ -142,9 +157,12 @@ class Server:
             self.front,
             request_factory=_request,
             access_log=None,
+            logger=_http_log,
             auto_decompress=False,
-            keepalive_timeout=120.0,
+            keepalive_timeout=_IDLE_SECONDS,
             lingering_time=1.0,
+            read_bufsize=_READ_AHEAD,
+            max_headers=64,
         )
         self._health_socket = bind(options.bind_address, options.health_port)
         secure_socket = bind(options.bind_address, options.secure_port)
@@ -152,10 +170,12 @@ class Server:
         app.add_routes(self.companion.routes() if self.companion else [])
         self._probes = web.AppRunner(app, access_log=None)
         await self._probes.setup()
-        await web.SockSite(self._probes, self._health_socket).start()
-        self._listener = Listener(server, secure_socket, self._serving.context, self.supervisor)
+        assert self._probes.server is not None
+        private = PlainListener(self._probes.server, self._health_socket)
+        self._listener = Listener(server, secure_socket, self._serving.context, self.supervisor, self._connections)
         self._tasks = [
-            asyncio.create_task(self.supervisor.keep(name, work), name=name) for name, work in self.background.items()
+            asyncio.create_task(self.supervisor.keep(name, work), name=name)
+            for name, work in {**self.background, "private port": private.accept}.items()
         ]
         log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
 
@@ -167,6 +187,7 @@ class Server:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
+        self._health_socket.close()
         await self._probes.cleanup()
         log.info("stopped")
 
@@ -221,10 +242,16 @@ class Server:
 
 
 def _request(*args: object) -> web.BaseRequest:
-    """A request whose body may have the size that reviews have."""
     message, payload, protocol, writer, task = args
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=BODY_LIMIT)  # type: ignore[arg-type]  # aiohttp's factory protocol is private
+    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())  # type: ignore[arg-type]  # aiohttp's factory protocol is private
+
+
+def _is_no_garbage(record: logging.LogRecord) -> bool:
+    """Whether a record of aiohttp tells of more than a client that speaks no HTTP, who must not fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_http_log.addFilter(_is_no_garbage)
 
 
 def _noted(note: str, problem: str) -> str:

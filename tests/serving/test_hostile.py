@@ -1,0 +1,285 @@
+"""Clients that send slowly, nothing, garbage or in numbers do not keep honest reviews from their answer."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+
+import pytest
+
+from tests.admission.builders import make_class, make_pod, make_review
+from tests.serving.conftest import trusting
+from tests.serving.test_reload import until
+from webhook.admission.lookup import Objects
+from webhook.serving import bodies, connections, listener, server
+from webhook.serving.front import _budget
+
+HIGH = make_class("high", 100)
+GOOD = json.dumps(make_review(make_pod(priorityClassName="high"))).encode()
+
+
+def head(length: int, query: str = "timeout=30s") -> bytes:
+    return (
+        f"POST /mutate?{query} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+@pytest.fixture
+def connect(authority):
+    """Open a TLS connection to a running server."""
+    writers = []
+
+    async def connecting(running):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.server.secure_port, ssl=trusting(authority))
+        writers.append(writer)
+        return reader, writer
+
+    yield connecting
+    for writer in writers:
+        writer.transport.abort()
+
+
+async def ask(reader, writer) -> int:
+    """Send a review as API servers do, the body after the head; the status of the answer."""
+    writer.write(head(len(GOOD)))
+    await asyncio.sleep(0.01)
+    writer.write(GOOD)
+    return await answered(reader)
+
+
+async def answered(reader) -> int:
+    status = int((await reader.readline()).split()[1])
+    length = 0
+    while (line := await reader.readline()) != b"\r\n":
+        if line.lower().startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    await reader.readexactly(length)
+    return status
+
+
+async def ended(reader) -> bool:
+    """Wait for the end of a connection, by a reset or in order; whether nothing came before it."""
+    try:
+        return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def metric(running, name: str, **labels: str) -> float:
+    """The value of a metric."""
+    wanted = name + "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"
+    _, text = await running.get("/metrics")
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(wanted))
+
+
+async def test_bodies_that_do_not_come_hold_up_nobody(start, connect):
+    """A review is answered at once beside forty clients without credentials that sent a byte and wait."""
+    async with start(objects=Objects([HIGH])) as running:
+        for _ in range(40):
+            _, writer = await connect(running)
+            writer.write(head(5000) + b"{")
+        async with asyncio.timeout(1):
+            assert await ask(*await connect(running)) == 200
+
+
+async def test_a_body_must_come_at_a_minimum_rate(start, connect, monkeypatch):
+    """A byte now and then is not enough: the request is ended long before its own deadline."""
+    monkeypatch.setattr(bodies, "_PAUSE", 0.2)
+    async with start() as running:
+        reader, writer = await connect(running)
+        writer.write(head(5000))
+        for _ in range(50):
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+            if reader._buffer:
+                break
+        assert await answered(reader) == 504
+        line = await running.logged(message="review", code=504)
+        assert line["error"].startswith("the body came too slowly")
+        assert await metric(running, "giveway_requests_ended_total", reason="slow") == 1
+
+
+async def test_a_large_body_at_a_fair_rate_is_read(start, connect, monkeypatch):
+    """What keeps coming is waited for, longer than any pause may be."""
+    monkeypatch.setattr(bodies, "_PAUSE", 0.2)
+    async with start(objects=Objects([HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(head(len(GOOD) + 200_000))
+        for _ in range(20):
+            writer.write(b" " * 10_000)
+            await asyncio.sleep(0.02)
+        writer.write(GOOD)
+        assert await answered(reader) == 200
+
+
+async def test_of_too_many_unfinished_requests_of_one_address_the_oldest_is_ended(start, connect, monkeypatch):
+    """All reviews may come from one address, so a new one is never turned away for those that hang."""
+    monkeypatch.setattr(bodies, "_PER_PEER", 3)
+    async with start(objects=Objects([HIGH])) as running:
+        hanging = []
+        for count in range(1, 4):
+            reader, writer = await connect(running)
+            writer.write(head(5000) + b"{")
+            hanging.append(reader)
+            await until(lambda count=count: unfinished(running, count))
+        assert await ask(*await connect(running)) == 200
+        assert await answered(hanging[0]) == 503
+        assert await metric(running, "giveway_requests_ended_total", reason="peer") == 1
+        assert len(running.server.front._bodies) == 2
+
+
+async def unfinished(running, count: int) -> bool:
+    return len(running.server.front._bodies) == count
+
+
+async def test_bytes_of_unfinished_bodies_are_bounded(start, connect, monkeypatch):
+    """If there is no room for a further body, the oldest goes; what is counted is what has come in."""
+    monkeypatch.setattr(bodies, "_BUDGET", 250_000)
+    async with start(objects=Objects([HIGH])) as running:
+        hanging = []
+        for count in range(1, 4):
+            reader, writer = await connect(running)
+            writer.write(head(5_000_000) + b" " * 100_000)
+            hanging.append(reader)
+            await until(lambda count=count: received(running, min(count, 2) * 100_000))
+        assert await answered(hanging[0]) == 503
+        assert await ask(*await connect(running)) == 200
+        assert await metric(running, "giveway_requests_ended_total", reason="room") == 1
+    assert running.server.front._bodies.bytes == 0
+
+
+async def received(running, count: int) -> bool:
+    return running.server.front._bodies.bytes == count
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [("timeout=5s", 4.0), ("", 8.0), ("timeout=10s", 8.0), ("timeout=30s", 8.0), ("timeout=1h", 8.0)],
+)
+def test_no_client_gets_more_time_than_the_server_gives(query, seconds):
+    """The timeout of the query shortens the time of a review and never makes it longer than the default."""
+    assert _budget(query) == seconds
+
+
+async def test_a_new_connection_gets_in_beside_idle_ones(start, connect, monkeypatch):
+    """The oldest connections that never carried a review go first; one that did stays, as long as there are such."""
+    monkeypatch.setattr(server, "most_connections", lambda: 20)
+    async with start(objects=Objects([HIGH])) as running:
+        honest = await connect(running)
+        assert await ask(*honest) == 200
+        for _ in range(100):
+            await connect(running)
+        assert await ask(*honest) == 200
+        assert await ask(*await connect(running)) == 200
+        assert len(running.server._connections) == 20
+        assert await metric(running, "giveway_connections_closed_total", reason="room") == 82
+        assert (await running.get("/readyz"))[0] == 200
+
+
+async def test_connections_that_only_shake_hands_halfway_are_bounded_too(start, connect, monkeypatch):
+    """Connections without a TLS handshake count as well, and push out each other."""
+    monkeypatch.setattr(server, "most_connections", lambda: 20)
+    async with start(objects=Objects([HIGH])) as running:
+        opened = [await asyncio.open_connection("127.0.0.1", running.server.secure_port) for _ in range(50)]
+        async with asyncio.timeout(2):
+            assert await ask(*await connect(running)) == 200
+        assert len(running.server._connections) <= 20
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_if_every_connection_is_busy_the_longest_busy_one_goes(start, connect, monkeypatch):
+    """A review takes milliseconds, so a new connection never waits for those that hang."""
+    monkeypatch.setattr(server, "most_connections", lambda: 2)
+    async with start(objects=Objects([HIGH])) as running:
+        hanging = []
+        for count in (1, 2):
+            reader, writer = await connect(running)
+            writer.write(head(5000) + b"{")
+            hanging.append(reader)
+            await until(lambda count=count: unfinished(running, count))
+        assert await ask(*await connect(running)) == 200
+        assert await ended(hanging[0])
+        assert await unfinished(running, 1)
+
+
+async def test_a_server_that_cannot_accept_is_not_ready(start, connect, monkeypatch):
+    """At the limit of open files nobody gets in, and readiness says so until somebody does."""
+    monkeypatch.setattr(listener, "_RECENT_SECONDS", 0.3)
+    async with start(objects=Objects([HIGH])) as running:
+        with monkeypatch.context() as patched:
+            patched.setattr(running.server._listener, "_serve", no_file)
+            with pytest.raises(OSError):
+                await connect(running)
+            await until(lambda: ready(running, 503))
+            _, report = await running.get("/readyz")
+            assert "[-]listener failed: [Errno 24] Too many open files" in report
+        await until(lambda: ready(running, 200))
+        assert await ask(*await connect(running)) == 200
+
+
+async def no_file(connection):
+    connection.close()
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def ready(running, status: int) -> bool:
+    return (await running.get("/readyz"))[0] == status
+
+
+async def test_a_connection_must_begin_a_request_in_time(start, connect, monkeypatch):
+    """One whose first head does not come is closed; one that carried a review is kept."""
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    async with start(objects=Objects([HIGH])) as running:
+        honest = await connect(running)
+        assert await ask(*honest) == 200
+        reader, writer = await connect(running)
+        writer.write(b"POST /mutate HTTP/1.1\r\nHost: a")
+        async with asyncio.timeout(2):
+            assert await ended(reader)
+        assert await ask(*honest) == 200
+        assert await metric(running, "giveway_connections_closed_total", reason="head") == 1
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(b"\x16\x03\x01 no HTTP at all\r\n\r\n", id="no HTTP"),
+        pytest.param(b"POST /mutate HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n", id="a broken head"),
+        pytest.param(b"POST /mutate HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", id="a long head"),
+        pytest.param(
+            b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+            id="broken chunks",
+        ),
+        pytest.param(
+            b"POST /mutate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: -1\r\n\r\n",
+            id="a negative length",
+        ),
+        pytest.param(
+            b"GET /mutate HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" * 50, id="upgrades"
+        ),
+    ],
+)
+async def test_garbage_is_refused_without_a_traceback(start, connect, caplog, capsys, garbage):
+    """Whoever reaches the port cannot fill the log with tracebacks."""
+    async with start(objects=Objects([HIGH])) as running:
+        for _ in range(3):
+            reader, writer = await connect(running)
+            writer.write(garbage)
+            assert 400 <= int((await reader.readline()).split()[1]) < 500
+        assert await ask(*await connect(running)) == 200
+    assert not [record for record in caplog.records if record.exc_info]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+async def test_probes_are_answered_beside_connections_that_hang(start):
+    """The private port closes its oldest connections when there are too many."""
+    async with start() as running:
+        opened = [await asyncio.open_connection("127.0.0.1", running.server.health_port) for _ in range(200)]
+        assert (await running.get("/readyz"))[0] == 200
+        assert len(running.server._probes.server.connections) <= 65
+        for _, writer in opened:
+            writer.close()

@@ -1,0 +1,173 @@
+"""Bodies of requests that come bit by bit: bounded in bytes, in time and for each sender.
+
+What is bounded is what a body costs. Waiting itself costs nothing, so nobody queues for a place behind those who
+send slowly: whenever something runs out, the request that has been unfinished longest is ended. A body of an API
+server is whole within milliseconds, so that is never one of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import StreamReader
+
+__all__ = ["BODY_LIMIT", "Bodies", "EndedError", "OversizedError", "Waiting"]
+
+BODY_LIMIT = 8 * 1024 * 1024
+"""Bytes of a review that is read; docs/webhook.md says why."""
+_BUDGET = 64 * 1024 * 1024
+"""Bytes of all bodies that are not finished, or wait for the API server."""
+_PER_PEER = 64
+"""Unfinished bodies from one address. All reviews may come from one: a proxy between control plane and nodes."""
+_PAUSE = 2.0
+"""Seconds without a byte after which a body is given up."""
+_RATE = 64 * 1024
+"""Bytes a second that a body must come at on average, apart from the first `_PAUSE` seconds."""
+_DRAINED = 32 * 1024 * 1024
+"""Bytes of an oversized body that are read and dropped before it is answered: more than an API server sends (two
+objects of 1.5 MiB and 3 MiB, six times as long in JSON at most). A client that still writes may not see an answer."""
+_BEGINNING = 1024
+"""Bytes of an oversized body that are kept."""
+
+
+class OversizedError(Exception):
+    """The body is larger than BODY_LIMIT; `beginning` holds its first bytes, and `drained` says that no more follow."""
+
+    def __init__(self, beginning: bytes, *, drained: bool) -> None:
+        super().__init__(f"larger than {BODY_LIMIT} bytes")
+        self.beginning, self.drained = beginning, drained
+
+
+class EndedError(Exception):
+    """The request was ended: `reason` is `slow`, `peer` or `room`; the text says what that means."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(_TEXTS[reason])
+        self.reason = reason
+
+
+_TEXTS = {
+    "slow": f"the body came too slowly: nothing for {_PAUSE:g} s, or less than {_RATE} bytes a second",
+    "peer": f"more than {_PER_PEER} unfinished requests came from this address, and this was the oldest of them",
+    "room": f"more than {_BUDGET} bytes of reviews are under way, and this was the oldest of them",
+}
+
+
+class Waiting:
+    """One request that waits: for its body, or, once that is `whole`, for the API server."""
+
+    __slots__ = ("bytes", "ended", "peer", "slow", "timer", "whole")
+
+    def __init__(self, peer: str, timer: asyncio.Timeout) -> None:
+        self.peer, self.timer = peer, timer
+        self.bytes, self.whole, self.slow, self.ended = 0, False, False, ""
+
+
+class Bodies:
+    """The bodies under way on one server. `ended(reason)` is called for each request that is ended here."""
+
+    def __init__(self, ended: Callable[[str], object]) -> None:
+        self._ended = ended
+        self._waiting: OrderedDict[Waiting, None] = OrderedDict()
+        self._unfinished: dict[str, OrderedDict[Waiting, None]] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def waiting(self, peer: str, deadline: float) -> AsyncIterator[Waiting]:
+        """Let a request wait, until `deadline` by the loop's clock at most. Raises EndedError or TimeoutError."""
+        timer = asyncio.timeout_at(deadline)
+        entry = Waiting(peer, timer)
+        self._waiting[entry] = None
+        try:
+            async with timer:
+                yield entry
+        except TimeoutError:
+            if entry.slow and not entry.ended:
+                self._end(entry, "slow")
+            if entry.ended:
+                raise EndedError(entry.ended) from None
+            raise
+        finally:
+            self._forget(entry)
+
+    async def read(self, entry: Waiting, content: StreamReader) -> bytes:
+        """Read a body. Raises EndedError, OversizedError, and what the stream raises."""
+        self._enter(entry)
+        loop = asyncio.get_running_loop()
+        deadline, began, received = entry.timer.when() or 0.0, loop.time(), 0
+        chunks: list[bytes] = []
+        while not content.at_eof():
+            patience = min(loop.time(), began + received / _RATE) + _PAUSE
+            entry.slow = patience < deadline
+            entry.timer.reschedule(min(patience, deadline))
+            chunk = await content.readany()
+            if entry.ended:
+                raise EndedError(entry.ended)
+            received += len(chunk)
+            if received <= BODY_LIMIT:
+                chunks.append(chunk)
+                self._charge(entry, len(chunk))
+            elif received > _DRAINED:
+                raise OversizedError(_beginning(chunks), drained=False)
+            elif entry.bytes:
+                chunks = [_beginning([*chunks, chunk])]
+                self._charge(entry, -entry.bytes)
+        entry.slow = False
+        entry.timer.reschedule(deadline)
+        self._leave(entry)
+        if received > BODY_LIMIT:
+            raise OversizedError(_beginning(chunks), drained=True)
+        return b"".join(chunks)
+
+    def hold(self, entry: Waiting, body: bytes) -> None:
+        """Count a whole body while its request waits for the API server. Raises EndedError."""
+        entry.whole = True
+        self._charge(entry, len(body) - entry.bytes)
+
+    def _enter(self, entry: Waiting) -> None:
+        """Count an unfinished body; the oldest one of its peer goes if these are too many."""
+        peers = self._unfinished.setdefault(entry.peer, OrderedDict())
+        peers[entry] = None
+        if len(peers) > _PER_PEER:
+            self._end(next(iter(peers)), "peer")
+
+    def _leave(self, entry: Waiting) -> None:
+        peers = self._unfinished.get(entry.peer)
+        if peers is not None:
+            peers.pop(entry, None)
+            if not peers:
+                del self._unfinished[entry.peer]
+
+    def _charge(self, entry: Waiting, count: int) -> None:
+        """Count bytes; while these are too many, the oldest body goes, one that is not whole first."""
+        self.bytes += count
+        entry.bytes += count
+        while self.bytes > _BUDGET:
+            holders = [other for other in self._waiting if other.bytes]
+            self._end(min(holders, key=lambda other: other.whole), "room")
+        if entry.ended:
+            raise EndedError(entry.ended)
+
+    def _end(self, entry: Waiting, reason: str) -> None:
+        entry.ended = reason
+        self._forget(entry)
+        if not entry.timer.expired():
+            entry.timer.reschedule(asyncio.get_running_loop().time())
+        self._ended(reason)
+
+    def _forget(self, entry: Waiting) -> None:
+        self._waiting.pop(entry, None)
+        self._leave(entry)
+        self.bytes -= entry.bytes
+        entry.bytes = 0
+
+
+def _beginning(chunks: list[bytes]) -> bytes:
+    """The first bytes; no chunk of a stream is empty, so no more chunks than bytes are needed."""
+    return b"".join(chunks[:_BEGINNING])[:_BEGINNING]
