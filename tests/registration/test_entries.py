@@ -91,6 +91,12 @@ def verdict(context, old, new):
     return answer["allowed"], answer.get("warnings")
 
 
+def test_a_class_is_also_mutated_when_its_manifest_is_applied_again():
+    """A managed class stays Never at an UPDATE too, so the API server has to ask about it."""
+    [rule] = by_name(PLAIN, "priorityclasses.mutate.giveway.dev")["rules"]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+
+
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
 def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):

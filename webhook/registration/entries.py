@@ -57,7 +57,7 @@ def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
     return {
         MUTATING: [
             _entry(target, MUTATING, "pods", [_rule("", ["pods"], ["CREATE"])]),
-            _entry(target, MUTATING, "priorityclasses", [_classes(["CREATE"])]),
+            _entry(target, MUTATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
             _probe(target, MUTATING),
         ],
         VALIDATING: [

@@ -1,0 +1,224 @@
+"""Ways round a right: workloads that nobody judged, operators, ownerReferences, labels. The webhook is at work.
+
+Tenants, operators and controllers are played by impersonation, which an administrator may do on any cluster.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.software import installed
+from tests.workloads import deployment, eventually, pod
+from webhook.kube.client import ApiError
+from webhook.kube.paths import NAMESPACE
+
+pytestmark = pytest.mark.kubectl
+
+VALUE = 876_543_000
+CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
+POLICIES = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {{name: bands}}
+spec:
+  rules:
+  - name: urgent
+    reserve:
+      from: 876543000
+      to: 876543000
+      use:
+      - {{namespaces: ["{id}-urgent"], subjects: [{{kind: Group, name: "{id}-platform"}}]}}
+      - {{subjects: [{{kind: Group, name: "{id}-platform"}}]}}
+      - {{subjects: [{{kind: ServiceAccount, namespace: "{id}", name: runner}}]}}
+---
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {{name: tenants}}
+spec:
+  match: {{namespaces: ["{id}"], subjects: [{{kind: Group, name: "{id}-tenants"}}]}}
+  exclude: {{subjects: [{{kind: Group, name: "{id}-platform"}}]}}
+  rules:
+  - {{name: classes, priorityClasses: {{deny: ["{id}-denied"]}}}}
+---
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {{name: shield}}
+spec:
+  match: {{namespaces: ["{id}"]}}
+  rules:
+  - name: labelled
+    protectAnnotations:
+      keys: [godel.bytedance.com/can-be-preempted]
+      allow: {{objectSelector: {{matchLabels: {{may: "yes"}}}}}}
+"""
+
+
+class Tenancy:
+    """Two namespaces: `id`, and `id`-urgent, which has the right by namespace. People and accounts may edit in both."""
+
+    def __init__(self, sandbox, kubectl):
+        self.sandbox, self.id, self._kubectl = sandbox, sandbox.id, kubectl
+        self.urgent_space = f"{sandbox.id}-urgent"
+        self.tenant = ("--as", "alice", "--as-group", f"{self.id}-tenants", "--as-group", f"{self.id}-people")
+        self.platform = ("--as", "petra", "--as-group", f"{self.id}-platform", "--as-group", f"{self.id}-people")
+        self.operator = ("--as", f"system:serviceaccount:{self.id}:operator")
+        self.runner = ("--as", f"system:serviceaccount:{self.id}:runner")
+        self.controller = ("--as", CONTROLLER)
+
+    async def begin(self) -> None:
+        client, where = self.sandbox.client, self.urgent_space
+        await client.create(NAMESPACE.path(), {"metadata": {"name": where}})
+        self.sandbox.cleans_up(NAMESPACE.path(None, where))
+        for space in (self.id, where):
+            subjects = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": f"{self.id}-people"}]
+            subjects += [
+                {"kind": "ServiceAccount", "namespace": self.id, "name": one} for one in ("operator", "runner")
+            ]
+            body = {
+                "metadata": {"name": "people"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+                "subjects": subjects,
+            }
+            await client.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{space}/rolebindings", body)
+            await eventually(lambda space=space: self._open(space), 20, "the namespace takes pods of the operator")
+        self.urgent = await self.sandbox.priority_class("urgent", VALUE)
+        self.denied = await self.sandbox.priority_class("denied", 5)
+
+    async def _open(self, space: str) -> bool:
+        """A real cluster needs a moment until the namespace has its service account and the binding is known."""
+        arguments = ("create", "-f", "-", "-n", space, "--dry-run=server", *self.operator)
+        try:
+            await self._kubectl(*arguments, stdin=json.dumps(pod("probe")))
+        except AssertionError:
+            return False
+        return True
+
+    async def create(self, who, body, space: str = "", code: int = 0) -> str:
+        """What kubectl prints when this user creates the object."""
+        arguments = ("create", "-f", "-", "-n", space or self.id, *who)
+        return await self._kubectl(*arguments, stdin=json.dumps(body), code=code)
+
+    async def owned(self, name: str, class_name: str, space: str = "") -> dict:
+        """A pod that names an object of the namespace as its controller."""
+        path = f"/api/v1/namespaces/{space or self.id}/configmaps"
+        owner = await self.sandbox.client.create(path, {"metadata": {"name": f"owner-of-{name}"}})
+        body = pod(name, priorityClassName=class_name)
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "controller": True}
+        reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
+        body["metadata"]["ownerReferences"] = [reference]
+        return body
+
+    async def pods(self, space: str = "") -> list[str]:
+        """The names of the pods there."""
+        found, _ = await self.sandbox.client.list(f"/api/v1/namespaces/{space or self.id}/pods", dict)
+        return [one["metadata"]["name"] for one in found]
+
+
+def workload(name: str, class_name: str, replicas: int = 1, kind: str = "Deployment"):
+    """A workload whose pods name this class; none of them ever runs."""
+    body = deployment(name, replicas, kind=kind)
+    body["spec"]["template"]["spec"] |= {"priorityClassName": class_name, "nodeSelector": {"nowhere": "at-all"}}
+    return body
+
+
+@pytest.fixture
+async def tenancy(sandbox, kubectl):
+    made = Tenancy(sandbox, kubectl)
+    await made.begin()
+    return made
+
+
+@pytest.fixture
+async def giveway(tenancy, kubeconfig, tmp_path):
+    """The webhook, at work."""
+    async with installed(tenancy.sandbox.client, kubeconfig, tmp_path) as software:
+        await serve(software, tenancy)
+        yield software
+
+
+async def serve(software, tenancy) -> None:
+    """Start the webhook and wait until it judges."""
+    await software.serve(POLICIES.format(id=tenancy.id))
+    probe = pod("probe", priorityClassName=tenancy.urgent)
+
+    async def judges() -> bool:
+        try:
+            await tenancy.sandbox.client.create(tenancy.sandbox.pods, probe, dryRun="All")
+        except ApiError as error:
+            return "bands/urgent" in error.message
+        return False
+
+    await eventually(judges, 20, "the webhook judges")
+
+
+async def test_a_workload_that_nobody_judged_gains_nothing(tenancy, kubeconfig, tmp_path):
+    """A workload from before the webhook, or past it, has its pods judged by their namespace when they are made."""
+    client = tenancy.sandbox.client
+    for space in (tenancy.id, tenancy.urgent_space):
+        await tenancy.create(tenancy.tenant, workload("web", tenancy.urgent, 0, "ReplicaSet"), space)
+    async with installed(client, kubeconfig, tmp_path) as software:
+        await serve(software, tenancy)
+        for space in (tenancy.id, tenancy.urgent_space):
+            await client.patch(f"/apis/apps/v1/namespaces/{space}/replicasets/web", {"spec": {"replicas": 1}})
+        await eventually(lambda: tenancy.pods(tenancy.urgent_space), 20, "the namespace with the right gets its pod")
+        body = await tenancy.owned("as-the-controller", tenancy.urgent)
+        refused = await tenancy.create(tenancy.controller, body, code=1)
+        assert "rule bands/urgent reserves" in refused
+        assert "have a right by namespace" in refused
+        assert await tenancy.pods() == []
+
+
+async def test_a_controller_has_a_right_by_namespace(tenancy, giveway):
+    """Beside a namespace, subjects are for people: the pods that controllers make need the namespace alone."""
+    where = tenancy.urgent_space
+    assert "Warning" not in await tenancy.create(tenancy.platform, workload("web", tenancy.urgent), where)
+    await eventually(lambda: tenancy.pods(where), 20, "the Deployment has its pod")
+    refused = await tenancy.create(tenancy.tenant, workload("other", tenancy.urgent), where, code=1)
+    assert "bands/urgent" in refused
+
+
+async def test_an_operator_gains_nothing_for_a_tenant(tenancy, giveway):
+    """The pod of a custom resource is made by its operator's account, which no right names: the namespace decides."""
+    plain = pod("spark-plain", priorityClassName=tenancy.urgent)
+    owned = await tenancy.owned("spark", tenancy.urgent)
+    for body in (plain, owned):
+        assert "bands/urgent" in await tenancy.create(tenancy.operator, body, code=1)
+    body = await tenancy.owned("spark", tenancy.urgent, tenancy.urgent_space)
+    await tenancy.create(tenancy.operator, body, tenancy.urgent_space)
+
+
+async def test_an_owner_reference_takes_a_right_away(tenancy, giveway):
+    """A right that names a service account is for pods it makes for itself; for people a reference changes nothing."""
+    await tenancy.create(tenancy.runner, pod("direct", priorityClassName=tenancy.urgent))
+    owned = await tenancy.owned("owned", tenancy.urgent)
+    assert "bands/urgent" in await tenancy.create(tenancy.runner, owned, code=1)
+    assert "bands/urgent" in await tenancy.create(tenancy.tenant, owned, code=1)
+    await tenancy.create(tenancy.platform, owned)
+
+
+async def test_an_author_is_warned_of_pods_that_will_be_refused(tenancy, giveway):
+    """A right by subjects is for people: their workload is let in with a warning that names the rule."""
+    said = await tenancy.create(tenancy.platform, workload("web", tenancy.urgent, 0))
+    assert "Warning: a controller makes the pods, and rule bands/urgent will refuse them" in said
+    await tenancy.create(tenancy.platform, pod("own", priorityClassName=tenancy.urgent))
+
+
+async def test_a_policy_for_some_people_holds_for_their_workloads(tenancy, giveway):
+    """Subjects of match and exclude decide about people; a controller's pod is judged whoever wrote the workload."""
+    refused = await tenancy.create(tenancy.tenant, pod("a", priorityClassName=tenancy.denied), code=1)
+    assert "tenants/classes" in refused
+    body = await tenancy.owned("b", tenancy.denied)
+    assert "tenants/classes" in await tenancy.create(tenancy.controller, body, code=1)
+    await tenancy.create(tenancy.platform, pod("c", priorityClassName=tenancy.denied))
+    said = await tenancy.create(tenancy.platform, workload("d", tenancy.denied, 0))
+    assert "Warning: a controller makes the pods, and rule tenants/classes will refuse them" in said
+
+
+async def test_a_label_in_the_same_update_gives_no_right(tenancy, giveway, kubectl):
+    """A right by label needs the label before the update that uses it."""
+    await tenancy.create(tenancy.tenant, pod("labelled"))
+    change = {"labels": {"may": "yes"}, "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}
+    arguments = ("patch", "pod", "labelled", "-n", tenancy.id, *tenancy.tenant, "-p", json.dumps({"metadata": change}))
+    assert "shield/labelled" in await kubectl(*arguments, code=1)
