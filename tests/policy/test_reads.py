@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policy.builders import engine, rules
-from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
+from webhook.policy.model import CAN_BE_PREEMPTED, MARK, OWN_ANNOTATIONS, PROTECTION_DURATION
 from webhook.policy.reads import PARTS, reads_on_update
 
 ANY = {"annotations", "labels", "spec"}
@@ -60,7 +60,8 @@ def test_without_expressions_only_what_is_protected_is_read():
     )
     assert found.parts == set()
     assert found.labels == {MARK}
-    assert found.annotations == {CAN_BE_PREEMPTED, PROTECTION_DURATION, "team/owner", "other/spelling"}
+    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION, "team/owner", "other/spelling"}
+    assert found.annotations == keys | set(OWN_ANNOTATIONS)
 
 
 def test_what_narrows_a_rule_is_read_with_it():
