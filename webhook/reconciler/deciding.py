@@ -29,7 +29,7 @@ from webhook.reconciler.refusals import Refusals
 from webhook.reconciler.restraint import Full, Restraint, is_last_resort
 from webhook.reconciler.state import State
 
-__all__ = ["World", "consider", "decide_sparing", "still_allowed"]
+__all__ = ["World", "consider", "decide_sparing", "looks_around", "still_allowed"]
 
 Rows = NDArray[np.intp]
 
@@ -81,9 +81,9 @@ class World:
         """Whether the pod fits on the node now."""
         return fits_on(self.state.snapshot, pod, node)
 
-    def room_without_leaving(self, pod: Pod) -> list[str]:
-        """Nodes that the pod fits on once every pod that is leaving is gone."""
-        return fits(self.state.snapshot, pod, without=self.state.snapshot.pods.leaving())
+    def has_room(self, pod: Pod, node: str) -> bool:
+        """Whether the pod fits on the node once every pod that is leaving is gone."""
+        return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
     def objection(self, plan: Plan) -> str:
         """Why a plan whose nomination stands should not go on to evict; empty where it should.
@@ -97,11 +97,17 @@ class World:
             return f"node {plan.node} is gone"
         for victim in plan.record.victims:
             seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
-            if seen is not None and decided is not None and _differs(seen.metadata, decided):
+            if victim.uid in plan.gone or seen is None or decided is None:
+                continue
+            if _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"
-        if plan.freed != self.state.freed and not plan.left_out.issuperset(fits(self.state.snapshot, pod)):
+        if (
+            not plan.gone
+            and plan.freed != self.state.freed
+            and not plan.left_out.issuperset(fits(self.state.snapshot, pod))
+        ):
             return "it fits without preemption by now"
-        if (plan.touched or _looks_around(pod)) and plan.node not in self.room_without_leaving(pod):
+        if (plan.touched or looks_around(pod)) and not self.has_room(pod, plan.node):
             return f"evicting would not make room on {plan.node} any more"
         return ""
 
@@ -356,7 +362,7 @@ def _unnominated(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
 
 
-def _looks_around(pod: Pod) -> bool:
+def looks_around(pod: Pod) -> bool:
     """Whether pods on other nodes decide where this one fits."""
     affinity = pod.spec.affinity
     by_pods = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)

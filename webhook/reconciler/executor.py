@@ -46,6 +46,14 @@ class View(Protocol):
         """Why the plan should not go on, by the newest state; empty where it should."""
         ...
 
+    def enough(self, plan: Plan, policy: PreemptionPolicy) -> str:
+        """Why nobody more has to go for the plan, by the newest state; empty while its victims are needed."""
+        ...
+
+    def spared(self, plan: Plan) -> None:
+        """The victims that the plan has not asked stay."""
+        ...
+
     def has_budget(self, pod: Pod) -> bool:
         """Whether a disruption budget covers the pod."""
         ...
@@ -138,11 +146,16 @@ class Executor:
                 self._view.displaced(pod)
 
     async def _remove(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
-        objection = self._view.objection(plan)
-        if objection:
-            log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
-            return Ending.OUTDATED
         for wave in self._waves(plan):
+            objection = self._view.objection(plan)
+            if objection:
+                log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
+                return Ending.OUTDATED
+            enough = self._view.enough(plan, policy)
+            if enough:
+                log.info("plan %s for %s: nobody more is evicted: %s", plan.record.id, plan.key, enough)
+                self._view.spared(plan)
+                return None
             results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
             ending = _worst(results)
             if ending is not None:

@@ -56,15 +56,18 @@ class Expectations:
         expected = self._leaving.get(key)
         return expected is not None and expected.uid == uid
 
-    def give_up(self, plan: str, *, but: Container[str] = ()) -> list[str]:
-        """Expect nothing of this plan any more, but for the pods of these uids; the keys that are to be looked at."""
+    def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
+        """Expect nothing of this plan any more, but for the pods of these uids; the keys that are to be looked at.
+
+        With `nominated` its preemptor is still expected to be.
+        """
         leaving = [key for key, it in self._leaving.items() if it.plan == plan and it.uid not in but]
-        nominated = [key for key, it in self._nominated.items() if it.plan == plan]
+        held = [] if nominated else [key for key, it in self._nominated.items() if it.plan == plan]
         for key in leaving:
             del self._leaving[key]
-        for key in nominated:
+        for key in held:
             del self._nominated[key]
-        return leaving + nominated
+        return leaving + held
 
     def overlay(self, key: str, pod: Pod) -> Pod:
         """The pod as it will be seen; what the watch shows already is no longer expected."""

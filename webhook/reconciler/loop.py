@@ -30,6 +30,7 @@ from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, W
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
 from webhook.reconciler.recalling import recalled
+from webhook.reconciler.rechecking import enough
 from webhook.reconciler.record import PLAN, PlanVictim
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.restraint import Restraint
@@ -153,6 +154,18 @@ class Reconciler:
         objection = self.world.objection(plan)
         self.reporter.rechecked(time.perf_counter() - begun)
         return objection
+
+    def enough(self, plan: Plan, policy: PreemptionPolicy) -> str:
+        """Why nobody more has to go for the plan, by the newest state."""
+        begun = time.perf_counter()
+        left = plan.deadline - self.clock.monotonic()
+        found = enough(self.world, plan, min(policy.wait_for_terminating, left))
+        self.reporter.rechecked(time.perf_counter() - begun)
+        return found
+
+    def spared(self, plan: Plan) -> None:
+        """The victims that the plan has not asked stay."""
+        self.tender.settle(plan, nominated=True)
 
     def still_wanted(self, pod: Pod) -> bool:
         """Whether the pod is still one to act for."""

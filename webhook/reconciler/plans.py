@@ -70,6 +70,8 @@ class Plan:
     """Nodes that were left out for the preemptor when it was decided."""
     freed: int = 0
     """`State.freed` when it was decided."""
+    freed_there: int = 0
+    """`State.freed_on` its node when that was last looked at."""
     task: asyncio.Task[None] | None = None
     ended: Ending | None = None
     touched: bool = False

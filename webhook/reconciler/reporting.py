@@ -78,8 +78,8 @@ class Reporter:
         self._tell({"message": "budget refused", "plan": plan.record.id, "preemptor": plan.key, "victim": victim.key})
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
-        """All victims of a plan have been asked to leave."""
-        victims = plan.record.victims
+        """All victims that had to go for a plan have been asked to leave."""
+        victims = [victim for victim in plan.record.victims if victim.uid in plan.gone]
         if not victims:
             note = f"Node {plan.node} is reserved: the pod fits there once pods that are already leaving are gone"
             self._event(pod, "NodeReserved", "Preempting", note)

@@ -64,6 +64,7 @@ class State:
         self.index = Indexes()
         self.freed = 0
         """Counts the times that room came up which nobody had been promised."""
+        self._freed_on: dict[str, int] = {}
         self._minor: dict[str, Cache[Any]] = {}
         self.pods = Cache(client, POD.path(), Pod)
         self.nodes = Cache(client, NODE.path(), Node)
@@ -148,12 +149,16 @@ class State:
                 self._take_budget(budget)
         self.refresh(touched)
 
-    def give_up(self, plan: str, asked: Iterable[PlanVictim]) -> None:
-        """Expect nothing of a plan any more but that the pods it has asked leave."""
+    def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
+        """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
         done = list(asked)
-        self.refresh(self.expectations.give_up(plan, but={victim.uid for victim in done}))
+        self.refresh(self.expectations.give_up(plan, but={victim.uid for victim in done}, nominated=nominated))
         for budget in self.disruptions.give_up(plan, but={victim.name for victim in done}):
             self._take_budget(budget)
+
+    def freed_on(self, node: str) -> int:
+        """Counts the times that a pod on the node ended, shrank or began to leave, and that the node changed."""
+        return self._freed_on.get(node, 0)
 
     def has_budget(self, pod: Pod) -> bool:
         """Whether a disruption budget covers the pod."""
@@ -218,18 +223,24 @@ class State:
 
     def _note_freed(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        if old is None or not old.spec.node_name or old.spec.node_name in self.index.nominated:
+        if old is None or not old.spec.node_name:
             return
-        self.freed += (
+        node = old.spec.node_name
+        came_free = (
             new is None
             or is_over(new)
             or old.spec.containers != new.spec.containers
             or old.status.container_statuses != new.status.container_statuses
         )
+        if came_free or (new is not None and new.metadata.deletion_timestamp != old.metadata.deletion_timestamp):
+            self._freed_on[node] = self.freed_on(node) + 1
+        self.freed += came_free and node not in self.index.nominated
 
     def _node_changed(self, change: Change[Node]) -> None:
         self.freed += 1
+        self._freed_on[change.key] = self.freed_on(change.key) + 1
         if change.new is None:
+            del self._freed_on[change.key]
             self.snapshot.remove_node(change.key)
         else:
             self._take_node(change.new)

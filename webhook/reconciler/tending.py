@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 _CLEAR_PAUSE = 5.0
 _PATROL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
+_TURN = 0.01
+"""Seconds of looking at plans after which everything else gets its turn."""
 _RIGHT_AWAY = frozenset((Ending.FAILED, Ending.OUTDATED, Ending.NODE_GONE, Ending.SPACE_TAKEN, Ending.LOST))
 
 
@@ -143,17 +146,22 @@ class Tender:
         self._wake()
 
     def tend(self) -> None:
-        """Look at the plans that something happened to, and at those whose time is over."""
+        """Look at the plans whose time is over, and for a moment at those that something happened to."""
         now = self._clock.monotonic()
         for overdue in self._plans.overdue(now):
             self.finish(overdue, Ending.TIMED_OUT)
         if now >= self._patrol:
             self._patrol = now + _PATROL
             self._dirty |= {plan.key: None for plan in self._plans if plan.started < now - _PATROL}
-        dirty, self._dirty = self._dirty, {}
-        for plan in map(self._plans.get, dirty):
+        end = time.perf_counter() + _TURN
+        while self._dirty:
+            plan = self._plans.get(next(iter(self._dirty)))
+            del self._dirty[next(iter(self._dirty))]
             if plan is not None and plan.step is Step.WAITING:
                 self._check_room(plan)
+            if time.perf_counter() > end:
+                self._wake()
+                return
 
     def finish(self, plan: Plan, ending: Ending, *, note: str = "") -> None:
         """End a plan: nothing of it is expected any more, its nomination goes, its preemptor is considered again."""
@@ -169,10 +177,11 @@ class Tender:
         self._requeue(plan, ending, now)
         self._wake()
 
-    def settle(self, plan: Plan) -> None:
-        """Expect nothing of an ended plan but that those it has asked, or is asking, leave."""
+    def settle(self, plan: Plan, *, nominated: bool = False) -> None:
+        """Expect nothing of a plan but that those it asked, or is asking, leave, and that it is `nominated` if so."""
         leaving = plan.gone | plan.asking
-        self._state.give_up(plan.record.id, [victim for victim in plan.record.victims if victim.uid in leaving])
+        asked = [victim for victim in plan.record.victims if victim.uid in leaving]
+        self._state.give_up(plan.record.id, asked, nominated=nominated)
         self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
 
     def displaced(self, pod: Pod) -> None:
@@ -192,7 +201,7 @@ class Tender:
 
     def _expect(self, plan: Plan, victims: tuple[Pod, ...] | list[Pod]) -> None:
         """Let every later decision count the victims as leaving and the preemptor as nominated."""
-        plan.freed = self._state.freed
+        plan.freed, plan.freed_there = self._state.freed, self._state.freed_on(plan.node)
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, self._clock.wall())
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
@@ -214,7 +223,7 @@ class Tender:
         ending = ending_of(plan, pod, self._clock.monotonic())
         if ending is None and self._state.nodes.get(plan.node) is None:
             ending = Ending.NODE_GONE
-        if ending is None and pod is not None and plan.node not in self._world.room_without_leaving(pod):
+        if ending is None and pod is not None and not self._world.has_room(pod, plan.node):
             ending = Ending.SPACE_TAKEN
         if ending is not None:
             self.finish(plan, ending)

@@ -1,0 +1,111 @@
+"""Room that comes up between the decision and an eviction costs nobody their place, on the plan's own node too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.reconciler.acting import PODS, Play, playing
+from tests.reconciler.builders import Setting, node, preemptor
+from tests.workloads import eventually
+from webhook.reconciler import deciding
+from webhook.reconciler.loop import Reconciler
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.plans import Plan, Step
+from webhook.reconciler.record import PlanRecord
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.service import Service
+
+
+class Interlude:
+    """Something that happens, and is seen by the reconciler, when a plan has come to a step."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.reached = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def __call__(self, step: str) -> None:
+        if step == self.step:
+            self.reached.set()
+            await self.over.wait()
+
+    async def delete(self, play: Play, service: Service, name: str, grace: int) -> None:
+        """Delete a pod at that step, and go on when the reconciler has seen it gone, or leaving."""
+        await asyncio.wait_for(self.reached.wait(), 10)
+        await play.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace})
+
+        def seen() -> bool:
+            pod = service.state.pod(f"default/{name}")
+            return pod is None or bool(grace and pod.metadata.deletion_timestamp)
+
+        await eventually(seen)
+        self.over.set()
+
+
+@pytest.mark.parametrize("grace", [0, 1], ids=["ends at once", "begins to leave"])
+async def test_room_on_the_own_node_before_anyone_is_asked(grace: int):
+    """If a pod of the plan's node ends, or begins to, after the decision, the preemptor fits and the victim stays."""
+    interlude = Interlude("nominated")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        await play.victim("victim", "node-1", "4", terminationGracePeriodSeconds=1)
+        await play.victim("other", "node-1", "4", schedulerName="other", terminationGracePeriodSeconds=1)
+        await play.preemptor("p", "3")
+        await interlude.delete(play, service, "other", grace)
+        assert await play.bound("p") == "node-1"
+        assert await play.here() == {"victim", "p"}
+        await play.nominated("p", "")
+        assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
+
+
+async def test_room_on_the_own_node_before_the_last_is_asked():
+    """If room comes up while the first victims leave, the last one stays, and no rate counts it."""
+    interlude = Interlude("all-but-last")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        for name in ("a", "b"):
+            await play.victim(name, "node-1", "3")
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "5")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        here = await play.here()
+        assert len(here & {"a", "b"}) == 1
+        await play.nominated("p", "")
+        assert len(service.state.expectations) == 0
+        assert len(service.reconciler.world.restraint._cluster.times) == 1
+
+
+def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
+    """However many plans wait and however long a look at one takes, looking goes on for a moment at a time."""
+    setting = Setting(node("n1"))
+    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reconciler = Reconciler(None, setting.state, setting.book, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
+    looks = []
+    for number in range(20):
+        waiting = preemptor(f"p{number}", "1m")
+        setting.add(waiting)
+        plan = Plan(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0)
+        plan.step = Step.WAITING
+        reconciler.plans.add(plan)
+
+    def slow(looking):
+        def look(*arguments, **options):
+            looks.append(time.sleep(0.015))
+            return looking(*arguments, **options)
+
+        return look
+
+    for name in ("fits", "fits_on"):
+        if hasattr(deciding, name):
+            monkeypatch.setattr(deciding, name, slow(getattr(deciding, name)))
+    setting.clock.now = 60.0
+    longest = 0.0
+    while len(looks) < 20:
+        begun = time.perf_counter()
+        reconciler.tender.tend()
+        longest = max(longest, time.perf_counter() - begun)
+    assert longest < 0.05
+    assert len(reconciler.plans) == 20
