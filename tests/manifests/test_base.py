@@ -24,6 +24,8 @@ from webhook.admission.decode import WORKLOADS
 from webhook.cli.main import main
 from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.kube.quantity import units
+from webhook.policy.loading import load_or_raise
+from webhook.registration.entries import VALIDATING, Target, entries
 from webhook.serving.front import BODY_LIMIT, CONCURRENT
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
@@ -76,10 +78,21 @@ def test_what_is_mutated():
 
 
 def test_what_is_validated():
-    """Pods, classes and everything that carries a pod template, when made and when changed; no sub-resources."""
+    """Pods, classes and everything that carries a pod template, when made and when changed; and what writes to pods."""
     judged = {("", "pods"), ("scheduling.k8s.io", "priorityclasses"), *WORKLOADS}
     wanted = {(group, resource, operation) for group, resource in judged for operation in ("CREATE", "UPDATE")}
+    wanted |= {("", "pods/status", "UPDATE"), ("", "pods/binding", "CREATE"), ("", "bindings", "CREATE")}
     assert reached("ValidatingWebhookConfiguration") == wanted
+
+
+def test_the_shipped_conditions_are_those_of_the_shipped_policies():
+    """The entries for status and bindings are the ones that are generated from policies/."""
+    webhooks = {webhook["name"]: webhook for webhook in find("ValidatingWebhookConfiguration", "giveway")["webhooks"]}
+    for entry in entries(load_or_raise(POLICIES), Target())[VALIDATING]:
+        if entry["name"].startswith(("pods-status", "pods-binding")):
+            shipped = webhooks[entry["name"]]
+            assert shipped["matchConditions"] == entry["matchConditions"]
+            assert (shipped["rules"], shipped["clientConfig"]) == (entry["rules"], entry["clientConfig"])
 
 
 @pytest.mark.parametrize("webhook", WEBHOOKS)
@@ -126,7 +139,7 @@ OLD = {"metadata": {"labels": {"a": "b"}, "finalizers": ["job"]}, "spec": {"prio
 )
 def test_updates_that_cannot_matter_do_not_wait_for_the_webhook(operation, changes, judged):
     """The API server asks about new pods, and about changes of spec, labels or annotations of pods that stay."""
-    [webhook] = [w for w in find("ValidatingWebhookConfiguration", "giveway")["webhooks"] if "matchConditions" in w]
+    webhook = find("ValidatingWebhookConfiguration", "giveway")["webhooks"][0]
     conditions = [(condition["name"], condition["expression"]) for condition in webhook["matchConditions"]]
     metadata = {**OLD["metadata"], **{key: value for key, value in changes.items() if key != "spec"}}
     new = {"metadata": {k: v for k, v in metadata.items() if v is not None}, "spec": changes.get("spec", OLD["spec"])}

@@ -182,7 +182,7 @@ class Handlers:
         if call.method != "POST":
             raise statuses.method_not_allowed()
         body = decoding.decode_any(call)
-        if change.resource.stored:
+        if change.resource.stored or change.resource.plural == "bindings":
             body = await self._admitted(change, body)
         status, obj = await hook(SubresourceCall(route.verb, body, change))
         return reply_of(obj, status)
