@@ -26,7 +26,7 @@ from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.kube.quantity import units
 from webhook.policy.loading import load_or_raise
 from webhook.registration.entries import VALIDATING, Target, entries
-from webhook.serving.front import BODY_LIMIT, CONCURRENT
+from webhook.serving import bodies
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
 ALL_CONTAINERS = [
@@ -213,7 +213,7 @@ def test_critical_pods_may_be_made_where_that_is_limited(deployment):
 def test_bodies_cannot_fill_the_memory():
     """What reviews may hold at once leaves most of the webhook's memory for everything else."""
     limit = units(containers("giveway-webhook")["webhook"]["resources"]["limits"]["memory"])
-    assert limit >= 3 * CONCURRENT * BODY_LIMIT
+    assert limit >= 3 * bodies._BUDGET
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
