@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from webhook.kube.cache import Change
 from webhook.kube.instants import rfc3339
@@ -12,6 +14,9 @@ from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.loop import Reconciler
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.restraint import Restraint
 from webhook.reconciler.state import State
 
@@ -132,10 +137,51 @@ class Setting:
         """Begin to carry out an outcome, as far as later decisions are concerned."""
         key = f"default/{one.metadata.name}"
         victims = getattr(outcome, "victims", ())
-        self.state.expect(plan, (key, one.metadata.uid), outcome.node, victims, self.clock.wall())
+        ends = {victim.metadata.uid: self.clock.wall() for victim in victims}
+        self.state.expect(plan, (key, one.metadata.uid), outcome.node, victims, ends)
 
     @staticmethod
     def _put(cache: Any, key: str, obj: Any) -> None:
         before = cache.get(key)
         cache._items[key] = obj
         cache._tell(Change("modified" if before else "added", key, before, obj))
+
+
+class Desk:
+    """A reconciler at work on a cluster in memory, with a clock that is turned; without a lease, it cannot write."""
+
+    def __init__(self, setting: Setting, *, dry_run: bool = False) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        """When each line was told, in seconds of the clock."""
+        self.clock = setting.clock
+        self.reconciler = Reconciler(
+            None,  # type: ignore[arg-type]  # nothing is asked of a server
+            setting.state,
+            setting.book,
+            Reporter(Metrics(CollectorRegistry()), self._tell, None),
+            setting.clock,
+            fence=lambda: 0.0,
+            dry_run=dry_run,
+        )
+        self.reconciler.leading = True
+
+    def lines(self, message: str) -> list[dict[str, Any]]:
+        """What was said under that message."""
+        return [line for line in self.told if line["message"] == message]
+
+    async def work(self, until: float) -> None:
+        """Work as the reconciler's loop does, until then."""
+        while True:
+            self.reconciler.tender.tend()
+            self.reconciler._turn()
+            await asyncio.sleep(0)
+            due = self.reconciler.queue.next_due()
+            step = self.clock.now + 5.0
+            if min(step, until) <= self.clock.now:
+                return
+            self.clock.now = min(step, until, step if due is None else max(due, self.clock.now))
+
+    def _tell(self, line: dict[str, Any]) -> None:
+        self.told.append(line)
+        self.times.append(self.clock.now)

@@ -47,7 +47,7 @@ def test_nothing_is_left_of_what_is_gone():
         setting._put(state.budgets, f"{team}/web", covering)
         victim = pod("v", node="n1", labels=labels, **meta)
         setting.add(victim)
-        state.expect("plan", (f"{team}/p", "uid"), "n1", [victim], START)
+        state.expect("plan", (f"{team}/p", "uid"), "n1", [victim], {victim.metadata.uid: START})
         setting.remove(f"{team}/v")
         state.give_up("plan", ())
         state.budgets._remove(f"{team}/web", covering)

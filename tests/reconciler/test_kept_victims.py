@@ -19,10 +19,10 @@ MIGRATING = (
 
 
 async def two_ways(play) -> None:
-    """Node 1 with one victim, `kept`, which every decision prefers; node 2 with two."""
-    await play.victim("kept", "node-1", "6", terminationGracePeriodSeconds=1)
+    """Node 1 with one victim, `kept`, which every decision prefers as the latest start; node 2 with two."""
     await play.victim("one", "node-2", "4")
     await play.victim("two", "node-2", "4")
+    await play.victim("kept", "node-1", "6", terminationGracePeriodSeconds=1)
 
 
 def endings(play) -> list[str]:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, managing, playing
-from tests.reconciler.builders import Setting, node, pod, preemptor
+from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Limits
-from webhook.reconciler.loop import Reconciler
-from webhook.reconciler.metrics import Metrics
 from webhook.reconciler.node_backoff import PATIENCE, UNSEEN_PATIENCE, NodeBackoff
 from webhook.reconciler.outcomes import Evicts, Fits, Hopeless
-from webhook.reconciler.reporting import Reporter
 
 
 def test_left_out_for_a_growing_while():
@@ -93,42 +88,13 @@ def test_decision_without_some_nodes(left_out: tuple[str, ...]):
     assert isinstance(outcome, expected)
 
 
-class Desk:
-    """A reconciler that decides and does not get to write, on a cluster in memory, with a clock that is turned."""
-
-    def __init__(self, setting: Setting) -> None:
-        self.told: list[dict[str, Any]] = []
-        reporter = Reporter(Metrics(CollectorRegistry()), self.told.append, None)
-        self.reconciler = Reconciler(
-            None,  # type: ignore[arg-type]  # nothing is written without a lease
-            setting.state,
-            setting.book,
-            reporter,
-            setting.clock,
-            fence=lambda: 0.0,
-        )
-        self.reconciler.leading = True
-        self.clock = setting.clock
-
-    async def work(self, until: float) -> None:
-        """Decide for what is due, whenever it is due, until then."""
-        queue = self.reconciler.queue
-        while self.clock.now <= until:
-            self.reconciler._turn()
-            await asyncio.sleep(0)
-            due = queue.next_due()
-            if due is None or any(line["message"] == "decision" for line in self.told):
-                return
-            self.clock.now = max(due, self.clock.now)
-
-
 @pytest.mark.parametrize("scheduler_at_work", [True, False])
 async def test_fit_that_kube_scheduler_does_not_see_ends_no_decision_for_good(scheduler_at_work: bool):
     """Where a pod fits by our reckoning only, it is served on another node after a while, and it is said why."""
     setting = Setting(node("n1"), node("n2"))
     setting.add(pod("v", "8", node="n2"))
-    desk, made = Desk(setting), preemptor()
-    setting.add(made)
+    desk = Desk(setting, dry_run=True)
+    setting.add(preemptor())
     await desk.work(30.0)
     assert desk.told == []
     if scheduler_at_work:
@@ -138,8 +104,7 @@ async def test_fit_that_kube_scheduler_does_not_see_ends_no_decision_for_good(sc
     left_out, decision = desk.told[:2]
     assert (left_out["message"], left_out["node"]) == ("node left out", "n1")
     assert (decision["node"], list(decision["leftOut"])) == ("n2", ["n1"])
-    assert setting.clock.now == (PATIENCE if scheduler_at_work else UNSEEN_PATIENCE)
-    await desk.reconciler.tender.stop()
+    assert desk.times[-1] == (PATIENCE if scheduler_at_work else UNSEEN_PATIENCE)
 
 
 async def test_node_where_a_plan_timed_out_is_not_emptied_again():

@@ -291,7 +291,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     eviction: Eviction = Eviction.EVICT
     grace_period: int | None = None
     plan_timeout: float = 300.0
-    wait_for_terminating: float = 30.0
+    wait_for_terminating: float = 60.0
     limits: Limits = Limits()
     extenders: tuple[Extender, ...] = ()
 

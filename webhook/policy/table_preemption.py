@@ -265,7 +265,7 @@ PREEMPTION_SPEC = Record(
             "wait_for_terminating",
             Duration(),
             "How long already terminating pods that make room are waited for before others are evicted.",
-            default="30s",
+            default="1m",
         ),
         Field("limits", "limits", _LIMITS, "Restraint."),
         Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),

@@ -16,7 +16,7 @@ from webhook.reconciler.queue import Entry
 from webhook.reconciler.record import DecidedVictim, DecisionRecord, PlanRecord, PlanVictim
 from webhook.reconciler.restraint import owner_of
 
-__all__ = ["adopted", "decided", "drafted"]
+__all__ = ["adopted", "decided", "drafted", "grace_under"]
 
 _SHOWN = 20
 """Nodes that were left out that are written down."""
@@ -95,8 +95,9 @@ def _time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 
     A plan given up earlier would have them end in vain, and others after them.
     """
-    return policy.plan_timeout + max((_grace(victim, policy) for victim in victims), default=0)
+    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
 
 
-def _grace(victim: Pod, policy: PreemptionPolicy) -> int:
+def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
+    """How many seconds a victim gets to end."""
     return policy.grace_period if policy.grace_period is not None else grace_of(victim)

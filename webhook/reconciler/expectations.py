@@ -8,7 +8,7 @@ outlives what it expects: it ends when the watch shows it, when the pod is gone,
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -23,7 +23,8 @@ __all__ = ["Disruptions", "Expectations"]
 class _Leaving:
     uid: str
     plan: str
-    since: str
+    end: str
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,15 @@ class Expectations:
     def __len__(self) -> int:
         return len(self._leaving) + len(self._nominated)
 
-    def expect_leaving(self, key: str, uid: str, plan: str, now: float) -> None:
-        """The pod was, or is about to be, asked to leave; `now` in seconds since the epoch."""
-        self._leaving[key] = _Leaving(uid, plan, rfc3339(now))
+    def expect_leaving(self, key: str, uid: str, plan: str, end: float) -> None:
+        """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch."""
+        self._leaving[key] = _Leaving(uid, plan, rfc3339(end))
+
+    def expect_gone(self, plan: str) -> list[str]:
+        """The pods that this plan has asked to leave count as gone now; their keys."""
+        keys = [key for key, it in self._leaving.items() if it.plan == plan]
+        self._leaving |= {key: replace(self._leaving[key], gone=True) for key in keys}
+        return keys
 
     def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
         """The pod was, or is about to be, nominated to the node."""
@@ -55,6 +62,11 @@ class Expectations:
         """Whether this pod is expected to leave and has not been seen leaving."""
         expected = self._leaving.get(key)
         return expected is not None and expected.uid == uid
+
+    def is_gone(self, key: str, uid: str) -> bool:
+        """Whether this pod, which the watch shows, counts as gone."""
+        expected = self._leaving.get(key)
+        return expected is not None and expected.uid == uid and expected.gone
 
     def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
         """Expect nothing of this plan any more, but for the pods of these uids; the keys that are to be looked at.
@@ -85,7 +97,7 @@ class Expectations:
         if expected.uid != pod.metadata.uid or pod.metadata.deletion_timestamp:
             del self._leaving[key]
             return pod
-        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=expected.since)
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=expected.end)
         return msgspec.structs.replace(pod, metadata=meta)
 
     def _overlay_nominated(self, key: str, pod: Pod) -> Pod:

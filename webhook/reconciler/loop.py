@@ -72,7 +72,6 @@ class Reconciler:
         self.reporter = reporter
         self.clock = clock
         self.leading = False
-        self._dry_run = dry_run
         self._stir = asyncio.Event()
         self.world = World(state, Restraint(), clock)
         self.consultant = Consultant(self._answered)
@@ -87,6 +86,7 @@ class Reconciler:
             reporter=reporter,
             book=lambda: self.book,
             wake=self._stir.set,
+            dry_run=dry_run,
         )
         self.intake = Intake(
             state,
@@ -244,6 +244,8 @@ class Reconciler:
         outcome = self._outcome(entry, pod, policy)
         seconds = time.perf_counter() - begun
         now = self.clock.monotonic()
+        if isinstance(outcome, Fits) and (made := self.tender.rehearsed_room(outcome.nodes)):
+            outcome = Waits(made, 0)
         ends = self._watch_fit(entry, pod, outcome, now)
         match outcome:
             case Fits(nodes):
@@ -253,7 +255,7 @@ class Reconciler:
                     self.reporter.hopeless(pod, outcome)
                 self.queue.park(entry.key, now, reason=reason, due=due)
             case Waits() | Evicts():
-                self._act(entry, pod, policy, outcome, seconds)
+                self.tender.begin(entry, pod, policy, outcome, seconds)
             case Asks(question):
                 self.consultant.ask(question)
         if not isinstance(outcome, Asks):
@@ -288,13 +290,6 @@ class Reconciler:
         for one in left:
             self.reporter.left_out(entry.key, one, now)
         return now if left else due
-
-    def _act(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Waits | Evicts, seconds: float) -> None:
-        if self._dry_run:
-            self.tender.rehearse(entry, pod, policy, outcome, seconds)
-            self.queue.park(entry.key, self.clock.monotonic(), reason=f"dry run: would nominate it to {outcome.node}")
-        else:
-            self.tender.begin(entry, pod, policy, outcome, seconds)
 
     def _answered(self, preemptor: Pod) -> None:
         """An extender has answered what had to be known to decide for this pod, if it still waits for that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ class Plan:
     """`State.freed` when it was decided."""
     freed_there: int = 0
     """`State.freed_on` its node when that was last looked at."""
+    emptied: float = math.inf
+    """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None
     ended: Ending | None = None
     touched: bool = False

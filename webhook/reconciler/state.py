@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from webhook.kube.cache import Cache, Change
@@ -136,18 +136,29 @@ class State:
             else:
                 self._take_pod(key, pod)
 
-    def expect(self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], now: float) -> None:
-        """Count the preemptor (key, uid) as nominated and the victims as leaving; `now` in seconds since the epoch."""
+    def expect(
+        self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], ends: Mapping[str, float]
+    ) -> None:
+        """Count the preemptor (key, uid) as nominated and the victims as leaving.
+
+        `ends` says for every victim, by uid, when it will be gone, in seconds since the epoch.
+        """
         key, uid = preemptor
         self.expectations.expect_nominated(key, uid, plan, node)
         touched = [key]
         for pod in victims:
             touched.append(key_of(pod))
-            self.expectations.expect_leaving(touched[-1], pod.metadata.uid, plan, now)
+            self.expectations.expect_leaving(touched[-1], pod.metadata.uid, plan, ends[pod.metadata.uid])
             for budget in self._budgets_of(pod):
                 self.disruptions.expect(budget, pod.metadata.name, plan)
                 self._take_budget(budget)
         self.refresh(touched)
+
+    def count_as_gone(self, plan: str) -> None:
+        """Take the victims of a rehearsed plan out of account, as if they had left and been replaced elsewhere."""
+        self.refresh(self.expectations.expect_gone(plan))
+        for budget in self.disruptions.give_up(plan):
+            self._take_budget(budget)
 
     def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
@@ -206,7 +217,7 @@ class State:
 
     def _take_pod(self, key: str, actual: Pod) -> None:
         pod = self.expectations.overlay(key, actual)
-        if is_over(pod):
+        if is_over(pod) or self.expectations.is_gone(key, pod.metadata.uid):
             self._drop_pod(key)
             return
         try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from webhook.kube.errors import ApiError
@@ -14,7 +15,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.candidates import is_over, standing
 from webhook.reconciler.deciding import World, still_allowed
-from webhook.reconciler.drafting import adopted, decided, drafted
+from webhook.reconciler.drafting import adopted, decided, drafted, grace_under
 from webhook.reconciler.executor import Executor
 from webhook.reconciler.outcomes import Evicts, Waits
 from webhook.reconciler.plans import Ending, Plan, Plans, Step, ending_of
@@ -50,6 +51,7 @@ class Tender:
         reporter: Reporter,
         book: Callable[[], PolicyBook],
         wake: Callable[[], None],
+        dry_run: bool = False,
     ) -> None:
         self._world = world
         self._state = world.state
@@ -61,30 +63,46 @@ class Tender:
         self._clock = world.clock
         self._book = book
         self._wake = wake
+        self._dry_run = dry_run
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: dict[str, None] = {}
         self._clearing: set[str] = set()
         self._patrol = 0.0
 
     def begin(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float) -> None:
-        """Make a plan of an outcome and start carrying it out; `seconds` is what the decision took."""
+        """Make a plan of an outcome and start carrying it out, or rehearse it; `seconds` is what the decision took."""
         plan = drafted(entry, pod, policy, outcome, self._clock)
         decision = decided(plan, outcome, seconds, self._clock)
         self._plans.add(plan)
         self._queue.hold(plan.key)
-        self._expect(plan, outcome.victims if isinstance(outcome, Evicts) else ())
-        self._reporter.decided(plan, decision)
-        plan.task = self._start(self._carry_out(plan, pod, policy, encode(decision)))
+        victims = outcome.victims if isinstance(outcome, Evicts) else ()
+        self._expect(plan, policy, victims)
+        self._reporter.decided(plan, decision, dry_run=self._dry_run)
+        if self._dry_run:
+            self._rehearse(plan, policy, victims)
+        else:
+            plan.task = self._start(self._carry_out(plan, pod, policy, encode(decision)))
 
-    def rehearse(
-        self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float
-    ) -> None:
-        """Report the plan that would be made of an outcome, and do nothing."""
-        plan = drafted(entry, pod, policy, outcome, self._clock)
-        self._reporter.decided(plan, decided(plan, outcome, seconds, self._clock), dry_run=True)
+    def _rehearse(self, plan: Plan, policy: PreemptionPolicy, victims: Iterable[Pod]) -> None:
+        """Hold the plan as if it were carried out: for as long as its preemptor is pending and its room is there.
+
+        So every later decision is what it would be, and there is no more to remember than one plan a preemptor.
+        """
+        plan.step, plan.deadline = Step.WAITING, math.inf
+        plan.emptied = self._clock.monotonic() + max((grace_under(policy, victim) for victim in victims), default=0)
+
+    def rehearsed_room(self, nodes: Iterable[str]) -> str:
+        """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
+        if not self._dry_run:
+            return ""
+        made = {plan.node for plan in self._plans if math.isinf(plan.emptied)}
+        found = list(nodes)
+        return found[0] if found and made.issuperset(found) else ""
 
     def adopt(self, pod: Pod) -> None:
         """Take over the plan an earlier leader wrote on a pod: go on with it, or take it back."""
+        if self._dry_run:
+            return
         key = key_of(pod)
         try:
             record = plan_of(pod)
@@ -122,7 +140,7 @@ class Tender:
             self.finish(plan, Ending.OUTDATED, note=objection)
             return
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
-        self._expect(plan, remaining)
+        self._expect(plan, policy, remaining)
         plan.task = self._start(self._go_on(plan, policy))
 
     def pod_changed(self, key: str, pod: Pod | None) -> None:
@@ -150,6 +168,11 @@ class Tender:
         now = self._clock.monotonic()
         for overdue in self._plans.overdue(now):
             self.finish(overdue, Ending.TIMED_OUT)
+        for rehearsed in self._plans if self._dry_run else ():
+            if rehearsed.emptied <= now:
+                rehearsed.emptied = math.inf
+                self._state.count_as_gone(rehearsed.record.id)
+                self._queue.wake(now)
         if now >= self._patrol:
             self._patrol = now + _PATROL
             self._dirty |= {plan.key: None for plan in self._plans if plan.started < now - _PATROL}
@@ -179,6 +202,9 @@ class Tender:
 
     def settle(self, plan: Plan, *, nominated: bool = False) -> None:
         """Expect nothing of a plan but that those it asked, or is asking, leave, and that it is `nominated` if so."""
+        if self._dry_run:
+            self._state.give_up(plan.record.id, ())
+            return
         leaving = plan.gone | plan.asking
         asked = [victim for victim in plan.record.victims if victim.uid in leaving]
         self._state.give_up(plan.record.id, asked, nominated=nominated)
@@ -199,11 +225,13 @@ class Tender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _expect(self, plan: Plan, victims: tuple[Pod, ...] | list[Pod]) -> None:
+    def _expect(self, plan: Plan, policy: PreemptionPolicy, victims: tuple[Pod, ...] | list[Pod]) -> None:
         """Let every later decision count the victims as leaving and the preemptor as nominated."""
         plan.freed, plan.freed_there = self._state.freed, self._state.freed_on(plan.node)
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
-        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, self._clock.wall())
+        now = self._clock.wall()
+        ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
+        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
         tickets = self._world.restraint.note(evictions, self._clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))

@@ -1,0 +1,91 @@
+"""A dry run: what would happen, rehearsed with expectations and rates, and nothing written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.reconciler.builders import Desk, Setting, budget, node, pod, policy, preemptor
+from webhook.policy.model import Limits, Rate
+
+
+def crowded(nodes: int = 3, **fields) -> Setting:
+    """So many nodes, each full with one victim of its own."""
+    setting = Setting(*(node(f"n{number}") for number in range(nodes)), under=policy(**fields))
+    setting.add(*(pod(f"v{number}", "8", node=f"n{number}", labels={"app": "web"}) for number in range(nodes)))
+    return setting
+
+
+async def rehearsed(setting: Setting, until: float = 900.0, preemptors: int = 3) -> Desk:
+    """A dry run of so many preemptors, of 8 CPU each, until then."""
+    desk = Desk(setting, dry_run=True)
+    setting.add(*(preemptor(f"p{number}", "8") for number in range(preemptors)))
+    await desk.work(until)
+    return desk
+
+
+def victims(desk: Desk) -> list[str]:
+    return [victim["pod"] for line in desk.lines("decision") for victim in line.get("victims", ())]
+
+
+async def test_one_decision_a_preemptor():
+    """Three pods are shown three plans, which evict three pods, however long the dry run takes."""
+    desk = await rehearsed(crowded())
+    assert sorted(victims(desk)) == ["default/v0", "default/v1", "default/v2"]
+    assert {line["preemptor"] for line in desk.lines("decision")} == {"default/p0", "default/p1", "default/p2"}
+
+
+async def test_room_is_shared():
+    """A second pod that fits beside the first one is shown that it waits for the same victim."""
+    setting = crowded(1)
+    desk = Desk(setting, dry_run=True)
+    setting.add(preemptor("p0"), preemptor("p1"))
+    await desk.work(900.0)
+    assert [line["node"] for line in desk.lines("decision")] == ["n0", "n0"]
+    assert victims(desk) == ["default/v0"]
+
+
+async def test_later_pods_see_the_victims_gone():
+    """Long after a victim would have gone, its room is given away like any other: once."""
+    setting = crowded(2)
+    desk = Desk(setting, dry_run=True)
+    setting.add(preemptor("p0", "4"))
+    await desk.work(600.0)
+    setting.add(preemptor("p1", "4"), preemptor("p2", "4"))
+    await desk.work(900.0)
+    assert len(victims(desk)) == 2
+
+
+async def test_rates_are_charged():
+    """Under a rate of one a minute, the plans are a minute apart."""
+    setting = crowded(limits=Limits(per_cluster=Rate(1, 60.0)))
+    desk = await rehearsed(setting)
+    times = [at for at, line in zip(desk.times, desk.told, strict=True) if line["message"] == "decision"]
+    assert times == [0.0, 60.0, 120.0]
+
+
+async def test_budgets_are_used_up_until_the_victims_are_replaced():
+    """A budget of one lets one pod go at a time; once that one is gone it counts as replaced."""
+    setting = crowded(2)
+    setting.budget(budget("web", 1, {"app": "web"}))
+    desk = await rehearsed(setting, 20.0, 2)
+    assert len(victims(desk)) == 1
+    await desk.work(120.0)
+    assert len(victims(desk)) == 2
+
+
+@pytest.mark.parametrize("ends", ["bound", "gone"])
+async def test_nothing_is_kept_of_a_pod_that_is_done(ends: str):
+    """When a preemptor is bound or gone, its rehearsed plan is forgotten, and its victims are there again."""
+    setting = crowded(1)
+    desk = await rehearsed(setting, preemptors=1)
+    if ends == "gone":
+        setting.remove("default/p0")
+    else:
+        setting.add(preemptor("p0", node="n9"))
+    await asyncio.sleep(0)
+    assert (len(setting.state.expectations), len(desk.reconciler.plans), len(desk.reconciler.queue)) == (0, 0, 0)
+    setting.add(preemptor("p9", "8"))
+    await desk.work(setting.clock.now + 100.0)
+    assert victims(desk) == ["default/v0", "default/v0"]
