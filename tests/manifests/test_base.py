@@ -313,7 +313,7 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
         ("", ["pods/status"], ["patch"], []),
         ("", ["pods/eviction"], ["create"], []),
         ("", ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], ["list", "watch"], []),
-        ("storage.k8s.io", ["storageclasses"], ["list", "watch"], []),
+        ("storage.k8s.io", ["storageclasses", "csinodes"], ["list", "watch"], []),
         ("scheduling.k8s.io", ["priorityclasses"], ["list", "watch"], []),
         ("policy", ["poddisruptionbudgets"], ["list", "watch"], []),
         ("events.k8s.io", ["events"], ["create", "patch"], []),

@@ -8,6 +8,7 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -99,6 +100,7 @@ def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
         ("persistentVolumes", PersistentVolume, snapshot.set_persistent_volume),
         ("persistentVolumeClaims", PersistentVolumeClaim, snapshot.set_persistent_volume_claim),
         ("storageClasses", StorageClass, snapshot.set_storage_class),
+        ("csiNodes", CSINode, snapshot.set_csi_node),
     ):
         for item in data.get(field) or ():
             put(msgspec.convert(item, kind))

@@ -18,7 +18,7 @@ from tests.preemption.parts import (
     make_pod,
     report_resize,
 )
-from tests.preemption.storage import storage, storage_classes
+from tests.preemption.storage import csi_nodes, ephemeral, storage, storage_classes
 
 __all__ = ["FEATURES", "plain"]
 
@@ -55,13 +55,14 @@ class _Maker:
         self.on = frozenset(features)
         self.claims: list[Json] = []
         self.volumes: list[Json] = []
+        self.nodes: list[Json] = []
 
     def has(self, feature: str, chance: float) -> bool:
         return feature in self.on and self.rng.random() < chance
 
     def cluster(self) -> Json:
         roomy = bool(self.on & {"ports", "anti", "affinity", "spread", "volumes"}) and self.rng.random() < 0.7
-        nodes = [self.node(number, roomy) for number in range(self.rng.randint(2, 9))]
+        nodes = self.nodes = [self.node(number, roomy) for number in range(self.rng.randint(2, 9))]
         if "volumes" in self.on:
             self.claims, self.volumes = storage(self.rng, nodes)
         pods = [pod for node in nodes for pod in self.pods_on(node["metadata"]["name"])]
@@ -76,6 +77,7 @@ class _Maker:
             "persistentVolumes": self.volumes,
             "persistentVolumeClaims": self.claims,
             "storageClasses": storage_classes() if "volumes" in self.on else [],
+            "csiNodes": csi_nodes(self.rng, nodes) if "volumes" in self.on and self.rng.random() < 0.7 else [],
             "preemptor": preemptor,
         }
 
@@ -155,7 +157,7 @@ class _Maker:
         self.more_containers(pod)
         self.take_ports(pod, 0.8 if preemptor else 0.4)
         self.be_affine(pod, preemptor=preemptor)
-        if self.has("volumes", 0.8 if preemptor else 0.2) and self.claims:
+        if self.has("volumes", 0.8 if preemptor else 0.4) and self.claims:
             claims = [claim for claim in self.claims if claim["metadata"]["namespace"] == pod["metadata"]["namespace"]]
             names = [
                 claim["metadata"]["name"] for claim in self.rng.sample(claims, min(len(claims), self.rng.randint(1, 2)))
@@ -163,6 +165,8 @@ class _Maker:
             if preemptor and self.rng.random() < 0.05:
                 names.append("missing")
             pod["spec"]["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+            if self.rng.random() < 0.3:
+                pod["spec"]["volumes"].append(ephemeral(self.rng, pod, self.claims, self.volumes, self.nodes))
 
     def more_containers(self, pod: Json) -> None:
         rng, spec = self.rng, pod["spec"]

@@ -143,7 +143,9 @@ class _Cluster:
         self.host_ports(state)
         self.resources(state)
         self.exclusive_claims(state)
-        for reason in oracle_volumes.node_failures(self.cluster, state.node):
+        if oracle_volumes.exceeds_limits(self.cluster, state.node, state.pods):
+            raise Failure(oracle_volumes.EXCEEDED, curable=True)
+        for reason in oracle_volumes.binding_failures(self.cluster, state.node):
             raise Failure(reason, curable=False)
         self.spread(state)
         if self.asks_affinity:
@@ -209,8 +211,10 @@ class _Cluster:
 
     def exclusive_claims(self, state: State) -> None:
         mine = oracle_volumes.exclusive_claims(self.cluster)
-        taken = mine & {claim for pods in self.on.values() for pod in pods for claim in oracle_volumes.claims(pod)}
-        moved = sum(step * len(mine & oracle_volumes.claims(pod)) for pod, step in state.moved)
+        taken = mine & {
+            claim for pods in self.on.values() for pod in pods for claim in oracle_volumes.named_claims(pod)
+        }
+        moved = sum(step * len(mine & oracle_volumes.named_claims(pod)) for pod, step in state.moved)
         if taken and len(taken) + moved > 0:
             raise Failure(oracle_volumes.IN_USE, curable=True)
 

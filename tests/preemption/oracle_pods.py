@@ -16,6 +16,7 @@ __all__ = [
     "ports",
     "priority",
     "requests",
+    "requirement_holds",
     "selects",
     "tolerated",
     "undeclared",

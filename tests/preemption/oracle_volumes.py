@@ -1,98 +1,199 @@
-"""The oracle's volumes: the preemptor's claims judged for one node at a time."""
+"""The oracle's volumes: claims judged for one node and one set of pods at a time, each rule where it is asked."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["IN_USE", "claims", "exclusive_claims", "node_failures", "refusal"]
+from tests.preemption.oracle_pods import number, requirement_holds, selects
+
+__all__ = ["EXCEEDED", "IN_USE", "binding_failures", "exceeds_limits", "exclusive_claims", "named_claims", "refusal"]
 
 Json = dict[str, Any]
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
+EXCEEDED = "node(s) exceed max volume count"
 ZONE = "topology.kubernetes.io/zone"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+SELECTED = "volume.kubernetes.io/selected-node"
 
 
-def claims(pod: Json) -> set[str]:
-    volumes = pod["spec"].get("volumes", ())
-    return {f"{pod['metadata']['namespace']}/{v['persistentVolumeClaim']['claimName']}" for v in volumes}
+def named_claims(pod: Json) -> set[str]:
+    """The claims that the pod names, without those made for it."""
+    return {_key(pod, volume) for volume in _volumes(pod) if "persistentVolumeClaim" in volume}
 
 
 def exclusive_claims(cluster: Json) -> set[str]:
-    return {
-        name
-        for name in claims(cluster["preemptor"])
-        if "ReadWriteOncePod" in _claim(cluster, name)["spec"]["accessModes"]
-    }
+    mine = named_claims(cluster["preemptor"])
+    return {name for name in mine if "ReadWriteOncePod" in _claim(cluster, name)["spec"]["accessModes"]}
 
 
 def refusal(cluster: Json) -> str:
     """Why no node at all will do."""
-    names = [f"{cluster['preemptor']['metadata']['namespace']}/{v['persistentVolumeClaim']['claimName']}"
-             for v in cluster["preemptor"]["spec"].get("volumes", ())]  # fmt: skip
-    for name in names:
-        if not _claim(cluster, name):
-            return f'persistentvolumeclaim "{name.split("/")[1]}" not found'
-    for name in names:
-        claim = _claim(cluster, name)
+    pod = cluster["preemptor"]
+    for volume in _volumes(pod):
+        name = _key(pod, volume).split("/")[1]
+        claim = _claim(cluster, _key(pod, volume))
+        if not claim and "ephemeral" in volume:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        if not claim:
+            return f'persistentvolumeclaim "{name}" not found'
+        owners = [owner["uid"] for owner in claim["metadata"].get("ownerReferences", ()) if owner["controller"]]
+        if "ephemeral" in volume and pod["metadata"]["uid"] not in owners:
+            whole = f"{pod['metadata']['namespace']}/{name}"
+            return f"PVC {whole} was not created for pod {pod['metadata']['namespace']}/preemptor (pod is not owner)"
+    for claim in _claims(cluster, pod):
         if not _bound(claim) and _class(cluster, claim)["volumeBindingMode"] == "Immediate":
             return "pod has unbound immediate PersistentVolumeClaims"
-    for name in names:
-        claim = _claim(cluster, name)
-        if _bound(claim) and not _volume(cluster, claim["spec"]["volumeName"]):
+    for volume in _volumes(pod):
+        claim = _claim(cluster, _key(pod, volume))
+        missing = _bound(claim) and not _volume(cluster, claim["spec"]["volumeName"])
+        if "persistentVolumeClaim" in volume and missing:
             return f'persistentvolume "{claim["spec"]["volumeName"]}" not found'
     return ""
 
 
-def node_failures(cluster: Json, node: Json) -> list[str]:
+def exceeds_limits(cluster: Json, node: Json, pods: list[Json]) -> bool:
+    """Whether a driver cannot attach the preemptor's volumes to the node beside those of these pods."""
+    attached = {volume for pod in pods for volume in _attached(cluster, pod)}
+    new = _attached(cluster, cluster["preemptor"]) - attached
+    for csi_node in cluster.get("csiNodes", ()):
+        if csi_node["metadata"]["name"] != node["metadata"]["name"]:
+            continue
+        for driver in csi_node["spec"]["drivers"]:
+            there, coming = (sum(one[0] == driver["name"] for one in some) for some in (attached, new))
+            if coming and "allocatable" in driver and there + coming > driver["allocatable"]["count"]:
+                return True
+    return False
+
+
+def binding_failures(cluster: Json, node: Json) -> list[str]:
     """What fails on a node: the binder's reasons together, then the zone."""
-    labels = node["metadata"]["labels"]
-    mine = [_claim(cluster, name) for name in sorted(claims(cluster["preemptor"]))]
-    bound = [_volume(cluster, claim["spec"]["volumeName"]) for claim in mine if _bound(claim)]
+    pod, labels = cluster["preemptor"], node["metadata"]["labels"]
+    mine = _claims(cluster, pod)
     reasons = []
-    if not all(_reaches(volume, labels) for volume in bound):
-        reasons.append("node(s) didn't match PersistentVolume's node affinity")
-    if not _bindable(cluster, [claim for claim in mine if not _bound(claim)], labels):
+    for claim in mine:
+        volume = _volume(cluster, claim["spec"]["volumeName"]) if _bound(claim) else None
+        if volume == {}:
+            reasons.append("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+            break
+        if volume and not _reaches(volume, labels):
+            reasons.append("node(s) didn't match PersistentVolume's node affinity")
+            break
+    if not _bindable(cluster, [claim for claim in mine if not _bound(claim)], node):
         reasons.append("node(s) didn't find available persistent volumes to bind")
     if reasons:
         return [", ".join(reasons)]
-    zones = [volume["metadata"]["labels"][ZONE].split("__") for volume in bound if ZONE in volume["metadata"]["labels"]]
-    if ZONE in labels and any(labels[ZONE] not in allowed for allowed in zones):
-        return ["node(s) had no available volume zone"]
+    for key in named_claims(pod):
+        claim = _claim(cluster, key)
+        zones = _volume(cluster, claim["spec"]["volumeName"])["metadata"]["labels"].get(ZONE) if _bound(claim) else None
+        named = [zone.strip() for zone in zones.split("__")] if zones is not None else [""]
+        if "" not in named and labels.get(ZONE, named[0]) not in named:
+            return ["node(s) had no available volume zone"]
     return []
 
 
-def _bindable(cluster: Json, waiting: list[Json], labels: Json) -> bool:
+def _bindable(cluster: Json, waiting: list[Json], node: Json) -> bool:
     taken: list[str] = []
-    for claim in waiting:
-        storage_class = _class(cluster, claim)
-        if storage_class["metadata"]["name"] == "static":
-            free = [
-                volume
-                for volume in cluster["persistentVolumes"]
-                if volume["spec"].get("storageClassName") == "static"
-                and volume["metadata"]["name"] not in taken
-                and _reaches(volume, labels)
-            ]
-            if not free:
-                return False
-            taken.append(min(free, key=_size_and_name)["metadata"]["name"])
-        for term in storage_class.get("allowedTopologies", ()):
-            if any(labels.get(row["key"]) not in row["values"] for row in term["matchLabelExpressions"]):
-                return False
+    for claim in sorted(waiting, key=_size):
+        chosen = None
+        if SELECTED not in claim["metadata"].get("annotations", {}):
+            chosen = _chosen(cluster, claim, node, taken)
+        if chosen is not None:
+            taken.append(chosen["metadata"]["name"])
+        elif not _provisionable(cluster, claim, node):
+            return False
     return True
 
 
-def _size_and_name(volume: Json) -> tuple[int, str]:
-    return int(volume["spec"]["capacity"]["storage"].removesuffix("Gi")), volume["metadata"]["name"]
+def _chosen(cluster: Json, claim: Json, node: Json, taken: list[str]) -> Json | None:
+    """The volume that the claim would be bound to on the node."""
+    best = None
+    for volume in sorted(cluster["persistentVolumes"], key=lambda one: one["metadata"]["name"]):
+        spec, holder = volume["spec"], volume["spec"].get("claimRef")
+        unlike = [
+            volume["metadata"]["name"] in taken,
+            _class_name(volume) != _class_name(claim),
+            _size(volume) < _size(claim),
+            spec.get("volumeAttributesClassName") != claim["spec"].get("volumeAttributesClassName"),
+            holder and (holder["namespace"], holder["name"]) != (claim["metadata"]["namespace"], _name(claim)),
+            holder and holder.get("uid", claim["metadata"]["uid"]) != claim["metadata"]["uid"],
+        ]
+        if any(unlike):
+            continue
+        reached = _reaches(volume, node["metadata"]["labels"])
+        if holder:
+            return volume if reached else None
+        suits = volume["status"]["phase"] == "Available" and set(claim["spec"]["accessModes"]) <= set(
+            spec["accessModes"]
+        )
+        if "selector" in claim["spec"]:
+            suits = suits and selects(claim["spec"]["selector"], volume["metadata"]["labels"])
+        if suits and reached and (best is None or _size(volume) < _size(best)):
+            best = volume
+    return best
+
+
+def _provisionable(cluster: Json, claim: Json, node: Json) -> bool:
+    storage_class = _class(cluster, claim)
+    selected = claim["metadata"].get("annotations", {}).get(SELECTED, node["metadata"]["name"])
+    if storage_class["provisioner"] == "kubernetes.io/no-provisioner" or selected != node["metadata"]["name"]:
+        return False
+    labels, terms = node["metadata"]["labels"], storage_class.get("allowedTopologies", ())
+    return not terms or any(
+        all(labels.get(row["key"]) in row["values"] for row in term["matchLabelExpressions"]) for term in terms
+    )
+
+
+def _attached(cluster: Json, pod: Json) -> set[tuple[str, str]]:
+    """(driver, handle) of the pod's volumes that a CSI driver attaches."""
+    found = set()
+    for volume in _volumes(pod):
+        claim = _claim(cluster, _key(pod, volume))
+        bound_to = _volume(cluster, claim["spec"].get("volumeName", "")) if claim else {}
+        if "csi" in bound_to.get("spec", {}):
+            found.add((bound_to["spec"]["csi"]["driver"], bound_to["spec"]["csi"]["volumeHandle"]))
+        elif "awsElasticBlockStore" in bound_to.get("spec", {}):
+            found.add(("ebs.csi.aws.com", bound_to["spec"]["awsElasticBlockStore"]["volumeID"].split("/")[-1]))
+        elif claim and not bound_to and _class(cluster, claim):
+            found.add((_class(cluster, claim)["provisioner"], f"to be made for {_key(pod, volume)}"))
+    return found
+
+
+def _volumes(pod: Json) -> list[Json]:
+    return [one for one in pod["spec"].get("volumes", ()) if "persistentVolumeClaim" in one or "ephemeral" in one]
+
+
+def _key(pod: Json, volume: Json) -> str:
+    made = f"{_name(pod)}-{volume['name']}"
+    return f"{pod['metadata']['namespace']}/{volume.get('persistentVolumeClaim', {}).get('claimName', made)}"
+
+
+def _claims(cluster: Json, pod: Json) -> list[Json]:
+    return [_claim(cluster, _key(pod, volume)) for volume in _volumes(pod)]
+
+
+def _name(obj: Json) -> str:
+    name: str = obj["metadata"]["name"]
+    return name
+
+
+def _class_name(obj: Json) -> str:
+    of_old = obj["metadata"].get("annotations", {}).get(BETA_CLASS)
+    return of_old or obj["spec"].get("storageClassName", "")
+
+
+def _size(obj: Json) -> Any:
+    spec = obj["spec"]
+    return number(spec["capacity"]["storage"] if "capacity" in spec else spec["resources"]["requests"]["storage"])
 
 
 def _reaches(volume: Json, labels: Json) -> bool:
     affinity = volume["spec"].get("nodeAffinity")
-    if affinity is None:
-        return True
-    rows = affinity["required"]["nodeSelectorTerms"][0]["matchExpressions"]
-    return all(labels.get(row["key"]) in row["values"] for row in rows)
+    terms = affinity["required"]["nodeSelectorTerms"] if affinity else [{"matchFields": "anything"}]
+    return any(
+        term and all(requirement_holds(row, labels) for row in term.get("matchExpressions", ())) for term in terms
+    )
 
 
 def _bound(claim: Json) -> bool:
@@ -114,4 +215,5 @@ def _volume(cluster: Json, name: str) -> Json:
 
 
 def _class(cluster: Json, claim: Json) -> Json:
-    return next(c for c in cluster["storageClasses"] if c["metadata"]["name"] == claim["spec"]["storageClassName"])
+    found = [c for c in cluster["storageClasses"] if c["metadata"]["name"] == _class_name(claim)]
+    return found[0] if found else {}

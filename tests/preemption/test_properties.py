@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from tests.preemption.building import NOW, answer, as_data, as_pod, snapshot_of
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.oracle_pods import key, selects
-from webhook.kube.objects import Namespace, Node, Pod, PodDisruptionBudget
+from webhook.kube.objects import (
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    StorageClass,
+)
 from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.rules import compile_rules, kubernetes_rules
@@ -151,15 +160,27 @@ def test_the_order_of_input_does_not_matter(seed, features):
 
 
 def apply_events(snapshot, cluster, mixer, there):
-    """Apply 30 random single-object events to the snapshot and, by kind and key, to what is there."""
+    """Apply 40 random single-object events to the snapshot and, by kind and key, to what is there."""
     kinds = {
         "nodes": (Node, snapshot.set_node, snapshot.remove_node),
         "pods": (Pod, snapshot.set_pod, snapshot.remove_pod),
         "podDisruptionBudgets": (PodDisruptionBudget, snapshot.set_budget, snapshot.remove_budget),
         "namespaces": (Namespace, snapshot.set_namespace, snapshot.remove_namespace),
+        "persistentVolumes": (
+            PersistentVolume,
+            snapshot.set_persistent_volume,
+            snapshot.remove_persistent_volume,
+        ),
+        "persistentVolumeClaims": (
+            PersistentVolumeClaim,
+            snapshot.set_persistent_volume_claim,
+            snapshot.remove_persistent_volume_claim,
+        ),
+        "storageClasses": (StorageClass, snapshot.set_storage_class, snapshot.remove_storage_class),
+        "csiNodes": (CSINode, snapshot.set_csi_node, snapshot.remove_csi_node),
     }
-    for _ in range(30):
-        kind = mixer.choices(tuple(kinds), weights=(6, 12, 2, 1))[0]
+    for _ in range(40):
+        kind = mixer.choices(tuple(kinds), weights=(6, 12, 2, 1, 6, 6, 2, 3))[0]
         if not cluster[kind]:
             continue
         item = mixer.choice(cluster[kind])
@@ -178,13 +199,13 @@ def apply_events(snapshot, cluster, mixer, there):
 
 
 @settings(max_examples=150, deadline=None)
-@given(seed=SEEDS, features=st.sets(st.sampled_from([one for one in FEATURES if one != "volumes"])))
+@given(seed=SEEDS, features=st.sets(st.sampled_from(FEATURES)))
 def test_events_end_where_a_fresh_snapshot_starts(seed, features):
     """After any sequence of single-object events decisions equal those on a snapshot made from what is there."""
     cluster, mixer = plain(seed, *sorted(features)), random.Random(seed)
     preemptor = as_pod(cluster["preemptor"])
     snapshot = Snapshot()
-    there = {kind: {} for kind in ("nodes", "pods", "podDisruptionBudgets", "namespaces")}
+    there = {kind: {} for kind in cluster if isinstance(cluster[kind], list)}
     for _ in range(4):
         apply_events(snapshot, cluster, mixer, there)
         found = as_data(decide(snapshot, preemptor, kubernetes_rules(), NOW))

@@ -11,6 +11,7 @@ import msgspec
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -45,6 +46,7 @@ class Line(msgspec.Struct, rename="camel"):
     persistent_volumes: Raws = None
     persistent_volume_claims: Raws = None
     storage_classes: Raws = None
+    csi_nodes: Raws = None
 
 
 class Cluster(NamedTuple):
@@ -82,6 +84,7 @@ def take_snapshot(cluster: Cluster, annotations: Collection[str]) -> Snapshot:
     _each(line.namespaces, Namespace, "namespaces", snapshot.set_namespace)
     _each(line.priority_classes, PriorityClass, "priorityClasses", snapshot.set_priority_class)
     _each(line.storage_classes, StorageClass, "storageClasses", snapshot.set_storage_class)
+    _each(line.csi_nodes, CSINode, "csiNodes", snapshot.set_csi_node)
     _each(line.persistent_volumes, PersistentVolume, "persistentVolumes", snapshot.set_persistent_volume)
     claims = "persistentVolumeClaims"
     _each(line.persistent_volume_claims, PersistentVolumeClaim, claims, snapshot.set_persistent_volume_claim)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 __all__ = [
     "CONFIG_MAP",
     "CRON_JOB",
+    "CSI_NODE",
     "DAEMON_SET",
     "DEPLOYMENT",
     "EVENT",
@@ -78,6 +79,7 @@ JOB = Resource("batch", "v1", "jobs", "Job")
 CRON_JOB = Resource("batch", "v1", "cronjobs", "CronJob")
 POD_DISRUPTION_BUDGET = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+CSI_NODE = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = Resource("events.k8s.io", "v1", "events", "Event")

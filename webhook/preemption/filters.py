@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Taint
 from webhook.preemption import counters, topology, volumes
+from webhook.preemption.attachments import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.counters import Affinity, Counter, Live, Ports
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.placement import (
@@ -38,7 +39,7 @@ NO_PODS = np.zeros(0, np.intp)
 
 
 class Check(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, or a range of counters, or ports, or required affinity."""
+    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
 
     reason: str
     curable: bool
@@ -52,13 +53,14 @@ class Load(NamedTuple):
     """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
 
     `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will. `matches` is the
-    change from what is there now.
+    change from what is there now. `volumes` are the users of attached volumes (`AttachLimits.users`).
     """
 
     counters: Ints
     ports: Ints
     reserved: Ints
     matches: Ints
+    volumes: Ints
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Problem:
     limit: Ints
     ports: Ports | None
     affinity: Affinity | None
+    limits: AttachLimits | None
     alone: Load
     crowded: Load
     checks: list[Check] = field(default_factory=list)
@@ -85,7 +88,9 @@ class Problem:
     @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.ports or self.affinity) and all(counter.stage == "resources" for counter in self.counters)
+        return not (self.ports or self.affinity or self.limits) and all(
+            counter.stage == "resources" for counter in self.counters
+        )
 
     def impossible(self) -> Mask:
         """Nodes where something fails that has nothing to do with pods."""
@@ -127,9 +132,16 @@ def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Pro
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
     used = [*resources, *storage.counters, *spread, *anti]
     nothing = np.zeros(snapshot.nodes.rows, np.int64)
-    alone = Load(np.stack([counter.base for counter in used]), ports.base if ports else nothing, nothing, nothing)
+    limits = storage.limits
+    alone = Load(
+        counters=np.stack([counter.base for counter in used]),
+        ports=ports.base if ports else nothing,
+        reserved=nothing,
+        matches=nothing,
+        volumes=limits.users if limits else nothing,
+    )
     limit = np.stack([counter.limit for counter in used])
-    problem = Problem(snapshot, incoming, used, limit, ports, affinity, alone, alone)
+    problem = Problem(snapshot, incoming, used, limit, ports, affinity, limits, alone, alone)
     checks = _checks(problem, storage)
     problem.checks = [check for check in checks if check.mask is None or check.mask.any()]
     problem.crowded = _crowded(problem, without)
@@ -150,10 +162,10 @@ def evaluate(problem: Problem) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without where their absence could do harm.
 
     Pods that are only nominated use things up, so what fits beside them fits without; but company that required
-    affinity asks for may still go elsewhere.
+    affinity asks for, and a volume that is attached for both, may still go elsewhere.
     """
     result = _run(problem, problem.crowded)
-    if problem.affinity is None or problem.crowded is problem.alone:
+    if problem.crowded is problem.alone or not (problem.affinity or problem.limits):
         return result
     alone = _run(problem, problem.alone)
     fits = result.code == 0
@@ -173,6 +185,8 @@ def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
     checks.append(Check("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
         checks.append(Check(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
+    if problem.limits:
+        checks.append(Check(EXCEEDED, True, "volumes"))
     checks += [Check(reason, False, "mask", mask) for reason, mask in storage.masks]
     checks += _topology_checks(problem, rows_of)
     features = required_features(incoming.pod)
@@ -262,6 +276,10 @@ def _run(problem: Problem, load: Load) -> Failures:
             case "affinity":
                 assert problem.affinity is not None
                 fails = (load.matches < problem.affinity.least) & (load.matches > problem.affinity.most)
+            case "volumes":
+                assert problem.limits is not None
+                attached = Attached(problem.limits, load.volumes, np.arange(count))
+                fails = ~attached.fits_beside(np.zeros((1, count), np.intp))
             case "mask":
                 assert check.mask is not None
                 fails = check.mask
@@ -282,7 +300,7 @@ def _crowded(problem: Problem, without: Rows) -> Load:
     pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
     if not len(pods):
         return problem.alone
-    counters, ports, reserved, matches = problem.alone
+    counters, ports, reserved, matches, volumes = problem.alone
     counters = counters.copy()
     np.add.at(counters.T, nodes, problem.shares(pods, nodes).T)
     if problem.ports:
@@ -291,7 +309,9 @@ def _crowded(problem: Problem, without: Rows) -> Load:
     if problem.affinity:
         matches = matches.copy()
         np.add.at(matches, nodes, problem.affinity.share(pods, nodes))
-    return Load(counters, ports, reserved, matches)
+    if problem.limits:
+        volumes = problem.limits.with_pods(pods)
+    return Load(counters, ports, reserved, matches, volumes)
 
 
 def _nominees(snapshot: Snapshot, incoming: Incoming, without: Rows) -> tuple[Rows, Rows]:

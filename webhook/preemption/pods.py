@@ -26,10 +26,11 @@ from webhook.preemption.reading import (
     grace_of,
     start_of,
 )
-from webhook.preemption.terms import HostPorts, anti_affinity_terms, claims_of, host_ports
+from webhook.preemption.terms import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 
 __all__ = ["Pods"]
 
+_NO_CLAIMS = PodClaims(frozenset(), frozenset())
 Importance = tuple[int, float, str, str, int]
 
 
@@ -54,7 +55,7 @@ class Pods:
         self.owners: Interner[Owner, Owner] = Interner()
         self.ports: Interner[HostPorts, HostPorts] = Interner()
         self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
-        self.claims: Interner[frozenset[str], frozenset[str]] = Interner()
+        self.claims: Interner[PodClaims, PodClaims] = Interner()
         self.node: NDArray[np.int32] = np.full(64, -1, np.int32)
         self.nominated: NDArray[np.int32] = np.full(64, -1, np.int32)
         self.priority: NDArray[np.int64] = np.zeros(64, np.int64)
@@ -75,7 +76,7 @@ class Pods:
         self._index: dict[str, dict[str, int]] = {}
         self._free: list[int] = []
         self.ports.take((), ())  # id 0 is "none" here and below
-        self.claims.take(frozenset(), frozenset())
+        self.claims.take(_NO_CLAIMS, _NO_CLAIMS)
         self.anti.take(("", b""), ("", ()))
 
     def find(self, namespace: str, name: str) -> int | None:

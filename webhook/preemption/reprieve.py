@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.attachments import Attached
 from webhook.preemption.candidates import Plans
 from webhook.preemption.filters import Problem
 from webhook.preemption.victims import MAY_GO, Verdicts
@@ -38,35 +39,43 @@ class _Pods(NamedTuple):
 
 
 class _Shares(NamedTuple):
-    """What each evictable pod adds on its node: by counter, in taken ports, in matches of required affinity."""
+    """What each evictable pod adds on its node: by counter, in taken ports, in matches of required affinity.
+
+    `volumes` are those attached for it, as pairs of `AttachLimits`, which have an axis of their own before the others.
+    """
 
     counters: list[Ints]
     ports: Ints | None
     matches: Ints | None
+    volumes: Index | None
 
     def only(self, columns: Index) -> _Shares:
         """The same of some of the nodes."""
         counters = [share[:, columns] for share in self.counters]
         ports = None if self.ports is None else self.ports[:, columns]
-        return _Shares(counters, ports, None if self.matches is None else self.matches[:, columns])
+        volumes = None if self.volumes is None else self.volumes[:, :, columns]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[:, columns], volumes)
 
     def of(self, chosen: Mask) -> _Shares:
         """The same where all but the chosen pods add nothing."""
         counters = [share * chosen for share in self.counters]
         ports = None if self.ports is None else self.ports * chosen
-        return _Shares(counters, ports, None if self.matches is None else self.matches * chosen)
+        volumes = None if self.volumes is None else self.volumes * chosen
+        return _Shares(counters, ports, None if self.matches is None else self.matches * chosen, volumes)
 
     def at(self, step: int) -> _Shares:
         """One pod of every node."""
         counters = [share[step] for share in self.counters]
         ports = None if self.ports is None else self.ports[step]
-        return _Shares(counters, ports, None if self.matches is None else self.matches[step])
+        volumes = None if self.volumes is None else self.volumes[:, step]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[step], volumes)
 
     def together(self) -> _Shares:
         """All pods of every node."""
         counters = [share.sum(axis=0) for share in self.counters]
         ports = None if self.ports is None else np.bitwise_or.reduce(self.ports, axis=0)
-        return _Shares(counters, ports, None if self.matches is None else self.matches.sum(axis=0))
+        volumes = None if self.volumes is None else np.concatenate(self.volumes)
+        return _Shares(counters, ports, None if self.matches is None else self.matches.sum(axis=0), volumes)
 
 
 class _Room:
@@ -74,7 +83,7 @@ class _Room:
 
     `slack` is how much each binding counter may still grow beside the nominated pods; `ports` are the conflicting
     ports taken and `reserved` those of the nominated pods; `matches` is the change in matches of required affinity,
-    to which the nominated pods add `company`.
+    to which the nominated pods add `company`; `attached` are the volumes beside the nominated pods, and without.
     """
 
     def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
@@ -85,6 +94,10 @@ class _Room:
         self.matches = np.zeros(len(nodes), np.int64)
         self.least = problem.affinity.least[nodes] if problem.affinity else self.matches
         self.most = problem.affinity.most[nodes] if problem.affinity else self.matches
+        self.attached: list[Attached] = []
+        if problem.limits:
+            users = [load.volumes] if problem.alone is load else [load.volumes, problem.alone.volumes]
+            self.attached = [Attached(problem.limits, some, nodes) for some in users]
 
     def remove(self, pods: _Shares) -> None:
         """Take pods away, one entry a node."""
@@ -93,6 +106,9 @@ class _Room:
             self.ports = self.ports & ~pods.ports
         if pods.matches is not None:
             self.matches = self.matches - pods.matches
+        if pods.volumes is not None:
+            for attached in self.attached:
+                attached.remove(pods.volumes)
 
     def put_back(self, pods: _Shares) -> Mask:
         """Put one pod back on every node where the preemptor still fits then; returns where it does."""
@@ -103,6 +119,9 @@ class _Room:
             self.ports = np.where(stays, self.ports | pods.ports, self.ports & ~pods.ports)
         if pods.matches is not None:
             np.add(self.matches, pods.matches, out=self.matches, where=stays)
+        if pods.volumes is not None:
+            for attached in self.attached:
+                attached.add(pods.volumes, stays)
         return stays
 
     def fits_beside(self, more: _Shares) -> Mask:
@@ -116,6 +135,9 @@ class _Room:
             alone = self.matches + more.matches
             for matches in (alone, alone + self.company):
                 fits &= (matches >= self.least) | (matches <= self.most)
+        if more.volumes is not None:
+            for attached in self.attached:
+                fits &= attached.fits_beside(more.volumes)
         return fits
 
 
@@ -178,6 +200,7 @@ def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
         counters=[problem.counters[number].share(rows, nodes) for number in binding],
         ports=problem.ports.bits(rows) if problem.ports else None,
         matches=problem.affinity.share(rows, nodes) if problem.affinity else None,
+        volumes=problem.limits.pairs_of(rows) if problem.limits else None,
     )
     return shares.of(pods.may_go)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -23,6 +24,7 @@ from webhook.kube.objects import (
     StorageClass,
 )
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.preemption.attached_volumes import AttachedVolumes
 from webhook.preemption.budgets import Budgets
 from webhook.preemption.interning import Interner, Table
 from webhook.preemption.nodes import Nodes, Resources
@@ -58,6 +60,9 @@ class Snapshot:
         self.volumes = VolumeIndex()
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.storage_classes: dict[str, StorageClass] = {}
+        self.attached = AttachedVolumes(self.volumes, self.claims, self.storage_classes)
+        self.attach_limits: dict[str, dict[str, int]] = {}
+        """By CSI driver and node: how many volumes can be attached."""
         self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
 
     def set_node(self, node: Node) -> None:
@@ -124,31 +129,54 @@ class Snapshot:
         """Add or update a persistent volume. Raises ClusterError for a capacity that is not a quantity."""
         self.version += 1
         self.volumes.put(volume)
+        self.attached.volume_changed(volume.metadata.name)
 
     def remove_persistent_volume(self, name: str) -> None:
         """Forget a persistent volume."""
         self.version += 1
         self.volumes.remove(name)
+        self.attached.volume_changed(name)
 
     def set_persistent_volume_claim(self, claim: PersistentVolumeClaim) -> None:
         """Add or update a claim."""
         self.version += 1
-        self.claims[f"{claim.metadata.namespace}/{claim.metadata.name}"] = claim
+        key = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        self.claims[key] = claim
+        self.attached.claim_changed(key)
 
     def remove_persistent_volume_claim(self, key: str) -> None:
         """Forget the claim `namespace/name`."""
         self.version += 1
         self.claims.pop(key, None)
+        self.attached.claim_changed(key)
 
     def set_storage_class(self, storage_class: StorageClass) -> None:
         """Add or update a storage class."""
         self.version += 1
         self.storage_classes[storage_class.metadata.name] = storage_class
+        self.attached.class_changed()
 
     def remove_storage_class(self, name: str) -> None:
         """Forget a storage class."""
         self.version += 1
         self.storage_classes.pop(name, None)
+        self.attached.class_changed()
+
+    def set_csi_node(self, csi_node: CSINode) -> None:
+        """Add or update what the CSI drivers say of a node."""
+        name = csi_node.metadata.name
+        self.remove_csi_node(name)
+        for driver in csi_node.spec.drivers or ():
+            if driver.allocatable is not None and driver.allocatable.count is not None:
+                self.attach_limits.setdefault(driver.name, {})[name] = driver.allocatable.count
+
+    def remove_csi_node(self, name: str) -> None:
+        """Forget what the CSI drivers say of a node."""
+        self.version += 1
+        for driver in [driver for driver, limits in self.attach_limits.items() if name in limits]:
+            del self.attach_limits[driver][name]
+            if not self.attach_limits[driver]:
+                del self.attach_limits[driver]
 
     def pod(self, key: str) -> PodView | None:
         """What is remembered of the pod `namespace/name`."""

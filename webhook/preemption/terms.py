@@ -21,6 +21,7 @@ from webhook.preemption.amounts import ClusterError
 __all__ = [
     "HostPort",
     "HostPorts",
+    "PodClaims",
     "SpreadConstraint",
     "Term",
     "affinity_terms",
@@ -45,6 +46,13 @@ class HostPort(NamedTuple):
 
 
 HostPorts = tuple[HostPort, ...]
+
+
+class PodClaims(NamedTuple):
+    """`namespace/name` of the claims that a pod names, and of those that are made for its ephemeral volumes."""
+
+    named: frozenset[str]
+    made: frozenset[str]
 
 
 class Term:
@@ -120,13 +128,17 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
     return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
 
 
-def claims_of(pod: Pod) -> frozenset[str] | None:
-    """`namespace/name` of the claims the pod names, None where it names none."""
+def claims_of(pod: Pod) -> PodClaims | None:
+    """The pod's claims, None where it has none."""
     if not pod.spec.volumes:
         return None
-    claims = [volume.persistent_volume_claim for volume in pod.spec.volumes]
-    names = frozenset(f"{pod.metadata.namespace}/{claim.claim_name}" for claim in claims if claim)
-    return names or None
+    named: set[str] = set()
+    made: set[str] = set()
+    for volume in pod.spec.volumes:
+        name = claim_name(pod, volume)
+        if name is not None:
+            (made if volume.persistent_volume_claim is None else named).add(f"{pod.metadata.namespace}/{name}")
+    return PodClaims(frozenset(named), frozenset(made)) if named or made else None
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:

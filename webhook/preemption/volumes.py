@@ -1,6 +1,6 @@
 """Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
 
-Limits of volumes per node and free space of storage classes are not known here and do not exclude a node.
+Limits of volumes per node are in `attachments`. Free space of storage classes is not known and excludes no node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume
+from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume, key_of
+from webhook.preemption.attachments import AttachLimits, attach_limits
 from webhook.preemption.binding import find_volumes
 from webhook.preemption.counters import Counter, Live
 from webhook.preemption.incoming import Incoming
@@ -45,11 +46,15 @@ _GENERALLY_AVAILABLE = {
 
 
 class Storage(NamedTuple):
-    """What the claims decide: a refusal of all nodes, masks of nodes that fail for a reason, counters of use."""
+    """What the claims decide: a refusal of all nodes, masks of nodes that fail for a reason, counters of use.
+
+    `limits` are those of how many volumes can be attached to the nodes, if they concern the claims.
+    """
 
     refusal: str
     masks: list[tuple[str, Mask]]
     counters: list[Counter]
+    limits: AttachLimits | None = None
 
 
 class _Claim(NamedTuple):
@@ -77,7 +82,8 @@ def check(snapshot: Snapshot, incoming: Incoming, live: Live) -> Storage:
     masks = _binding_masks(snapshot, [one.claim for one in bound], [one.claim for one in unbound])
     masks.append((_WRONG_ZONE, _zone_conflicts(nodes, volumes)))
     named = [one.claim for one in claims if not one.ephemeral]
-    return Storage("", masks, _exclusive_use(snapshot, named, live))
+    limits = attach_limits(snapshot, [key_of(one.claim) for one in claims], live)
+    return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
 
 
 def _binding_masks(
@@ -204,10 +210,11 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
         return []
     pods = snapshot.pods
     uses = np.zeros(len(pods.claims), np.int64)
-    for identity, names in pods.claims.used():
-        uses[identity] = len(names & exclusive)
+    for identity, claims_there in pods.claims.used():
+        uses[identity] = len(claims_there.named & exclusive)
     users = live.rows[uses[pods.claim_set[live.rows]] > 0]
-    taken = {name for row in users for name in pods.claims.values[pods.claim_set[row]] or () if name in exclusive}
+    used = [pods.claims.values[pods.claim_set[row]] for row in users]
+    taken = {name for claims_there in used if claims_there for name in claims_there.named & exclusive}
     if not taken:
         return []
     count = snapshot.nodes.rows

@@ -14,6 +14,7 @@ from typing import Any
 from webhook.kube.cache import Cache, Change
 from webhook.kube.client import Client
 from webhook.kube.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -25,6 +26,7 @@ from webhook.kube.objects import (
     key_of,
 )
 from webhook.kube.paths import (
+    CSI_NODE,
     NAMESPACE,
     NODE,
     PERSISTENT_VOLUME,
@@ -78,6 +80,7 @@ class State:
             "persistentvolumeclaims": self._fed(
                 "volume", client, PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim, "persistent_volume_claim"
             ),
+            "csinodes": self._fed("volume", client, CSI_NODE, CSINode, "csi_node"),
             "storageclasses": self._fed("volume", client, STORAGE_CLASS, StorageClass, "storage_class"),
             "pods": self.pods,
         }

@@ -92,7 +92,7 @@ _SCHEDULER = [
     _rule("", "pods", ["delete"]),
     _rule("", "pods/binding bindings", ["create"]),
     _rule("", "pods/status", ["patch", "update"]),
-    _rule("storage.k8s.io", "storageclasses", READ),
+    _rule("storage.k8s.io", "csinodes storageclasses", READ),
     _rule("policy", "poddisruptionbudgets", READ),
     _rule("scheduling.k8s.io", "priorityclasses", READ),
 ]

@@ -281,6 +281,7 @@ _OTHERS = [
         generation=True,
         unconditional=False,
     ),
+    Resource("storage.k8s.io", "csinodes", "CSINode", namespaced=False, hash="Pe62DkZtjuo=", returns_deleted=True),
     Resource(
         "storage.k8s.io",
         "storageclasses",

@@ -218,5 +218,6 @@ _COLUMNS: dict[str, list[Column]] = {
         Column("AllowVolumeExpansion", cells.at("allowVolumeExpansion", default=False)),
         _AGE,
     ],
+    "CSINode": [_NAME, Column("Drivers", cells.count("spec.drivers"), type="integer"), _AGE],
     "ValidatingWebhookConfiguration": _HOOKS,
 }

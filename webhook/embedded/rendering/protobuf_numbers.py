@@ -57,6 +57,9 @@ V1AzureFilePersistentVolumeSource secretName shareName readOnly secretNamespace
 V1AzureFileVolumeSource secretName shareName readOnly
 V1Binding metadata target
 V1BoundObjectReference kind apiVersion name uid
+V1CSINode metadata spec
+V1CSINodeDriver name nodeID topologyKeys allocatable
+V1CSINodeSpec drivers
 V1CSIPersistentVolumeSource driver volumeHandle readOnly fsType volumeAttributes controllerPublishSecretRef
   nodeStageSecretRef nodePublishSecretRef controllerExpandSecretRef nodeExpandSecretRef
 V1CSIVolumeSource driver readOnly fsType volumeAttributes nodePublishSecretRef
@@ -372,6 +375,7 @@ V1VolumeDevice name devicePath
 V1VolumeMount name readOnly mountPath subPath mountPropagation subPathExpr recursiveReadOnly
 V1VolumeMountStatus name mountPath readOnly recursiveReadOnly
 V1VolumeNodeAffinity required
+V1VolumeNodeResources count
 V1VolumeProjection secret downwardAPI configMap serviceAccountToken clusterTrustBundle
 V1VolumeResourceRequirements limits requests
 V1VsphereVirtualDiskVolumeSource volumePath fsType storagePolicyName storagePolicyID

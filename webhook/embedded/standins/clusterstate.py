@@ -11,6 +11,7 @@ import msgspec
 from webhook.embedded.standins.informers import Informers
 from webhook.kube.cache import Change
 from webhook.kube.objects import (
+    CSINode,
     Namespace,
     Node,
     PersistentVolume,
@@ -20,6 +21,7 @@ from webhook.kube.objects import (
     StorageClass,
 )
 from webhook.kube.paths import (
+    CSI_NODE,
     NAMESPACE,
     NODE,
     PERSISTENT_VOLUME,
@@ -67,6 +69,7 @@ class ClusterState:
                 take.set_persistent_volume_claim,
                 take.remove_persistent_volume_claim,
             ),
+            (CSI_NODE, CSINode, take.set_csi_node, take.remove_csi_node),
             (STORAGE_CLASS, StorageClass, take.set_storage_class, take.remove_storage_class),
             (POD_DISRUPTION_BUDGET, PodDisruptionBudget, take.set_budget, take.remove_budget),
         ]

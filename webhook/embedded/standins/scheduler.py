@@ -192,7 +192,7 @@ class Scheduler:
             self._queue.wake(helps)
 
     def _other_changed(self, kind: str) -> None:
-        if kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass"):
+        if kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSINode"):
             self._queue.wake(waking.after_volume_change)
 
 
