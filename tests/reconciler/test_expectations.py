@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.reconciler.builders import START, budget, pod, preemptor
+from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.expectations import Disruptions, Expectations
+from webhook.reconciler.outcomes import Evicts
 from webhook.reconciler.record import PLAN
 
 VICTIM = "default/v"
@@ -81,4 +82,38 @@ def test_budget_until_its_status_has_followed():
     assert disruptions.overlay("default/web", followed).status.disruptions_allowed == 1
     assert disruptions.gone("default", "w") == ["default/web"]
     assert disruptions.overlay("default/web", followed) is followed
+    assert len(disruptions) == 0
+
+
+def test_deleted_victim_counts_once():
+    """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
+    setting = Setting(node("n1"))
+    web = {"app": "web"}
+    victims = [pod(name, "4", node="n1", labels=web) for name in ("a", "b")]
+    setting.add(*victims)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1))
+    setting.expect(preemptor("p1", "4"), setting.consider(preemptor("p1", "4")))
+    assert setting.state.disruptions.overlay("default/web", budget("web", 2, web)).status.disruptions_allowed == 1
+    leaving = next(key for key in ("default/a", "default/b") if key in setting.state.index.leaving)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1, observedGeneration=2))
+    assert len(setting.state.disruptions) == 1, "a status that has not counted it changes nothing"
+    setting.add(pod(leaving[8:], "4", node="n1", labels=web, deleted=rfc3339(START + 30)))
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
+    second = setting.consider(preemptor("p2", "4"))
+    assert isinstance(second, Evicts), "one more may go"
+    setting.expect(preemptor("p2", "4"), second, "another")
+    setting.remove(leaving)
+    assert len(setting.state.disruptions) == 1
+    assert not isinstance(setting.consider(preemptor("p3", "8")), Evicts), "and no more than that"
+
+
+def test_health_that_falls_for_another_reason():
+    """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
+    disruptions = Disruptions()
+    disruptions.expect("default/web", "v", "plan")
+    disruptions.fell("default/web", 1, lambda _: False)
+    disruptions.fell("default/other", 1, lambda _: True)
+    disruptions.fell("default/web", -1, lambda _: True)
+    assert len(disruptions) == 1
+    disruptions.fell("default/web", 1, lambda _: True)
     assert len(disruptions) == 0

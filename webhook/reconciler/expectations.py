@@ -7,7 +7,7 @@ outlives what it expects: it ends when the watch shows it, when the pod is gone,
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -117,7 +117,9 @@ class Disruptions:
     """Evictions that a budget's status does not count yet, by budget (`namespace/name`) and victim's name.
 
     The Eviction API writes the victim into `status.disruptedPods` and takes it off `disruptionsAllowed` in one go;
-    until the watch shows that, later decisions must not spend the same disruption again.
+    until the watch shows that, later decisions must not spend the same disruption again. A plain delete writes nothing:
+    there the disruption controller counts the victim as no longer healthy once it is terminating
+    (`countHealthyPods`), and `currentHealthy` falls.
     """
 
     def __init__(self) -> None:
@@ -141,6 +143,12 @@ class Disruptions:
         return msgspec.structs.replace(
             budget, status=msgspec.structs.replace(budget.status, disruptions_allowed=allowed)
         )
+
+    def fell(self, key: str, by: int, terminating: Callable[[str], bool]) -> None:
+        """The budget's `currentHealthy` fell by so many: that many victims seen `terminating` are counted by now."""
+        counted = [name for name in self._expected.get(key, ()) if terminating(name)]
+        for name in counted[: max(0, by)]:
+            self._drop(key, name)
 
     def gone(self, namespace: str, victim: str) -> list[str]:
         """The pod is gone: by now its budgets have counted it; the budgets to be looked at again."""

@@ -271,6 +271,10 @@ class State:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
         return [key for key, covers in self._covers.get(namespace, {}).items() if covers(labels)]
 
+    def _is_terminating(self, key: str) -> bool:
+        pod = self.pods.get(key)
+        return pod is not None and bool(pod.metadata.deletion_timestamp)
+
     def _take_budget(self, key: str) -> None:
         budget = self.budgets.get(key)
         if budget is not None:
@@ -284,6 +288,9 @@ class State:
             budgets.pop(change.key, None)
         else:
             budgets[change.key] = _selector(change.new)
+            if change.old is not None:
+                fell = change.old.status.current_healthy - change.new.status.current_healthy
+                self.disruptions.fell(change.key, fell, lambda name: self._is_terminating(f"{namespace}/{name}"))
             self._take_budget(change.key)
         if not budgets:
             del self._covers[namespace]
