@@ -34,8 +34,8 @@ class View(Protocol):
         """The pod as the watch last showed it."""
         ...
 
-    def lower_nominated(self, plan: Plan) -> list[Pod]:
-        """Pods of lower priority that are nominated to the plan's node."""
+    def to_displace(self, plan: Plan) -> list[Pod]:
+        """Pods nominated to the plan's node that have to give way to its preemptor."""
         ...
 
     def displaced(self, pod: Pod) -> None:
@@ -137,7 +137,7 @@ class Executor:
 
     async def _displace(self, plan: Plan) -> None:
         """A failure here is reported, not fatal: kube-scheduler gives room to the higher priority anyway."""
-        for pod in self._view.lower_nominated(plan):
+        for pod in self._view.to_displace(plan):
             try:
                 await self._writer.displace(pod)
             except ApiError as error:

@@ -24,6 +24,7 @@ from webhook.reconciler.candidates import is_marked, standing
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.consulting import Consultant
 from webhook.reconciler.deciding import World, consider
+from webhook.reconciler.displacing import to_displace
 from webhook.reconciler.executor import Executor, no_checkpoint
 from webhook.reconciler.intake import Intake
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
@@ -131,9 +132,9 @@ class Reconciler:
         """Whether a disruption budget covers the pod."""
         return self.state.has_budget(pod)
 
-    def lower_nominated(self, plan: Plan) -> list[Pod]:
-        """Pods of lower priority nominated to the plan's node."""
-        return self.state.lower_nominated(plan.node, plan.priority, plan.key)
+    def to_displace(self, plan: Plan) -> list[Pod]:
+        """Pods nominated to the plan's node that have to give way to its preemptor."""
+        return to_displace(self.state, plan)
 
     def displaced(self, pod: Pod) -> None:
         """The pod's nomination was taken."""

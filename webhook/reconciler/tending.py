@@ -34,7 +34,9 @@ _PATROL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
 _TURN = 0.01
 """Seconds of looking at plans after which everything else gets its turn."""
-_RIGHT_AWAY = frozenset((Ending.FAILED, Ending.OUTDATED, Ending.NODE_GONE, Ending.SPACE_TAKEN, Ending.LOST))
+_NOBODYS_FAULT = frozenset((Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE))
+"""Endings that say nothing of whether evicting helps this preemptor: they use up none of its attempts."""
+_RIGHT_AWAY = _NOBODYS_FAULT | {Ending.FAILED, Ending.OUTDATED, Ending.SPACE_TAKEN}
 
 
 class Tender:
@@ -267,9 +269,10 @@ class Tender:
             self._learn(entry, plan, now)
         first = entry.plan_failures == 0
         entry.plan_failures += 1
-        if plan.gone:
+        in_vain = bool(plan.gone) and ending not in _NOBODYS_FAULT
+        if in_vain:
             entry.attempt_failed(now)
-        pause = attempts_back_off(entry.attempts) if plan.gone else failure_back_off(entry.plan_failures)
+        pause = attempts_back_off(entry.attempts) if in_vain else failure_back_off(entry.plan_failures)
         after = 0.0 if first and ending in _RIGHT_AWAY else pause
         self._queue.retry(plan.key, now, after=after, reason=f"its last plan ended: {ending}")
 
