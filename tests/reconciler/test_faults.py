@@ -12,6 +12,7 @@ from tests.reconciler.acting import PODS, Wire, playing
 from tests.workloads import eventually
 from webhook.embedded.server.faults import Match
 from webhook.kube.objects import Pod
+from webhook.kube.objects.sharing import SharedPods
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.record import decision_of
@@ -101,7 +102,8 @@ async def test_caches_equal_the_server_after_all_that():
 
         async def equal() -> bool:
             pods, _ = await play.client.list("/api/v1/pods", Pod)
-            return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods} == dict(
+            kept = map(SharedPods(), pods)
+            return {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in kept} == dict(
                 service.state.pods.items()
             )
 

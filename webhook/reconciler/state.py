@@ -25,6 +25,7 @@ from webhook.kube.objects import (
     StorageClass,
     key_of,
 )
+from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.paths import (
     CSI_NODE,
     NAMESPACE,
@@ -68,7 +69,7 @@ class State:
         """Counts the times that room came up which nobody had been promised."""
         self._freed_on: dict[str, int] = {}
         self._minor: dict[str, Cache[Any]] = {}
-        self.pods = Cache(client, POD.path(), Pod)
+        self.pods = Cache(client, POD.path(), Pod, transform=SharedPods())
         self.nodes = Cache(client, NODE.path(), Node)
         self.budgets = Cache(client, POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
         self._caches: dict[str, Cache[Any]] = {

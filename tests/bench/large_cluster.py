@@ -1,0 +1,298 @@
+"""An API server with very many pods of ordinary size, in a process of its own: prints its address.
+
+It lists and watches, no more: objects are rendered from templates when they are asked for, so that what is measured
+next to it has the machine. `POST /expire?changed=N&replaced=M` changes every N-th pod and replaces every M-th by
+another, keeps silent about it, and ends all watches with 410.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from aiohttp import web
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+REPLICAS = 25
+"""Pods of one ReplicaSet."""
+_MANAGERS = ("kube-controller-manager", "kube-scheduler", "calico", "kubelet")
+
+
+class LargeCluster:
+    """Pods by number; `version` is the resourceVersion of everything listed now."""
+
+    def __init__(self, pods: int, nodes: int) -> None:
+        self.pods, self.nodes = pods, nodes
+        self.version = 10_000_000
+        self.changed = self.replaced = 0
+        self.bytes = 0
+        self.watches: dict[asyncio.Queue[bytes | None], str] = {}
+        self.watched = 0
+        self._pod = _marked(_pod())
+        self._node = _marked(_node())
+
+    def pod(self, number: int) -> bytes:
+        """A pod as the API server sends it."""
+        version, name = 1_000_000 + number, f"{number:06x}"
+        if self.changed and number % self.changed == 0:
+            version = self.version - self.pods + number
+        if self.replaced and number % self.replaced == 0:
+            version, name = self.version - self.pods + number, f"{number:06x}{self.version % 997:03x}"
+        app = number // REPLICAS
+        return self._pod % {
+            b"n": str(number).encode(),
+            b"name": name.encode(),
+            b"app": f"service-{app}".encode(),
+            b"hash": f"{app * 2654435761 % 2**40:010x}".encode(),
+            b"namespace": f"team-{app % 200}".encode(),
+            b"node": f"node-{number * 7 % self.nodes}".encode(),
+            b"uid": f"{number * 2654435761 % 2**32:08x}-6c1f-4d3e-9b7a-{int(name, 16) % 2**48:012x}".encode(),
+            b"version": str(version).encode(),
+            b"ip": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}".encode(),
+            b"time": f"2026-11-{1 + number % 20:02}T{number % 24:02}:{number % 59:02}:{number % 58:02}Z".encode(),
+        }
+
+    def node(self, number: int) -> bytes:
+        """A node as the API server sends it."""
+        return self._node % {
+            b"n": str(number).encode(),
+            b"node": f"node-{number}".encode(),
+            b"zone": f"zone-{number % 3}".encode(),
+        }
+
+    async def expire(self, request: web.Request) -> web.Response:
+        """Change pods behind the back of those who watch, and tell them that they have missed something."""
+        self.changed = int(request.query.get("changed", 0))
+        self.replaced = int(request.query.get("replaced", 0))
+        self.version += self.pods
+        gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
+        for queue, path in self.watches.items():
+            if path == PODS:
+                queue.put_nowait(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+                queue.put_nowait(None)
+        return web.Response()
+
+    async def status(self, _request: web.Request) -> web.Response:
+        """How often pods were watched, and how many bytes the pods listed so far had."""
+        return web.json_response({"watched": self.watched, "bytes": self.bytes})
+
+    async def collection(self, request: web.Request) -> web.StreamResponse:
+        """List or watch."""
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        render, count = {PODS: (self.pod, self.pods), NODES: (self.node, self.nodes)}.get(request.path, (None, 0))
+        start = int(request.query.get("continue", 0))
+        end = min(count, start + (int(request.query.get("limit", 0)) or count))
+        meta = {"resourceVersion": str(self.version)} | ({"continue": str(end)} if end < count else {})
+        items = b",".join(render(number) for number in range(start, end)) if render else b""
+        body = b'{"kind":"List","metadata":%b,"items":[%b]}' % (json.dumps(meta).encode(), items)
+        if request.path == PODS:
+            self.bytes += len(body)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.watches[queue] = request.path
+        self.watched += request.path == PODS
+        stream = web.StreamResponse(headers={"Content-Type": "application/json"})
+        try:
+            await stream.prepare(request)
+            while (line := await queue.get()) is not None:
+                await stream.write(line)
+        finally:
+            del self.watches[queue]
+        return stream
+
+
+def _marked(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _pod() -> dict[str, Any]:
+    """A pod of two containers and a sidecar, as a ReplicaSet makes it and a kubelet reports it."""
+    labels = {
+        "app.kubernetes.io/name": "%(app)s",
+        "app.kubernetes.io/instance": "%(app)s-production",
+        "app.kubernetes.io/version": "1.4.2",
+        "app.kubernetes.io/part-of": "shop",
+        "app.kubernetes.io/managed-by": "Helm",
+        "team": "%(namespace)s",
+        "pod-template-hash": "%(hash)s",
+    }
+    annotations = {
+        "checksum/config": "6b51d431df5d7f141cbececcf79edf3dd861c3b4069f0b11661a3eefacbba918",
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9102",
+        "cni.projectcalico.org/podIP": "%(ip)s/32",
+        "cni.projectcalico.org/podIPs": "%(ip)s/32",
+        "godel.bytedance.com/can-be-preempted": "true",
+    }
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "%(app)s-%(hash)s", "uid": "%(hash)s-aaaa-bbbb"}
+    containers = [_container("main", "500m", "512Mi", 8080), _container("proxy", "100m", "128Mi", 15001)]
+    sidecar = {**_container("log-shipper", "50m", "64Mi", 2020), "restartPolicy": "Always"}
+    statuses = [_container_status(one) for one in containers]
+    token = {
+        "name": "kube-api-access-%(name)s",
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            ],
+            "defaultMode": 420,
+        },
+    }
+    tolerations = [
+        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for key in ("not-ready", "unreachable")
+    ]
+    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    return {
+        "metadata": {
+            "name": "%(app)s-%(hash)s-%(name)s",
+            "generateName": "%(app)s-%(hash)s-",
+            "namespace": "%(namespace)s",
+            "uid": "%(uid)s",
+            "resourceVersion": "%(version)s",
+            "generation": 1,
+            "creationTimestamp": "%(time)s",
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            "managedFields": [
+                {
+                    "manager": manager,
+                    "operation": "Update",
+                    "apiVersion": "v1",
+                    "time": "%(time)s",
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in labels}}, "f:spec": {}},
+                }
+                for manager in _MANAGERS
+            ],
+        },
+        "spec": {
+            "volumes": [{"name": "config", "configMap": {"name": "%(app)s", "defaultMode": 420}}, token],
+            "initContainers": [sidecar],
+            "containers": containers,
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "%(app)s",
+            "serviceAccount": "%(app)s",
+            "nodeName": "%(node)s",
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+            "affinity": {
+                "podAntiAffinity": {
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
+                    ]
+                }
+            },
+            "schedulerName": "default-scheduler",
+            "tolerations": tolerations,
+            "priorityClassName": "batch",
+            "priority": 100,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
+        },
+        "status": {
+            "phase": "Running",
+            "observedGeneration": 1,
+            "conditions": [
+                {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": "%(time)s"}
+                for kind in conditions
+            ],
+            "hostIP": "10.0.0.1",
+            "hostIPs": [{"ip": "10.0.0.1"}],
+            "podIP": "%(ip)s",
+            "podIPs": [{"ip": "%(ip)s"}],
+            "startTime": "%(time)s",
+            "initContainerStatuses": [_container_status(sidecar)],
+            "containerStatuses": statuses,
+            "qosClass": "Burstable",
+        },
+    }
+
+
+def _container(name: str, cpu: str, memory: str, port: int) -> dict[str, Any]:
+    probe = {"httpGet": {"path": "/healthz", "port": port, "scheme": "HTTP"}, "timeoutSeconds": 1, "periodSeconds": 10}
+    field = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
+    return {
+        "name": name,
+        "image": f"registry.example.com/shop/%(app)s/{name}:1.4.2",
+        "args": ["--config=/etc/config/config.yaml", f"--port={port}"],
+        "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
+        "env": [
+            {"name": "NAMESPACE", "valueFrom": {"fieldRef": field}},
+            {"name": "LOG_LEVEL", "value": "info"},
+        ],
+        "resources": {"limits": {"memory": memory}, "requests": {"cpu": cpu, "memory": memory}},
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/config"},
+            {
+                "name": "kube-api-access-%(name)s",
+                "readOnly": True,
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            },
+        ],
+        "livenessProbe": probe,
+        "readinessProbe": probe,
+        "terminationMessagePath": "/dev/termination-log",
+        "imagePullPolicy": "IfNotPresent",
+    }
+
+
+def _container_status(container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": container["name"],
+        "state": {"running": {"startedAt": "%(time)s"}},
+        "lastState": {},
+        "ready": True,
+        "restartCount": 0,
+        "image": container["image"],
+        "imageID": container["image"] + "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "containerID": "containerd://%(uid)s",
+        "started": True,
+        "allocatedResources": container["resources"]["requests"],
+        "resources": container["resources"],
+    }
+
+
+def _node() -> dict[str, Any]:
+    amounts = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "500Gi", "pods": "250"}
+    labels = {
+        "kubernetes.io/hostname": "%(node)s",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "topology.kubernetes.io/zone": "%(zone)s",
+    }
+    kinds = (("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "False"))
+    return {
+        "metadata": {"name": "%(node)s", "uid": "node-uid-%(n)s", "resourceVersion": "5", "labels": labels},
+        "spec": {"providerID": "example://%(node)s"},
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "conditions": [{"type": kind, "status": status} for kind, status in kinds],
+        },
+    }
+
+
+async def _serve(pods: int, nodes: int) -> None:
+    cluster = LargeCluster(pods, nodes)
+    app = web.Application()
+    app.router.add_post("/expire", cluster.expire)
+    app.router.add_get("/status", cluster.status)
+    app.router.add_get("/{path:.*}", cluster.collection)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(f"http://127.0.0.1:{runner.addresses[0][1]}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

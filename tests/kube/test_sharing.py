@@ -1,0 +1,133 @@
+"""Pods without repetition: nothing that is read changes, what is equal is one object, and dead parts are forgotten."""
+
+import gc
+import tracemalloc
+
+import msgspec
+import pytest
+
+from tests.bench.large_cluster import REPLICAS, LargeCluster
+from webhook.kube.objects import Pod
+from webhook.kube.objects.sharing import SharedParts, SharedPods
+from webhook.preemption.snapshot import Snapshot
+
+DECODER = msgspec.json.Decoder(Pod)
+CLUSTER = LargeCluster(100_000, 5000)
+
+
+def decoded(**fields):
+    """A pod from JSON."""
+    return msgspec.convert({"metadata": {"name": "p", "namespace": "a", "uid": "u"}, **fields}, Pod)
+
+
+def ordinary(number):
+    """One of many pods as an API server sends them."""
+    return DECODER.decode(CLUSTER.pod(number))
+
+
+def test_a_pod_takes_little_memory():
+    """A pod of two containers and a sidecar takes less than 2.5 kB next to others of its workload."""
+    share, count = SharedPods(), 40 * REPLICAS
+    raws = [CLUSTER.pod(number) for number in range(count)]
+    share(DECODER.decode(raws[0]))
+    gc.collect()
+    tracemalloc.start()
+    kept = [share(DECODER.decode(raw)) for raw in raws]
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(kept) < 2500
+
+
+def test_what_pods_have_in_common_is_one_object():
+    """Labels, owner, containers, tolerations and affinity of one workload's pods are the same objects."""
+    share = SharedPods()
+    one, other = share(ordinary(0)), share(ordinary(1))
+    assert one.metadata.name != other.metadata.name
+    assert one.spec.node_name != other.spec.node_name
+    assert one.metadata.labels is other.metadata.labels
+    assert one.metadata.owner_references is other.metadata.owner_references
+    assert one.metadata.generate_name is other.metadata.generate_name
+    assert one.status.conditions is other.status.conditions
+    for part in ("containers", "init_containers", "tolerations", "affinity"):
+        assert getattr(one.spec, part) is getattr(other.spec, part)
+
+
+PARTS = [
+    pytest.param({}, id="nothing"),
+    pytest.param({"spec": {"nodeName": "n1", "priority": 5, "priorityClassName": "low"}}, id="bound"),
+    pytest.param({"spec": {"nodeName": "n1", "overhead": {"cpu": "1"}}}, id="overhead"),
+    pytest.param({"spec": {"nodeName": "n1", "containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}}, id="port"),
+    pytest.param(
+        {"spec": {"nodeName": "n1", "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}},
+        id="claim",
+    ),
+    pytest.param({"spec": {"nodeName": "n1", "volumes": [{"name": "v", "ephemeral": {"a": 1}}]}}, id="ephemeral"),
+    pytest.param(
+        {
+            "spec": {"nodeName": "n1"},
+            "status": {
+                "phase": "Running",
+                "startTime": "2026-01-01T00:00:00Z",
+                "conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}],
+            },
+        },
+        id="disrupted",
+    ),
+    pytest.param(
+        {
+            "metadata": {"name": "p", "namespace": "a", "annotations": {"giveway.dev/plan": "{}"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": [{"name": "v"}]},
+            "status": {
+                "nominatedNodeName": "n1",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "message": "0/3", "lastTransitionTime": "2026-01-01"}
+                ],
+            },
+        },
+        id="pending",
+    ),
+]
+
+
+@pytest.mark.parametrize("fields", PARTS)
+def test_a_pod_says_the_same_as_before(fields):
+    """Nothing is lost, and a second pod that is equal but for name and node does not get the first one's."""
+    share, spec = SharedPods(), fields.get("spec", {})
+    elsewhere = {**fields, "spec": {**spec, "nodeName": "n2"}} if "nodeName" in spec else fields
+    for given in (fields, elsewhere, fields):
+        assert share(decoded(**given)) == decoded(**given)
+
+
+def test_what_nobody_reads_is_left_out():
+    """Of a pod with a node, messages and instants of conditions and volumes of no consequence are not kept."""
+    conditions = [{"type": "Ready", "status": "False", "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    volumes = [{"name": "kube-api-access-x2v4p"}, {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    kept = SharedPods()(decoded(spec={"nodeName": "n1", "volumes": volumes}, status={"conditions": conditions}))
+    assert [volume.name for volume in kept.spec.volumes] == ["v"]
+    assert msgspec.to_builtins(kept.status.conditions) == [{"type": "Ready", "status": "False"}]
+
+
+def test_the_snapshot_is_the_same():
+    """Whether pods are shared makes no difference to what decisions see of them."""
+    plain, shared, share = Snapshot(), Snapshot(), SharedPods()
+    for number in range(0, 2000, 7):
+        plain.set_pod(ordinary(number))
+        shared.set_pod(share(ordinary(number)))
+    rows = range(1, plain.pods.rows)
+    assert [plain.pods.view(row) for row in rows] == [shared.pods.view(row) for row in rows]
+    for column in ("amounts", "node", "start", "port_set", "anti_set", "claim_set", "owner", "profile", "identity"):
+        assert (getattr(plain.pods, column) == getattr(shared.pods, column)).all()
+
+
+def test_what_is_kept_for_sharing_is_bounded():
+    """Parts that nobody asks for any more are forgotten, those in use stay, and what is too large is not kept."""
+    parts = SharedParts(most=100)
+    first = parts.get(b"first", [0])
+    for number in range(1000):
+        parts.get(b"part-%04d" % number, [number])
+        assert parts.get(b"first", [0]) is first
+        assert len(parts) <= 23
+    huge = [1]
+    assert parts.get(b"x" * 101, huge) is huge
+    assert parts.get(b"x" * 101, [2]) is not huge

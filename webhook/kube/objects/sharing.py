@@ -1,0 +1,109 @@
+"""Pods without repetition: what thousands of pods have in common is kept once.
+
+A pod of ordinary size takes 9 kB when every part of it is an object of its own. The pods of one workload differ in a
+few hundred bytes: names, uids, versions, instants, nodes. Everything else is replaced by equal parts seen before.
+**Shared parts must not be changed in place**; `msgspec.structs.replace` makes a pod with other parts.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Generic, TypeVar
+
+import msgspec
+
+from webhook.kube.objects.meta import Condition, OwnerReference
+from webhook.kube.objects.pod import Pod, PodSpec, PodStatus, Volume
+
+__all__ = ["SharedParts", "SharedPods"]
+
+V = TypeVar("V")
+
+_MOST = 8 << 20
+"""Bytes of JSON that one generation of shared parts stands for, at most: some 7000 workloads' specs."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SharedParts(Generic[V]):
+    """Values by what they say, bounded: at most `most` to twice as many bytes of it, those used of late.
+
+    There are two generations. What is found in the older one moves to the younger; when that is full it becomes the
+    older, and what nobody asked for is forgotten. Whoever holds a forgotten value keeps it, unshared from then on.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._most = most
+        self._size = 0
+        self._young: dict[str | bytes, V] = {}
+        self._old: dict[str | bytes, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, key: str | bytes, value: V) -> V:
+        """The value kept under the key: this one where there is none yet."""
+        found = self._young.get(key)
+        if found is not None:
+            return found
+        size = len(key)
+        if self._size + size > self._most:
+            self._old, self._young, self._size = self._young, {}, 0
+            if size > self._most:
+                return value
+        self._size += size
+        found = self._young[key] = self._old.pop(key, value)
+        return found
+
+
+class SharedPods:
+    """Makes of decoded pods what is kept of them; call it with each.
+
+    Of a pod that has a node, the messages and instants of its conditions and the volumes of which nothing is read are
+    left out: no decision looks at them, and they differ from pod to pod.
+    """
+
+    def __init__(self, most: int = _MOST) -> None:
+        self._specs: SharedParts[PodSpec] = SharedParts(most)
+        self._labels: SharedParts[dict[str, str]] = SharedParts(most)
+        self._annotations: SharedParts[dict[str, str]] = SharedParts(most)
+        self._owners: SharedParts[list[OwnerReference]] = SharedParts(most)
+        self._conditions: SharedParts[list[Condition]] = SharedParts(most)
+        self._texts: SharedParts[str] = SharedParts(most)
+
+    def __call__(self, pod: Pod) -> Pod:
+        """The pod with shared parts; the one given is used up."""
+        meta, status, texts = pod.metadata, pod.status, self._texts
+        bound = bool(pod.spec.node_name)
+        if meta.labels:
+            meta.labels = self._labels.get(_encode(meta.labels), meta.labels)
+        if meta.annotations:
+            meta.annotations = self._annotations.get(_encode(meta.annotations), meta.annotations)
+        if meta.owner_references:
+            meta.owner_references = self._owners.get(_encode(meta.owner_references), meta.owner_references)
+        meta.namespace = texts.get(meta.namespace, meta.namespace)
+        meta.generate_name = texts.get(meta.generate_name, meta.generate_name)
+        status.phase = texts.get(status.phase, status.phase)
+        if status.start_time == meta.creation_timestamp:
+            status.start_time = meta.creation_timestamp
+        if bound:
+            self._share_conditions(status)
+        pod.spec = self._shared_spec(pod.spec, bound=bound)
+        return pod
+
+    def _share_conditions(self, status: PodStatus) -> None:
+        if not status.conditions:
+            return
+        for one in status.conditions:
+            one.message, one.last_transition_time = "", None
+        status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
+
+    def _shared_spec(self, spec: PodSpec, *, bound: bool) -> PodSpec:
+        """A spec with the parts of the first one that was equal but for the node."""
+        node = self._texts.get(spec.node_name, spec.node_name)
+        spec.node_name = ""
+        if bound and spec.volumes:
+            spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
+        shared = copy.copy(self._specs.get(_encode(spec), spec))
+        shared.node_name = node
+        return shared
