@@ -8,6 +8,7 @@ from webhook.policy.loading import load_or_raise
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
 ABOUT_CLASSES = "rules:\n- {name: v, validate: {expression: 'true', message: m, resources: [priorityclasses]}}"
+VALIDATED = ABOUT_CLASSES.replace("priorityclasses", "pods")
 DEFAULT = "rules:\n- {name: d, defaultPriorityClass: standard}"
 PLATFORM = "{subjects: [{kind: Group, name: platform}]}"
 
@@ -120,6 +121,9 @@ def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
     [
         pytest.param(f"match: {PLATFORM}", "in every namespace", id="match"),
         pytest.param(f"match: {{namespaces: [a], {PLATFORM[1:]}", "leave the subjects out", id="match by namespace"),
+        pytest.param(
+            f"match: {{operations: [UPDATE], {PLATFORM[1:]}", "changes that service accounts make", id="updates"
+        ),
         pytest.param(f"exclude: {PLATFORM}", "excluded by namespace only", id="exclude"),
         pytest.param(
             "conditions: [{name: c, expression: 'request.userInfo.username == \"a\"'}]",
@@ -130,6 +134,6 @@ def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
 )
 def test_an_author_who_is_treated_differently_is_pointed_out(parts, words):
     """Lint says where a workload is let in and its pods are not, and what to write instead."""
-    ((severity, text),) = told(f"{parts}\n{DEFAULT}")
+    ((severity, text),) = told(f"{parts}\n{VALIDATED}")
     assert severity is Severity.WARNING
     assert words in text

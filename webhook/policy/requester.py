@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webhook.policy.globs import WILDCARD, intersect
+from webhook.kube.selectors import label_matcher
+from webhook.policy.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model import Match, PriorityPolicy, Subject
 from webhook.policy.request import UserInfo
 
 __all__ = [
     "CONTROLLER",
-    "CONTROLLER_MANAGER",
-    "SERVICE_ACCOUNT",
     "asks_who",
     "by_namespace",
     "covers_controllers",
@@ -29,13 +28,15 @@ __all__ = [
     "user_pattern",
 ]
 
-SERVICE_ACCOUNT = "system:serviceaccount:"
+_SERVICE_ACCOUNT = "system:serviceaccount:"
 """A service account's user name is this, its namespace, a colon and its name."""
-CONTROLLER_MANAGER = "system:kube-controller-manager"
+_CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who makes pods where kube-controller-manager runs without `--use-service-account-credentials`."""
-_KUBE_SYSTEM = f"{SERVICE_ACCOUNT}kube-system:"
+_NO_NAMESPACE = "\0"
+"""The name of no namespace, so that nothing but a glob or a negative requirement means it."""
+_KUBE_SYSTEM = f"{_SERVICE_ACCOUNT}kube-system:"
 _CONTROLLERS = (
-    CONTROLLER_MANAGER,
+    _CONTROLLER_MANAGER,
     *(
         f"{_KUBE_SYSTEM}{name}-controller"
         for name in ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication", "statefulset")
@@ -51,12 +52,12 @@ CONTROLLER = UserInfo(
 
 def is_service_account(username: str) -> bool:
     """Whether this user may make pods for someone else."""
-    return username.startswith(SERVICE_ACCOUNT) or username == CONTROLLER_MANAGER
+    return username.startswith(_SERVICE_ACCOUNT) or username == _CONTROLLER_MANAGER
 
 
 def is_controller(username: str) -> bool:
     """Whether pods of this user are always made for someone else: service accounts of kube-system count as well."""
-    return username.startswith(_KUBE_SYSTEM) or username == CONTROLLER_MANAGER
+    return username.startswith(_KUBE_SYSTEM) or username == _CONTROLLER_MANAGER
 
 
 def has_controller(metadata: Mapping[str, Any]) -> bool:
@@ -71,16 +72,20 @@ def has_controller(metadata: Mapping[str, Any]) -> bool:
 
 
 def by_namespace(match: Match) -> bool:
-    """Whether a match tells namespaces apart; `*` and an empty selector mean every namespace, so they do not."""
+    """Whether a match tells namespaces apart: one that nobody named or labelled is not meant.
+
+    So `*`, an empty selector and one that only leaves some namespaces out do not count.
+    """
     names, selector = match.namespaces, match.namespace_selector
-    named = names is not None and all(name.strip(WILDCARD) for name in names)
-    return named or (selector is not None and bool(selector.match_labels or selector.match_expressions))
+    named = names is not None and not name_matcher(names)(_NO_NAMESPACE)
+    unlabelled = {"kubernetes.io/metadata.name": _NO_NAMESPACE}
+    return named or (selector is not None and not label_matcher(selector)(unlabelled))
 
 
 def user_pattern(subject: Subject) -> str | None:
     """The user names that a User or ServiceAccount means, as a name or glob; None for a Group."""
     if subject.kind == "ServiceAccount":
-        return f"{SERVICE_ACCOUNT}{subject.namespace}:{subject.name}"
+        return f"{_SERVICE_ACCOUNT}{subject.namespace}:{subject.name}"
     return subject.name if subject.kind == "User" else None
 
 

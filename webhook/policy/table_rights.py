@@ -28,7 +28,7 @@ RIGHT = match_record(
     "subjects",
 )
 
-_MEND = 'add "namespaces" or "namespaceSelector" ("*" and {} do not count: they mean every namespace)'
+_MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'
 
 
 def check_rights(rights: tuple[Match, ...], node: Node, reader: Reader, *, at_create: bool) -> None:
@@ -78,7 +78,15 @@ def check_requesters(values: Values, nodes: dict[str, Node], reader: Reader) -> 
     """Check `match`, `exclude` and the expressions of a policy: who asks for a pod is often a controller."""
     match, exclude = values.get("match") or Match(), values.get("exclude") or Match()
     rules = [rule for rule in values.get("rules", ()) if _about_new_pods(rule)]
-    if not rules or "CREATE" not in (match.operations or ("CREATE",)):
+    if not rules:
+        return
+    if "CREATE" not in (match.operations or ("CREATE",)):
+        if match.subjects is not None and any("validate" in rule for rule in rules):
+            reader.warn(
+                nodes["match"],
+                "the rules also hold for changes that service accounts make, because they may make them for someone"
+                " else; leave the subjects out, or let the expression pass what controllers change",
+            )
         return
     if match.subjects is not None:
         narrow = by_namespace(match)
