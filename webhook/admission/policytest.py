@@ -14,11 +14,12 @@ from ruamel.yaml.error import YAMLError
 from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import Context
 from webhook.admission.objectfiles import ObjectsError, objects_from
-from webhook.admission.patching import Operation, apply
+from webhook.admission.patching import Operation, apply, escape
 from webhook.admission.respond import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.policy.engine import Engine
 from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.model import GIVEN
 
 __all__ = ["Case", "PolicyTest", "Result", "TestFileError", "find", "run"]
 
@@ -191,11 +192,27 @@ def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Ite
     if expect.message is not None and expect.message not in text:
         yield f"message: expected {expect.message!r} in {text!r}"
     if expect.patch is not None:
-        patch = answers["mutate"].patch if "mutate" in answers else []
+        patch = _without_record(answers["mutate"].patch) if "mutate" in answers else []
         if sorted(patch, key=_path) != sorted(expect.patch, key=_path):
             yield f"patch: expected {_json(expect.patch)}, got {_json(patch)}"
     if expect.warnings is not None:
         yield from _warning_failures(expect.warnings, [text for row in answers.values() for text in row.warnings])
+
+
+def _without_record(patch: list[Operation]) -> list[Operation]:
+    """A patch as authors of policies write it: without the record that the webhook keeps of what it gave."""
+    shown: list[Operation] = []
+    for operation in patch:
+        path, value = operation["path"], operation.get("value")
+        if path == f"/metadata/annotations/{escape(GIVEN)}":
+            continue
+        if path == "/metadata/annotations" and isinstance(value, dict) and GIVEN in value:
+            value = {key: text for key, text in value.items() if key != GIVEN}
+            if not value:
+                continue
+            operation = {**operation, "value": value}  # noqa: PLW2901 - the rest of it stays as it is
+        shown.append(operation)
+    return shown
 
 
 def _warning_failures(expected: list[str], warnings: list[str]) -> Iterator[str]:
