@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from ruamel.yaml import YAML
 
 from certs.files import maintain_files
 from certs.rotation import Settings
+from tests.workloads import eventually
 from webhook.kube.client import ApiError, Client
 
 BASE = Path(__file__).parents[2] / "manifests" / "base"
@@ -27,6 +27,7 @@ RECONCILER, WEBHOOK = "giveway-reconciler", "giveway-webhook"
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
+    "ConfigMap": f"/api/v1/namespaces/{SYSTEM}/configmaps",
     "ResourceQuota": f"/api/v1/namespaces/{SYSTEM}/resourcequotas",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -74,6 +75,7 @@ class Software:
         self.client, self._kubeconfig, self.directory = client, kubeconfig, directory
         self._processes: list[Process] = []
         self._hooks: list[str] = []
+        self._more: list[str] = []
 
     async def install(self) -> None:
         """Apply namespace, service accounts and rights of manifests/base."""
@@ -114,14 +116,20 @@ class Software:
             "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
         )
 
-    async def serve(self, policies: str) -> None:
-        """Start `giveway serve` and register it as manifests/base does, but for the address."""
+    async def serve(self, policies: str) -> Process:
+        """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base."""
+        for document in documents(BASE / "webhook-configurations.yaml"):
+            path = PATHS[document["kind"]]
+            with suppress_existing():
+                await self.client.create(path, document)
+            if "Webhook" in document["kind"]:
+                self._hooks.append(f"{path}/{document['metadata']['name']}")
         directory, certificates = self.directory / "served", self.directory / "certs"
         directory.mkdir()
         (directory / "policies.yaml").write_text(policies)
-        bundle = maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+        maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
-        await self.start(
+        process = await self.start(
             "serve",
             f"--policies={directory}",
             f"--tls-cert-file={certificates / 'tls.crt'}",
@@ -129,16 +137,19 @@ class Software:
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
             "--health-port=0",
+            "--webhook-configuration=giveway",
+            f"--url=https://127.0.0.1:{port}",
+            f"--ca-file={certificates / 'ca.crt'}",
+            "--sync-period=1",
             account=WEBHOOK,
         )
-        await listening(port)
-        for document in documents(BASE / "webhook-configurations.yaml"):
-            for hook in document["webhooks"]:
-                service = hook["clientConfig"].pop("service")
-                hook["clientConfig"]["url"] = f"https://127.0.0.1:{port}{service['path']}"
-                hook["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
-            self._hooks.append(f"{PATHS[document['kind']]}/{document['metadata']['name']}")
-            await self.client.create(PATHS[document["kind"]], document)
+        await eventually(self.in_force, 30, what="the webhook has filled in its configurations")
+        return process
+
+    async def in_force(self) -> bool:
+        """Whether the configurations hold more than the entry that probes."""
+        found = [await self.client.get(path) for path in self._hooks]
+        return all(len(one.get("webhooks") or ()) > 1 for one in found)
 
     async def kubeconfig_of(self, account: str) -> str:
         """A kubeconfig with a token of a service account."""
@@ -154,9 +165,30 @@ class Software:
             YAML(typ="safe").dump(config, out)
         return str(file)
 
+    async def account(self, name: str) -> None:
+        """Add a ServiceAccount, which goes when this does."""
+        await self.client.create(PATHS["ServiceAccount"], {"metadata": {"name": name}})
+        self._more.append(f"{PATHS['ServiceAccount']}/{name}")
+
+    async def bind(self, account: str, role: str) -> None:
+        """Give a ServiceAccount a ClusterRole, by a binding of the account's name."""
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
+        ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        await self.client.create(
+            PATHS["ClusterRoleBinding"], {"metadata": {"name": account}, "roleRef": ref, "subjects": [subject]}
+        )
+        self._more.append(f"{PATHS['ClusterRoleBinding']}/{account}")
+
+    async def unregister(self) -> None:
+        """Take the webhook configurations away."""
+        for path in self._hooks:
+            with suppress(ApiError):
+                await self.client.delete(path)
+
     async def end(self) -> None:
         """Take the webhook configurations away, then end the processes."""
-        for path in self._hooks:
+        await self.unregister()
+        for path in self._more:
             with suppress(ApiError):
                 await self.client.delete(path)
         for process in self._processes:
@@ -210,14 +242,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
         return number
-
-
-async def listening(port: int, seconds: float = 20.0) -> None:
-    """Wait until something listens on a port."""
-    for _ in range(int(seconds / 0.1)):
-        with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.close()
-            return
-        await asyncio.sleep(0.1)
-    raise TimeoutError(f"nothing listens on port {port} after {seconds:g} s")

@@ -9,7 +9,13 @@ ROOT = Path(__file__).parents[2]
 BASE = ROOT / "manifests" / "base"
 POLICIES = ROOT / "policies"
 NAMESPACE = "giveway-system"
-_CLUSTER_WIDE = ("Namespace", "ClusterRole", "ClusterRoleBinding")
+_CLUSTER_WIDE = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "MutatingWebhookConfiguration",
+    "Namespace",
+    "ValidatingWebhookConfiguration",
+)
 
 
 def documents(path):
@@ -29,7 +35,7 @@ def base_objects():
     objects.append(policies_config_map())
     for obj in objects:
         obj["metadata"].setdefault("labels", {})["app.kubernetes.io/name"] = "giveway"
-        if obj["kind"] not in _CLUSTER_WIDE and "webhooks" not in obj:
+        if obj["kind"] not in _CLUSTER_WIDE:
             obj["metadata"]["namespace"] = NAMESPACE
         if obj["kind"] == "Deployment":
             obj["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"] = "giveway"

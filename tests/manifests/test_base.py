@@ -20,12 +20,10 @@ from tests.manifests.objects import (
     kustomization,
     pod_spec,
 )
-from webhook.admission.decode import WORKLOADS
+from webhook.admission.probing import PROBE
 from webhook.cli.main import main
-from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.kube.quantity import units
-from webhook.policy.loading import load_or_raise
-from webhook.registration.entries import VALIDATING, Target, entries
+from webhook.registration.entries import MUTATING, VALIDATING, Target
 from webhook.serving import bodies
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
@@ -34,20 +32,7 @@ ALL_CONTAINERS = [
     for deployment in DEPLOYMENTS
     for name in containers(deployment)
 ]
-CONFIGURATIONS = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
-WEBHOOKS = [pytest.param(w, id=w["name"]) for kind in CONFIGURATIONS for w in find(kind, "giveway")["webhooks"]]
-
-
-def reached(kind):
-    """Group, resource and operation of everything a configuration asks to see."""
-    return {
-        (group, resource, operation)
-        for webhook in find(kind, "giveway")["webhooks"]
-        for rule in webhook["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for operation in rule["operations"]
-    }
+CONFIGURATIONS = [MUTATING, VALIDATING]
 
 
 def test_the_base_holds_every_file():
@@ -68,101 +53,31 @@ def test_the_image_is_of_this_version():
     assert kustomization()["images"] == [{"name": "giveway", "newTag": version}]
 
 
-def test_what_is_mutated():
-    """Pods when they are made, classes also when their manifest is applied again, and nothing else."""
-    assert reached("MutatingWebhookConfiguration") == {
-        ("", "pods", "CREATE"),
-        ("scheduling.k8s.io", "priorityclasses", "CREATE"),
-        ("scheduling.k8s.io", "priorityclasses", "UPDATE"),
-    }
+@pytest.mark.parametrize("kind", CONFIGURATIONS)
+def test_the_configurations_are_there_to_be_filled_in(kind):
+    """They have no `webhooks`: what installs them neither sets nor resets what the server writes."""
+    assert set(find(kind, "giveway")) == {"apiVersion", "kind", "metadata"}
+    server = arguments(containers("giveway-webhook")["webhook"])
+    assert server["webhook-configuration"] == "giveway"
+    assert find("ConfigMap", PROBE)["metadata"]["namespace"] == NAMESPACE
 
 
-def test_what_is_validated():
-    """Pods, classes and everything that carries a pod template, when made and when changed; and what writes to pods."""
-    judged = {("", "pods"), ("scheduling.k8s.io", "priorityclasses"), *WORKLOADS}
-    wanted = {(group, resource, operation) for group, resource in judged for operation in ("CREATE", "UPDATE")}
-    wanted |= {("", "pods/status", "UPDATE"), ("", "pods/binding", "CREATE"), ("", "bindings", "CREATE")}
-    assert reached("ValidatingWebhookConfiguration") == wanted
-
-
-def test_the_shipped_conditions_are_those_of_the_shipped_policies():
-    """The entries for status and bindings are the ones that are generated from policies/."""
-    webhooks = {webhook["name"]: webhook for webhook in find("ValidatingWebhookConfiguration", "giveway")["webhooks"]}
-    for entry in entries(load_or_raise(POLICIES), Target())[VALIDATING]:
-        if entry["name"].startswith(("pods-status", "pods-binding")):
-            shipped = webhooks[entry["name"]]
-            assert shipped["matchConditions"] == entry["matchConditions"]
-            assert (shipped["rules"], shipped["clientConfig"]) == (entry["rules"], entry["clientConfig"])
-
-
-@pytest.mark.parametrize("webhook", WEBHOOKS)
-def test_every_webhook_says_how_it_is_to_be_called(webhook):
-    """Timeout, side effects, match policy, failure policy and versions are explicit."""
-    assert webhook["timeoutSeconds"] == 5
-    assert webhook["sideEffects"] == "None"
-    assert webhook["matchPolicy"] == "Equivalent"
-    assert webhook["admissionReviewVersions"] == ["v1"]
-    assert webhook["failurePolicy"] == ("Ignore" if webhook["name"].startswith("workloads") else "Fail")
-    assert webhook.get("reinvocationPolicy") == ("IfNeeded" if ".mutate." in webhook["name"] else None)
-    assert "caBundle" not in webhook["clientConfig"]
-
-
-@pytest.mark.parametrize("webhook", WEBHOOKS)
-def test_no_webhook_keeps_itself_from_starting(webhook):
-    """Its own namespace, and what the cluster needs to get up, are never asked about."""
-    if any(rule["scope"] == "Cluster" for rule in webhook["rules"]):
-        assert webhook["rules"][0]["resources"] == ["priorityclasses"]
-        return
-    [expression] = webhook["namespaceSelector"]["matchExpressions"]
-    assert expression == {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": [NAMESPACE, "kube-system"],
-    }
-
-
-OLD = {"metadata": {"labels": {"a": "b"}, "finalizers": ["job"]}, "spec": {"priority": 1}}
-
-
-@pytest.mark.parametrize(
-    ("operation", "changes", "judged"),
-    [
-        pytest.param("CREATE", {}, True, id="create"),
-        pytest.param("UPDATE", {}, False, id="nothing"),
-        pytest.param("UPDATE", {"finalizers": []}, False, id="finalizer"),
-        pytest.param("UPDATE", {"labels": {"a": "c"}}, True, id="label"),
-        pytest.param("UPDATE", {"labels": None}, True, id="last-label"),
-        pytest.param("UPDATE", {"annotations": {"a": "b"}}, True, id="first-annotation"),
-        pytest.param("UPDATE", {"spec": {"priority": 2}}, True, id="spec"),
-        pytest.param("UPDATE", {"labels": {}, "deletionTimestamp": "2026-11-21T00:00:00Z"}, False, id="goes-anyway"),
-    ],
-)
-def test_updates_that_cannot_matter_do_not_wait_for_the_webhook(operation, changes, judged):
-    """The API server asks about new pods, and about changes of spec, labels or annotations of pods that stay."""
-    webhook = find("ValidatingWebhookConfiguration", "giveway")["webhooks"][0]
-    conditions = [(condition["name"], condition["expression"]) for condition in webhook["matchConditions"]]
-    metadata = {**OLD["metadata"], **{key: value for key, value in changes.items() if key != "spec"}}
-    new = {"metadata": {k: v for k, v in metadata.items() if v is not None}, "spec": changes.get("spec", OLD["spec"])}
-    old = OLD if operation == "UPDATE" else None
-    assert webhook["name"] == "pods.validate.giveway.dev"
-    assert conditions_hold(conditions, {"operation": operation, "object": new, "oldObject": old}) is judged
-
-
-@pytest.mark.parametrize("webhook", WEBHOOKS)
-def test_every_webhook_finds_the_server(webhook):
-    """Service, port and path of each webhook lead to the serving container."""
-    service = webhook["clientConfig"]["service"]
-    found = find("Service", service["name"])
-    assert service["namespace"] == found["metadata"]["namespace"] == NAMESPACE
-    [port] = found["spec"]["ports"]
-    assert service["port"] == port["port"]
-    assert service["path"] == ("/mutate" if ".mutate." in webhook["name"] else "/validate")
+def test_every_entry_finds_the_server():
+    """Service, port and path of each entry lead to the serving container, with its own authority and Deployment."""
     server = containers("giveway-webhook")["webhook"]
+    options = arguments(server)
+    namespace, name = options["service"].split("/")
+    target = Target(namespace=namespace, service=name)
+    found = find("Service", name)
+    [port] = found["spec"]["ports"]
+    assert (namespace, target.port) == (found["metadata"]["namespace"], port["port"])
     ports = {entry["name"]: str(entry["containerPort"]) for entry in server["ports"]}
-    assert ports == {"https": arguments(server)["secure-port"], "health": arguments(server)["health-port"]}
+    assert ports == {"https": options["secure-port"], "health": options["health-port"]}
     assert port["targetPort"] == "https"
-    labels = find("Deployment", "giveway-webhook")["spec"]["template"]["metadata"]["labels"]
+    labels = find("Deployment", options["deployment"])["spec"]["template"]["metadata"]["labels"]
     assert found["spec"]["selector"].items() <= labels.items()
+    assert options["ca-file"].removesuffix("/ca.crt") == options["tls-cert-file"].removesuffix("/tls.crt")
+    assert main.get_command(None, "serve").make_context("serve", list(server["args"][1:])).params["url"] is None
 
 
 def parse(command, name, args):
@@ -301,7 +216,13 @@ def test_the_webhook_may_what_it_needs_and_no_more():
             ["giveway"],
         ),
     )
-    assert at_home == rights(("", ["secrets"], ["create"], []), ("", ["secrets"], ["get", "update"], ["giveway-tls"]))
+    server = arguments(containers("giveway-webhook")["webhook"])
+    assert at_home == rights(
+        ("", ["secrets"], ["create"], []),
+        ("", ["secrets"], ["get", "update"], ["giveway-tls"]),
+        ("", ["configmaps"], ["patch"], [PROBE]),
+        ("apps", ["deployments"], ["get"], [server["deployment"]]),
+    )
     assert arguments(containers("giveway-webhook")["issue-certificates"])["secret"] == f"{NAMESPACE}/giveway-tls"
 
 

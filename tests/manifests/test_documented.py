@@ -9,10 +9,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.manifests.objects import BASE, ROOT, arguments, containers, documents, kustomization, pod_spec
+from webhook.cli.main import main
+from webhook.embedded.admission.match_conditions import conditions_hold
+from webhook.registration.entries import EXEMPT
 
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE | re.DOTALL)
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-CONFIGURATIONS = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,8 @@ def rendered(tmp_path_factory):
             merged[key] = [*merged.get(key, []), *value]
     assert merged["resources"] == ["path/to/giveway/manifests/base"]
     merged["resources"] = [os.path.relpath(BASE, directory)]
+    shipped = [(path, ROOT / path.removeprefix("path/to/giveway/")) for path in merged["components"]]
+    merged["components"] = [os.path.relpath(path, directory) for _, path in shipped]
     with (directory / "kustomization.yaml").open("w") as file:
         YAML().dump(merged, file)
     output = directory / "rendered.yaml"
@@ -46,15 +50,51 @@ def test_the_image_is_taken_from_where_it_was_pushed(rendered):
 
 
 @pytest.mark.kubectl
-@pytest.mark.parametrize("kind", CONFIGURATIONS)
-def test_the_documented_patches_reach_the_pods_webhooks(kind, rendered):
-    """Further namespaces are left out, and pods run unjudged rather than not at all, where one asks for that."""
-    first, *others = rendered[kind, "giveway"]["webhooks"]
-    [expression] = first["namespaceSelector"]["matchExpressions"]
-    assert first["name"].startswith("pods.")
-    assert expression["values"] == ["giveway-system", "kube-system", "calico-system", "tigera-operator"]
-    assert first["failurePolicy"] == "Ignore"
-    assert "Fail" in {webhook["failurePolicy"] for webhook in others}
+def test_pods_may_rather_run_unjudged(rendered):
+    """The documented patch gives the server an option that it takes."""
+    [server] = [
+        container
+        for container in rendered["Deployment", "giveway-webhook"]["spec"]["template"]["spec"]["containers"]
+        if container["name"] == "webhook"
+    ]
+    context = main.get_command(None, "serve").make_context("serve", list(server["args"][1:]))
+    assert context.params["failure_policy"] == "Ignore"
+
+
+@pytest.mark.kubectl
+def test_who_may_exempt_is_the_api_servers_to_decide(rendered):
+    """The component brings a policy and its binding, which speak of the label that the entries leave out."""
+    policy = rendered["ValidatingAdmissionPolicy", "giveway-exempt-label"]["spec"]
+    assert rendered["ValidatingAdmissionPolicyBinding", "giveway-exempt-label"]["spec"] == {
+        "policyName": "giveway-exempt-label",
+        "validationActions": ["Deny"],
+    }
+    assert EXEMPT in policy["matchConditions"][0]["expression"]
+    assert "authorizer" in policy["validations"][0]["expression"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "old", "asked"),
+    [
+        pytest.param({EXEMPT: ""}, None, True, id="made-with-it"),
+        pytest.param({"a": "b"}, None, False, id="made-without"),
+        pytest.param(None, None, False, id="made-without-labels"),
+        pytest.param({EXEMPT: ""}, {"a": "b"}, True, id="set"),
+        pytest.param({EXEMPT: "x"}, {EXEMPT: ""}, True, id="changed"),
+        pytest.param(None, {EXEMPT: ""}, True, id="removed"),
+        pytest.param({EXEMPT: "", "a": "b"}, {EXEMPT: ""}, False, id="another-label"),
+    ],
+)
+def test_only_changes_of_the_label_need_the_right(labels, old, asked):
+    """Everybody else goes on to change their namespaces."""
+    [condition] = documents(ROOT / "manifests/components/exempt-label/policy.yaml")[0]["spec"]["matchConditions"]
+
+    def namespace(labels):
+        return {"metadata": {"name": "n"} | ({} if labels is None else {"labels": labels})}
+
+    operation = "CREATE" if old is None else "UPDATE"
+    request = {"operation": operation, "object": namespace(labels), "oldObject": old and namespace(old)}
+    assert conditions_hold([(condition["name"], condition["expression"])], request) is asked
 
 
 def test_the_image_can_be_built_from_its_context():

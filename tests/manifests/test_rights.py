@@ -7,7 +7,15 @@ import aiohttp
 
 from tests.admission.builders import make_pod, make_review
 from tests.manifests.objects import NAMESPACE, base_objects, containers
-from tests.manifests.test_install import answers, eventually, free_port, pod, running, serving_changes
+from tests.manifests.test_install import (
+    answers,
+    eventually,
+    free_port,
+    in_force,
+    pod,
+    running,
+    serving_changes,
+)
 from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster, node
 from webhook.kube import paths
@@ -25,15 +33,6 @@ SELDOM = {
     "patch events.events.k8s.io": "an event that repeats becomes a series",
 }
 """Rights of the reconciler that one ordinary preemption does not exercise, each with what it is for."""
-
-HOOK = {
-    "name": "pods.giveway.dev",
-    "clientConfig": {"service": {"namespace": NAMESPACE, "name": "giveway-webhook"}},
-    "rules": [],
-    "sideEffects": "None",
-    "admissionReviewVersions": ["v1"],
-}
-"""A webhook that is never called but gets its caBundle."""
 
 
 def rules_of(account):
@@ -60,17 +59,19 @@ async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
 
 
 async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
-    """Issuing, serving, asking about what the caches lack, and renewing use every right and are refused nothing."""
+    """Issuing, serving, keeping the configurations, asking live, and renewing use every right; nothing is refused."""
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         await install_rights(admin)
         found, (port, health) = containers("giveway-webhook"), (free_port(), free_port())
         changes = serving_changes(tmp_path, port, health)
         issue = found["issue-certificates"]
         renew = {"args": ["certs", "rotate", *issue["args"][2:]]}
+        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
         await finish(cluster, issue, changes)
         async with running(cluster, "giveway-webhook", found["webhook"], changes):
             await eventually(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
             assert "no PriorityClass with name unheard-of" in await review(port, tmp_path)
+            await eventually(lambda: in_force(admin))
         await finish(cluster, renew, changes)
         assert rights_of(cluster, "giveway-webhook") == (set(), set())
 
@@ -105,7 +106,7 @@ async def review(port, directory):
 
 
 async def install_rights(admin):
-    """Apply the base without its Deployments; nobody is to answer its webhooks here."""
+    """Apply the base without its Deployments."""
     where = {
         "Namespace": paths.NAMESPACE.path(),
         "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
@@ -113,12 +114,13 @@ async def install_rights(admin):
         "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings",
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "ConfigMap": paths.CONFIG_MAP.path(NAMESPACE),
+        "MutatingWebhookConfiguration": paths.MUTATING_WEBHOOK_CONFIGURATION.path(),
+        "ValidatingWebhookConfiguration": paths.VALIDATING_WEBHOOK_CONFIGURATION.path(),
     }
     wanted = [obj for obj in base_objects() if obj["kind"] in where]
     for obj in sorted(wanted, key=lambda obj: list(where).index(obj["kind"])):
         await admin.create(where[obj["kind"]], obj)
-    for resource in (paths.MUTATING_WEBHOOK_CONFIGURATION, paths.VALIDATING_WEBHOOK_CONFIGURATION):
-        await admin.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": [HOOK]})
 
 
 async def preempt(admin):

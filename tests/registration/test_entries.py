@@ -193,6 +193,23 @@ def test_whatever_is_answered_is_asked():
     assert {(rule["apiGroups"][0], resource) for rule in workloads for resource in rule["resources"]} == set(WORKLOADS)
 
 
+def test_what_is_mutated():
+    """Pods when they are made, classes also when their manifest is applied again, and the probe."""
+    asked = {
+        (resource, operation)
+        for entry in PLAIN[MUTATING]
+        for rule in entry["rules"]
+        for resource in rule["resources"]
+        for operation in rule["operations"]
+    }
+    assert asked == {
+        ("pods", "CREATE"),
+        ("priorityclasses", "CREATE"),
+        ("priorityclasses", "UPDATE"),
+        ("configmaps", "UPDATE"),
+    }
+
+
 @pytest.mark.parametrize(("kind", "entry"), ALL)
 def test_every_entry_says_how_it_is_to_be_called(kind, entry):
     """Nothing is left for the API server to fill in."""

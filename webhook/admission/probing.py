@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from importlib.metadata import version
 
 from webhook.admission.decode import Review
 from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer
 
-__all__ = ["PROBE", "answers", "mutate_config_map", "validate_config_map"]
+__all__ = ["PROBE", "answered", "answers", "mutate_config_map", "validate_config_map"]
 
 PROBE = "giveway-probe"
 """The ConfigMap's name. What it holds means nothing; nothing is ever written to it."""
@@ -17,6 +19,12 @@ PROBE = "giveway-probe"
 def answers(phase: str) -> str:
     """The warning by which a replica of this version is known to have answered in this phase."""
     return f"giveway {version('giveway')} answers ({phase})"
+
+
+def answered(phase: str, warnings: Iterable[str]) -> bool:
+    """Whether one of the warnings says that a replica, of whatever version, answered in this phase."""
+    said = re.compile(rf"giveway \S+ answers \({phase}\)")
+    return any(said.fullmatch(text) for text in warnings)
 
 
 def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:

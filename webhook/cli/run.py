@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, BinaryIO
 
 import click
 from aiohttp import web
 
+from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.reconcile import checkpoint_at, reconciler_options, reconciler_options_from, telling
 from webhook.cli.serve import STARTUP_ERRORS, options_from, serving_options
 from webhook.kube.client import Client
@@ -42,7 +43,8 @@ class Both:
         fault_point: str | None = None,
     ) -> None:
         assert serving.policies is not None
-        self.server = Server(serving, Cluster(client), stream, log_format=log_format)
+        self.source = Cluster(client)
+        self.server = Server(serving, self.source, stream, log_format=log_format)
         self.service = reconciling.Service(
             client,
             load_or_raise(serving.policies),
@@ -81,20 +83,22 @@ class Both:
 
 @click.command()
 @serving_options
+@keeping_options
 @reconciler_options
 def command(*, kubeconfig: str | None, log_format: LogFormat, fault_point: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT."""
     serving, reconciler = options_from(values), reconciler_options_from(values)
     try:
-        asyncio.run(_run(kubeconfig, serving, reconciler, log_format, fault_point))
+        asyncio.run(_run(kubeconfig, serving, reconciler, values, log_format, fault_point))
     except (*STARTUP_ERRORS, ClusterError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _run(
+async def _run(  # noqa: PLR0917 - the command's values, handed on
     kubeconfig: str | None,
     serving: Options,
     reconciler: reconciling.Options,
+    values: Mapping[str, Any],
     log_format: LogFormat,
     fault_point: str | None,
 ) -> None:
@@ -104,5 +108,6 @@ async def _run(
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(kubeconfig) as client:
         both = Both(client, serving, reconciler, sys.stdout.buffer, log_format=log_format, fault_point=fault_point)
+        keep_configurations(both.server, both.source, client, values)
         async with both.running():
             await both.server.serve_until(stop)

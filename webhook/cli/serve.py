@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.loading import PolicyError
-from webhook.serving.cluster import Cluster, Given, Source
+from webhook.serving.cluster import Cluster, Given
 from webhook.serving.options import LogFormat, Options
 from webhook.serving.server import Server
 from webhook.serving.tls import TlsError
@@ -65,6 +66,7 @@ def options_from(values: Mapping[str, Any]) -> Options:
 
 @click.command()
 @serving_options
+@keeping_options
 @click.option(
     "--objects",
     envvar="GIVEWAY_OBJECTS",
@@ -73,28 +75,36 @@ def options_from(values: Mapping[str, Any]) -> Options:
     type=_FILE,
     help="PriorityClasses and Namespaces from this file, instead of a cluster; may be repeated.",
 )
-def command(*, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat, **serving: Any) -> None:
+def command(*, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat, **values: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
+    if objects and values["webhook_configuration"] is not None:
+        raise click.UsageError("--webhook-configuration needs a cluster; --objects does without")
     try:
-        asyncio.run(_serve(options_from(serving), kubeconfig, objects, log_format))
+        asyncio.run(_serve(values, kubeconfig, objects, log_format))
     except STARTUP_ERRORS as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _serve(options: Options, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat) -> None:
+async def _serve(
+    values: Mapping[str, Any], kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat
+) -> None:
+    options = options_from(values)
     if objects:
-        await _until_stopped(options, Given(read_objects(objects)), log_format)
+        await _until_stopped(Server(options, Given(read_objects(objects)), sys.stdout.buffer, log_format=log_format))
         return
     async with await Client.connect(kubeconfig) as client:
-        await _until_stopped(options, Cluster(client), log_format)
+        source = Cluster(client)
+        server = Server(options, source, sys.stdout.buffer, log_format=log_format)
+        keep_configurations(server, source, client, values)
+        await _until_stopped(server)
 
 
-async def _until_stopped(options: Options, source: Source, log_format: LogFormat) -> None:
+async def _until_stopped(server: Server) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with Server(options, source, sys.stdout.buffer, log_format=log_format) as server:
+    async with server:
         gc.collect()
         gc.freeze()  # what is there now stays: the collector need not walk it again and again
         await server.serve_until(stop)

@@ -171,12 +171,39 @@ class Client:
         return await self._ask(as_, "PUT", path, query, body=body)
 
     @overload
-    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", as_: type[T], **query: Any) -> T: ...
+    async def patch(
+        self,
+        path: str,
+        body: Any,
+        *,
+        kind: PatchKind = "merge",
+        warnings: builtins.list[str] | None = None,
+        as_: type[T],
+        **query: Any,
+    ) -> T: ...
     @overload
-    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", **query: Any) -> Json: ...
-    async def patch(self, path: str, body: Any, *, kind: PatchKind = "merge", as_: Any = dict, **query: Any) -> Any:
-        """PATCH an object; `apply` needs `fieldManager` in the query."""
-        return await self._ask(as_, "PATCH", path, query, body=body, content_type=_PATCH_TYPES[kind])
+    async def patch(
+        self,
+        path: str,
+        body: Any,
+        *,
+        kind: PatchKind = "merge",
+        warnings: builtins.list[str] | None = None,
+        **query: Any,
+    ) -> Json: ...
+    async def patch(
+        self,
+        path: str,
+        body: Any,
+        *,
+        kind: PatchKind = "merge",
+        warnings: builtins.list[str] | None = None,
+        as_: Any = dict,
+        **query: Any,
+    ) -> Any:
+        """PATCH an object; `apply` needs `fieldManager` in the query. The server's warnings are added to `warnings`."""
+        content_type = _PATCH_TYPES[kind]
+        return await self._ask(as_, "PATCH", path, query, body=body, content_type=content_type, warnings=warnings)
 
     @overload
     async def delete(self, path: str, body: Any = None, *, as_: type[T], **query: Any) -> T: ...
@@ -217,10 +244,18 @@ class Client:
                 return items, page.metadata.resource_version
 
     async def _ask(
-        self, as_: Any, method: str, path: str, query: dict[str, Any], *, body: Any = None, content_type: str = _JSON
+        self,
+        as_: Any,
+        method: str,
+        path: str,
+        query: dict[str, Any],
+        *,
+        body: Any = None,
+        content_type: str = _JSON,
+        warnings: builtins.list[str] | None = None,
     ) -> Any:
         data = None if body is None else msgspec.json.encode(body)
-        answer = await self._transport.send(method, path, query, data, content_type)
+        answer = await self._transport.send(method, path, query, data, content_type, warnings=warnings)
         return _decode(as_, answer, method, path)
 
 

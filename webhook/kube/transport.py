@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -14,7 +15,7 @@ from yarl import URL
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 
-__all__ = ["USER_AGENT", "Transport", "split_lines"]
+__all__ = ["USER_AGENT", "Transport", "split_lines", "warning_texts"]
 
 USER_AGENT = f"giveway/{version('giveway')}"
 
@@ -49,12 +50,22 @@ class Transport:
             self._pool = None
 
     async def send(
-        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes | None,
+        content_type: str,
+        *,
+        warnings: list[str] | None = None,
     ) -> bytes:
-        """One request and the body of its answer. Raises ApiError for any status from 300 on."""
+        """One request and the body of its answer. Raises ApiError for any status from 300 on.
+
+        The texts of `Warning` headers are added to `warnings`.
+        """
         for left in reversed(range(_TRIES)):
             try:
-                return await self._once(method, path, query, data, content_type)
+                return await self._once(method, path, query, data, content_type, warnings=warnings)
             except ApiError as error:
                 if not left or not await self._worth_another(error, method):
                     raise
@@ -83,7 +94,14 @@ class Transport:
             raise _no_answer("watch", path, error) from error
 
     async def _once(
-        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes | None,
+        content_type: str,
+        *,
+        warnings: list[str] | None,
     ) -> bytes:
         headers = {} if data is None else {"Content-Type": content_type}
         options = await self._options(headers, self._limits)
@@ -91,6 +109,8 @@ class Transport:
             async with self._session().request(method, self._url(path, query), data=data, **options) as answer:
                 if answer.status >= 300:
                     raise await _error(answer)
+                if warnings is not None:
+                    warnings += warning_texts(answer.headers.getall("Warning", ()))
                 return await answer.read()
         except (aiohttp.ClientError, OSError) as error:
             raise _no_answer(method, path, error) from error
@@ -124,6 +144,10 @@ class Transport:
         return URL(self.endpoint.url + path, encoded=True).with_query(texts)
 
 
+_WARNING = re.compile(r'\b\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+"""A warning of RFC 7234: code, agent, quoted text."""
+
+
 def _socket(address: Any) -> socket.socket:
     """A socket that notices when its peer is gone; `address` is one of getaddrinfo's."""
     family, kind, protocol, *_ = address
@@ -152,6 +176,11 @@ async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
             if line.strip():
                 yield line
             begun = [part]
+
+
+def warning_texts(headers: Iterable[str]) -> list[str]:
+    """The texts of `Warning` headers."""
+    return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
 
 
 def _text(value: Any) -> str:

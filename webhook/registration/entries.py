@@ -33,6 +33,7 @@ PROBES = frozenset({"probe.mutate.giveway.dev", "probe.validate.giveway.dev"})
 _TIMEOUT = 5
 """Seconds the API server waits for an answer."""
 _PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+_PROBING = f"request.name == '{PROBE}' && has(request.dryRun) && request.dryRun"
 _NAME = "kubernetes.io/metadata.name"
 
 
@@ -169,7 +170,7 @@ def _probe(target: Target, kind: str) -> Entry:
         "probe",
         [_rule("", ["configmaps"], ["UPDATE"])],
         namespaceSelector=own,
-        matchConditions=[{"name": "the-probe", "expression": f"request.name == '{PROBE}'"}],
+        matchConditions=[{"name": "the-probe", "expression": _PROBING}],
         failurePolicy="Ignore",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from webhook.admission.lookup import CLASSES, NAMESPACES, Lookup, Objects, Overlay
@@ -98,6 +98,15 @@ class Cluster:
     def namespace(self, name: str) -> Namespace | None:
         """The Namespace of that name."""
         return self._namespaces.get(name)
+
+    def on_namespace(self, name: str, call: Callable[[], object]) -> None:
+        """Call this whenever the namespace of that name changes."""
+
+        def note(change: Change[Namespace]) -> None:
+            if change.key == name:
+                call()
+
+        self._namespaces.handlers.append(note)
 
     def missing(self) -> list[str]:
         """The resources not heard of yet."""

@@ -16,6 +16,7 @@ from webhook.admission.lookup import Context
 from webhook.kube.supervision import Supervisor
 from webhook.policy.engine import Engine
 from webhook.policy.model import Policies
+from webhook.registration.keeper import Keeper
 from webhook.serving import tls
 from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections, most_connections
@@ -88,12 +89,23 @@ class Server:
             "files": self._follower.run,
         }
         self._tasks: list[asyncio.Task[None]] = []
+        self._keeper: Keeper | None = None
         self._connections = Connections(
             most_connections(), lambda reason: self.metrics.connections_closed.labels(reason).inc()
         )
         self.front = Front(
             lambda: self._context, source, self._unready, self.metrics, self.lines, connections=self._connections
         )
+
+    @property
+    def policies(self) -> Policies:
+        """The policies in force."""
+        return self._context.engine.policies
+
+    def keep(self, keeper: Keeper) -> None:
+        """Have the webhook configurations kept while the server runs. To be called before it is entered."""
+        self._keeper = keeper
+        self.background["configurations"] = keeper.run
 
     @property
     def secure_port(self) -> int:
@@ -125,7 +137,8 @@ class Server:
         await stop.wait()
         self._draining = self.front.draining = True
         log.info("stopping: not ready any more; the listener closes in %g s", self.options.shutdown_delay_duration)
-        await asyncio.sleep(self.options.shutdown_delay_duration)
+        ending = [self._keeper.end()] if self._keeper else []
+        await asyncio.gather(asyncio.sleep(self.options.shutdown_delay_duration), *ending)
 
     def checks(self) -> list[Check]:
         """What readiness consists of."""
@@ -133,6 +146,8 @@ class Server:
         expired = self._serving is None or self._serving.expires < time.time()
         note = f"expires {_date(self._serving.expires)}" if self._serving else ""
         more = self.companion.checks() if self.companion else []
+        if self._keeper:
+            more = [*more, Check("configurations", True, self._keeper.note)]
         return [
             *more,
             Check("certificate", not expired, _noted(note, self._tls_problem)),
@@ -209,6 +224,8 @@ class Server:
         self._context = self._judging(self._files.engine)
         if self.companion:
             self.companion.use(self._files.engine.policies)
+        if self._keeper:
+            self._keeper.wake()
         return not self._files.problem
 
     async def _reload_certificate(self) -> bool:

@@ -43,7 +43,8 @@ class Application:
         """The current object with the configuration merged in and what it no longer names removed; 409 on conflict."""
         copy = msgspec.json.decode(msgspec.json.encode(current))
         merged: Object = _merge(self._schema, copy, self._configuration)
-        merged["metadata"]["resourceVersion"] = self._configuration["metadata"].get("resourceVersion")
+        named = self._configuration["metadata"].get("resourceVersion")
+        merged["metadata"]["resourceVersion"] = named or current["metadata"]["resourceVersion"]
         merged["metadata"]["uid"] = self._configuration["metadata"].get("uid")
         entries = ownership.read(current)
         conflicts = self._conflicts(entries, current, merged)

@@ -10,7 +10,7 @@ from webhook.embedded.protocol.calls import Call, Reply, UserInfo
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import ApiError, status_error
-from webhook.kube.transport import USER_AGENT, Transport, split_lines
+from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
 
 __all__ = ["LocalClient"]
 
@@ -30,10 +30,19 @@ class LocalTransport(Transport):
         self._agent = agent
 
     async def send(
-        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes | None,
+        content_type: str,
+        *,
+        warnings: list[str] | None = None,
     ) -> bytes:
         """One call and the body of its reply. Raises ApiError for any status from 300 on."""
         reply = await self._handle(method, path, query, data, content_type)
+        if warnings is not None:
+            warnings += warning_texts(text for name, text in reply.headers if name == "Warning")
         return reply.body
 
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:

@@ -10,6 +10,8 @@ from webhook.kube.paths import NAMESPACE, Resource
 __all__ = ["NamespaceController"]
 
 AGAIN_SECONDS = 0.2
+GRACE_SECONDS = 0.5
+"""From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
 NOT_FOUND = 404
 CONFLICT = 409
 
@@ -23,7 +25,9 @@ class NamespaceController:
         self._client = client
         self._resources = [resource for resource in resources if resource.namespaced]
         self._queue = WorkQueue(self.name, self._sync)
-        self._namespaces = informers.watch_keys(NAMESPACE, Metadata, self._queue.add)
+        self._namespaces = informers.watch_keys(
+            NAMESPACE, Metadata, lambda key: self._queue.add_after(key, GRACE_SECONDS)
+        )
 
     async def run(self) -> None:
         """Keep the namespaces for ever."""

@@ -1,0 +1,117 @@
+"""The webhook configurations on a cluster: who is refused while the server works, is gone, and is taken away."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.e2e.software import installed
+from tests.workloads import eventually, pod
+from webhook.kube.client import ApiError, Client
+from webhook.kube.paths import NAMESPACE
+from webhook.registration.entries import EXEMPT
+
+POLICIES = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: e2e}
+spec:
+  rules:
+  - name: no-image
+    validate: {expression: "!object.spec.containers.exists(c, c.image == 'forbidden')"}
+"""
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+COMPONENT = Path(__file__).parents[2] / "manifests" / "components" / "exempt-label" / "policy.yaml"
+LEADER = {"control-plane.alpha.kubernetes.io/leader": "me"}
+
+
+async def makes(sandbox) -> str:
+    """Why a pod cannot be made now, or nothing."""
+    try:
+        await sandbox.client.create(sandbox.pods, pod("tried"), dryRun="All")
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+async def test_who_waits_for_a_webhook_that_is_gone(sandbox, kubeconfig, tmp_path):
+    """It fails closed for new pods and for what policies read, and for nothing else; each break-glass opens."""
+    path = f"{sandbox.pods}/elected"
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        server = await giveway.serve(POLICIES)
+        await sandbox.client.create(sandbox.pods, pod("elected"))
+        refused = pod("refused")
+        refused["spec"]["containers"][0]["image"] = "forbidden"
+        with pytest.raises(ApiError, match="e2e/no-image"):
+            await sandbox.client.create(sandbox.pods, refused)
+
+        assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
+        assert "failed calling webhook" in await makes(sandbox)
+        await sandbox.client.patch(path, {"metadata": {"annotations": LEADER, "labels": {"role": "leader"}}})
+        with pytest.raises(ApiError, match="failed calling webhook"):
+            await sandbox.client.patch(path, {"metadata": {"labels": {"giveway.dev/preemption": "managed"}}})
+
+        namespace = NAMESPACE.path(None, sandbox.id)
+        await sandbox.client.patch(namespace, {"metadata": {"labels": {EXEMPT: ""}}})
+        await eventually(lambda: open_for(sandbox), 10)
+        await sandbox.client.patch(namespace, {"metadata": {"labels": {EXEMPT: None}}})
+        await eventually(lambda: closed_for(sandbox), 10)
+        await giveway.unregister()
+        await eventually(lambda: open_for(sandbox), 10)
+
+
+async def open_for(sandbox) -> bool:
+    return not await makes(sandbox)
+
+
+async def closed_for(sandbox) -> bool:
+    return "failed calling webhook" in await makes(sandbox)
+
+
+async def test_who_may_exempt_a_namespace(sandbox, kubeconfig, tmp_path):
+    """The shipped policy lets administrators set the label, and nobody else who may change a namespace."""
+    await needs_policies(sandbox.client)
+    account, path = f"{sandbox.id}-tenant", NAMESPACE.path(None, sandbox.id)
+    roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    rule = {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": [sandbox.id], "verbs": ["get", "patch"]}
+    made = []
+    try:
+        for obj in YAML(typ="safe").load_all(COMPONENT.read_text()):
+            where = POLICY if obj["kind"] == "ValidatingAdmissionPolicy" else f"{POLICY.removesuffix('ies')}ybindings"
+            await sandbox.client.create(where, obj)
+            made.append(f"{where}/{obj['metadata']['name']}")
+        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+            await giveway.account(account)
+            await sandbox.client.create(roles, {"metadata": {"name": account}, "rules": [rule]})
+            made.append(f"{roles}/{account}")
+            await giveway.bind(account, account)
+            async with await Client.connect(await giveway.kubeconfig_of(account)) as tenant:
+                await eventually(lambda: is_refused(tenant, path), 15)
+                await tenant.patch(path, {"metadata": {"labels": {"other": "label"}}})
+        await sandbox.client.patch(path, {"metadata": {"labels": {EXEMPT: ""}}})
+    finally:
+        for one in reversed(made):
+            with suppress(ApiError):
+                await sandbox.client.delete(one)
+
+
+async def needs_policies(client: Client) -> None:
+    try:
+        await client.get(POLICY)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        pytest.skip("this API server has no ValidatingAdmissionPolicies")
+
+
+async def is_refused(tenant: Client, path: str) -> bool:
+    """Whether the policy, which takes a moment to hold, refuses the label by now."""
+    try:
+        await tenant.patch(path, {"metadata": {"labels": {EXEMPT: ""}}}, dryRun="All")
+    except ApiError as error:
+        return "giveway-exempt-label" in error.message
+    return False

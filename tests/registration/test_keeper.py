@@ -1,0 +1,316 @@
+"""The keeper against an API server that is only a dictionary: what it writes, when, and what it leaves alone."""
+
+import asyncio
+import base64
+import copy
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.policy.builders import engine, rules
+from webhook.admission.probing import answers
+from webhook.kube.client import ApiError
+from webhook.policy.model import Policies
+from webhook.registration import stored
+from webhook.registration.entries import MUTATING, PROBES, VALIDATING, Target, entries
+from webhook.registration.keeper import Keeper, Settings, Situation
+
+PREFIX = "/apis/admissionregistration.k8s.io/v1/"
+PATHS = {
+    MUTATING: f"{PREFIX}mutatingwebhookconfigurations/giveway",
+    VALIDATING: f"{PREFIX}validatingwebhookconfigurations/giveway",
+}
+DEPLOYMENT = "/apis/apps/v1/namespaces/giveway-system/deployments/giveway-webhook"
+PEM, BUNDLE = b"authority", base64.b64encode(b"authority").decode()
+LABELS = engine(rules("{name: v, validate: {expression: 'size(object.metadata.labels) < 9'}}")).policies
+
+
+class FakeApi:
+    """Objects by path with conflicts; `reached` says whether a dry-run change is answered by webhooks."""
+
+    def __init__(self):
+        self.objects = {path: {"metadata": {"name": "giveway", "resourceVersion": "1"}} for path in PATHS.values()}
+        self.objects[DEPLOYMENT] = {"metadata": {"name": "giveway-webhook"}, "spec": {"replicas": 2}}
+        self.reached, self.writes, self.failing = True, [], []
+
+    async def get(self, path):
+        self._fail("get", path)
+        if path not in self.objects:
+            raise ApiError(404, "NotFound", path)
+        return copy.deepcopy(self.objects[path])
+
+    async def replace(self, path, body):
+        self._fail("replace", path)
+        current = self.objects[path]["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != current:
+            raise ApiError(409, "Conflict", path)
+        self.objects[path] = copy.deepcopy(body)
+        self.objects[path]["metadata"]["resourceVersion"] = str(int(current) + 1)
+        self.writes.append((path, [entry["name"] for entry in body["webhooks"]]))
+        return copy.deepcopy(self.objects[path])
+
+    async def patch(self, path, body, *, warnings=None, **query):
+        assert (path, query) == ("/api/v1/namespaces/giveway-system/configmaps/giveway-probe", {"dryRun": "All"})
+        self._fail("patch", path)
+        probed = {entry["name"] for found in PATHS.values() for entry in self.webhooks(found)}
+        if self.reached and probed >= PROBES:
+            warnings += [answers("mutate"), "something else", answers("validate")]
+        return {}
+
+    def webhooks(self, path):
+        return self.objects.get(path, {}).get("webhooks") or []
+
+    def names(self):
+        return [len(self.webhooks(path)) for path in PATHS.values()]
+
+    def _fail(self, verb, path):
+        for row in self.failing:
+            if row[0] == verb and row[1] in path:
+                self.failing.remove(row)
+                raise row[2]
+
+
+class Server:
+    """What a keeper asks of its server."""
+
+    def __init__(self):
+        self.policies, self.ready, self.trust, self.terminating = Policies(), True, PEM, False
+
+    def situation(self):
+        return Situation(
+            policies=lambda: self.policies,
+            ready=lambda: self.ready,
+            trust=lambda: self.trust,
+            terminating=lambda: self.terminating,
+        )
+
+
+@asynccontextmanager
+async def keeping(api, server=None, **settings):
+    defaults = {"period": 0.02, "patience": 0.3, "deployment": "giveway-webhook"}
+    keeper = Keeper(api, Settings(**{**defaults, **settings}), (server or Server()).situation())
+    task = asyncio.create_task(keeper.run())
+    try:
+        yield keeper
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(check, seconds=5):
+    async with asyncio.timeout(seconds):
+        while not check():  # noqa: ASYNC110 - another task brings it about
+            await asyncio.sleep(0.005)
+
+
+def complete(api, policies=None, target=None):
+    wanted = entries(policies or Policies(), target or Target())
+    return all(stored.digest(api.webhooks(path)) == stored.digest(wanted[kind]) for kind, path in PATHS.items())
+
+
+def defaulted(api):
+    """Fill in and drop what a real API server fills in and drops."""
+    for path in PATHS.values():
+        for entry in api.objects[path]["webhooks"]:
+            entry |= {"futureField": "Default"}
+            for field in [field for field in ("matchConditions", "objectSelector") if not entry[field]]:
+                del entry[field]
+            entry["rules"] = [{**rule, "scope": rule["scope"]} for rule in entry["rules"]]
+
+
+async def settle(seconds=0.1):
+    """Several periods in which nothing ought to happen: there is no event to wait for."""
+    await asyncio.sleep(seconds)
+
+
+async def test_first_the_probe_then_the_rest():
+    """What could refuse a pod is written after a review came through, and once."""
+    api = FakeApi()
+    async with keeping(api) as keeper:
+        await until(lambda: complete(api))
+        await settle()
+        written = [(path, set(names) == {name for name in names if name in PROBES}) for path, names in api.writes]
+        assert written == [(path, probing) for probing in (True, False) for path in PATHS.values()]
+        assert keeper.note == "in force"
+    bundles = {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)}
+    assert bundles == {BUNDLE}
+
+
+@pytest.mark.parametrize("obstacle", ["unready", "unreached", "no-probe"])
+async def test_nothing_that_refuses_before_a_review_comes_through(obstacle):
+    """A server that is not ready writes nothing; one that is not reached writes what probes."""
+    api, server = FakeApi(), Server()
+    server.ready, api.reached = obstacle != "unready", obstacle != "unreached"
+    if obstacle == "no-probe":
+        api.failing = [("patch", "", ApiError(404, "NotFound", "no ConfigMap"))] * 1000
+    async with keeping(api, server) as keeper:
+        await until(lambda: obstacle == "unready" or api.names() == [1, 1])
+        await settle()
+        assert api.names() == ([0, 0] if obstacle == "unready" else [1, 1])
+        assert len(api.writes) <= 2
+        if obstacle != "unready":
+            assert keeper.note.startswith("waiting: ")
+        server.ready, api.reached, api.failing = True, True, []
+        await until(lambda: complete(api))
+
+
+async def test_what_the_api_server_fills_in_is_no_difference():
+    """Defaults, fields of newer versions and dropped empty fields lead to no write, and stay."""
+    api = FakeApi()
+    async with keeping(api):
+        await until(lambda: complete(api))
+        defaulted(api)
+        before = len(api.writes)
+        await settle()
+        assert len(api.writes) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda hooks: hooks.clear(), id="emptied"),
+        pytest.param(lambda hooks: hooks.pop(), id="one-gone"),
+        pytest.param(lambda hooks: hooks[0].update(failurePolicy="Ignore"), id="opened"),
+        pytest.param(lambda hooks: hooks[0].update(objectSelector={"matchLabels": {"a": "b"}}), id="narrowed"),
+        pytest.param(lambda hooks: hooks[0].update(matchConditions=[{"name": "x", "expression": "false"}]), id="cel"),
+        pytest.param(lambda hooks: hooks[0]["rules"][0].update(operations=["DELETE"]), id="rule"),
+        pytest.param(lambda hooks: hooks[0]["clientConfig"].pop("caBundle"), id="trust"),
+        pytest.param(lambda hooks: hooks.append({**hooks[0], "name": "x.y.z"}), id="one-too-many"),
+    ],
+)
+@pytest.mark.parametrize("kind", PATHS)
+async def test_what_somebody_changes_is_put_back(kind, change):
+    """At once, without the patience that other replicas are shown, and with the same trust."""
+    api = FakeApi()
+    async with keeping(api, patience=1000):
+        await until(lambda: complete(api))
+        before = copy.deepcopy(api.webhooks(PATHS[kind]))
+        change(api.objects[PATHS[kind]]["webhooks"])
+        await until(lambda: api.webhooks(PATHS[kind]) == before)
+
+
+async def test_trust_belongs_to_whoever_renews_it():
+    """A `caBundle` that somebody renewed stays through every rewriting, and new entries get it, too."""
+    api, server = FakeApi(), Server()
+    async with keeping(api, server) as keeper:
+        await until(lambda: complete(api))
+        for path in PATHS.values():
+            for entry in api.objects[path]["webhooks"]:
+                entry["clientConfig"]["caBundle"] = "renewed"
+        del api.objects[PATHS[VALIDATING]]["webhooks"][2]
+        server.policies = LABELS
+        keeper.wake()
+        await until(lambda: complete(api, LABELS))
+    assert {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)} == {"renewed"}
+
+
+async def test_at_a_url_the_file_is_what_is_trusted():
+    """Nobody else renews the trust in a webhook outside the cluster."""
+    api, server, target = FakeApi(), Server(), Target(url="https://10.0.0.1:9443")
+    async with keeping(api, server, target=target):
+        await until(lambda: complete(api, target=target))
+        server.trust = b"next"
+        renewed = base64.b64encode(b"next").decode()
+        await until(
+            lambda: {e["clientConfig"]["caBundle"] for p in PATHS.values() for e in api.webhooks(p)} == {renewed}
+        )
+    assert complete(api, target=target)
+
+
+async def test_a_write_that_meets_another_is_tried_again():
+    """Certificates may be renewed between reading and writing."""
+    api = FakeApi()
+    api.failing = [("replace", "mutating", ApiError(409, "Conflict", "x")), ("get", "", ApiError(500, "x", "y"))]
+    async with keeping(api):
+        await until(lambda: complete(api))
+
+
+async def test_new_policies_are_written_at_once():
+    """Waking is enough; the period need not pass."""
+    api, server = FakeApi(), Server()
+    async with keeping(api, server, period=1000) as keeper:
+        await until(lambda: complete(api))
+        server.policies = LABELS
+        keeper.wake()
+        await until(lambda: complete(api, LABELS))
+
+
+async def test_replicas_that_differ_take_turns():
+    """Of another version, or with older policies: each leaves the other's entries alone for the patience."""
+    api, older, newer = FakeApi(), Server(), Server()
+    newer.policies = LABELS
+    async with keeping(api, older, patience=0.4):
+        await until(lambda: complete(api))
+        async with keeping(api, newer, patience=0.4):
+            await until(lambda: complete(api, LABELS))
+            before = len(api.writes)
+            await settle(1.0)
+            assert len(api.writes) - before <= 2 * 4  # at most every 0.4 s, the probes' entries included
+        await until(lambda: complete(api))  # alone again, the older one's entries hold in the end
+
+
+async def test_without_objects_nothing_is_made():
+    """The keeper makes no configuration; one that appears is filled in."""
+    api = FakeApi()
+    made = {path: api.objects.pop(path) for path in PATHS.values()}
+    async with keeping(api) as keeper:
+        await until(lambda: "nothing is sent" in keeper.note)
+        assert api.writes == []
+        api.objects |= made
+        await until(lambda: complete(api))
+
+
+@pytest.mark.parametrize(
+    ("deployment", "removed"),
+    [
+        pytest.param({"metadata": {}, "spec": {"replicas": 2}}, False, id="rollout"),
+        pytest.param({"metadata": {}, "spec": {"replicas": 1}}, False, id="one-replica-less"),
+        pytest.param({"metadata": {}, "spec": {}}, False, id="replicas-by-default"),
+        pytest.param({"metadata": {}, "spec": {"replicas": 0}}, True, id="scaled-to-nothing"),
+        pytest.param({"metadata": {"deletionTimestamp": "x"}, "spec": {"replicas": 2}}, True, id="being-deleted"),
+        pytest.param(None, True, id="gone"),
+    ],
+)
+async def test_the_last_thing_a_server_does(deployment, removed):
+    """It empties the configurations if nobody follows it, and only then."""
+    api = FakeApi()
+    async with keeping(api) as keeper:
+        await until(lambda: complete(api))
+        api.objects.pop(DEPLOYMENT)
+        api.objects |= {DEPLOYMENT: deployment} if deployment else {}
+        api.failing = [("replace", "validating", ApiError(409, "Conflict", "x"))]
+        await keeper.end()
+        assert (api.names() == [0, 0]) is removed
+        before = len(api.writes)
+        await settle()
+        assert len(api.writes) == before
+    if removed:
+        assert not any(stored.WRITTEN in api.objects[path]["metadata"]["annotations"] for path in PATHS.values())
+
+
+async def test_not_knowing_is_no_removal():
+    """A server that may not look, or has no Deployment, leaves what is there."""
+    for settings, failing in (
+        ({"deployment": None}, []),
+        ({}, [("get", "deployments", ApiError(403, "Forbidden", ""))]),
+    ):
+        api = FakeApi()
+        del api.objects[DEPLOYMENT]
+        async with keeping(api, **settings) as keeper:
+            await until(lambda api=api: complete(api))
+            api.failing = failing
+            await keeper.end()
+        assert complete(api)
+
+
+async def test_a_namespace_that_goes_takes_the_entries_along():
+    """No signal is waited for, and nothing is written again."""
+    api, server = FakeApi(), Server()
+    async with keeping(api, server, period=1000) as keeper:
+        await until(lambda: complete(api))
+        server.terminating = True
+        keeper.wake()
+        await until(lambda: api.names() == [0, 0])
+        keeper.wake()
+        await settle()
+        assert api.names() == [0, 0]

@@ -1,0 +1,249 @@
+"""Keeps the entries of the two webhook configurations: written once reviews come through, put back, taken away.
+
+The objects themselves are made and deleted by whoever installs giveway; the keeper only fills in those that exist. It
+writes an entry that could refuse anything only if the API server has just reached the webhook: it has its own probe
+entries, which refuse nothing, written first, and asks through them. `docs/install.md` tells what happens at each step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from webhook.admission.probing import PROBE, answered
+from webhook.kube.errors import ApiError
+from webhook.kube.paths import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from webhook.policy.model import Policies
+from webhook.registration import stored
+from webhook.registration.entries import MUTATING, VALIDATING, Entry, Target, entries
+
+__all__ = ["Api", "Keeper", "Settings", "Situation"]
+
+log = logging.getLogger(__name__)
+
+_RESOURCES = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
+_PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
+_SOON, _PERIOD = 0.2, 10.0
+"""Seconds until the next look: while something is under way, doubled each time, and otherwise."""
+_PATIENCE = 60.0
+"""Seconds for which the entries of a replica of another version, or with other policies, are left alone."""
+_LAST = 10.0
+"""Seconds that taking the entries away may take when the process ends."""
+_CONFLICT, _NOT_FOUND = 409, 404
+
+Json = dict[str, Any]
+
+
+class Api(Protocol):
+    """What is needed of a client."""
+
+    async def get(self, path: str) -> Json:
+        """Read an object."""
+
+    async def replace(self, path: str, body: Any) -> Json:
+        """Replace an object of the same resourceVersion."""
+
+    async def patch(self, path: str, body: Any, *, warnings: list[str] | None = None, **query: Any) -> Json:
+        """Change an object; what the API server warns of is added to `warnings`."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which objects are kept, and what they say; times are in seconds.
+
+    `deployment` is the server's own, in the target's namespace; None if it has none.
+    """
+
+    name: str = "giveway"
+    target: Target = Target()
+    deployment: str | None = None
+    period: float = _PERIOD
+    patience: float = _PATIENCE
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What the keeper asks of its server.
+
+    The policies in force, whether it can answer, whom the API server is to trust (PEM), and whether giveway's own
+    namespace is being deleted.
+    """
+
+    policies: Callable[[], Policies]
+    ready: Callable[[], bool]
+    trust: Callable[[], bytes]
+    terminating: Callable[[], bool]
+
+
+class Keeper:
+    """Keeps one server's entries. Any number of servers may do so at once. `note` says how they stand."""
+
+    def __init__(self, api: Api, settings: Settings, situation: Situation) -> None:
+        self._api, self._settings, self._situation = api, settings, situation
+        self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
+        self._working = asyncio.Lock()
+        self._woken = asyncio.Event()
+        self._ended = False
+        self._hurried = 0
+        self._mine: dict[str, str] = {}
+        """By kind, the digest of the entries that this server wrote last or found written."""
+        self._others: dict[str, tuple[str, float]] = {}
+        """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
+        self.note = "not looked at yet"
+
+    def wake(self) -> None:
+        """Look again at once: policies or the namespace have changed."""
+        self._hurried = 0
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Keep the entries until cancelled."""
+        while True:
+            self._woken.clear()
+            try:
+                async with self._working:
+                    delay = self._settings.period if self._ended else await self._look()
+            except ApiError as error:
+                conflict = error.status == _CONFLICT
+                if not conflict:
+                    self._say(f"cannot be kept: {error}", logging.ERROR)
+                delay = self._soon() if conflict else self._settings.period
+            await self._sleep(delay * random.uniform(0.9, 1.1))  # noqa: S311 - spreads replicas
+
+    async def end(self) -> None:
+        """Stop keeping; take the entries away if the server is not replaced but removed. Raises nothing."""
+        try:
+            async with asyncio.timeout(_LAST), self._working:
+                self._ended = True
+                if await self._is_removed():
+                    await self._withdraw()
+        except (ApiError, TimeoutError) as error:
+            self._ended = True
+            log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
+
+    async def _look(self) -> float:
+        """Compare and write where due; the seconds until the next look."""
+        situation = self._situation
+        if situation.terminating():
+            await self._withdraw()
+            return self._settings.period
+        if not situation.ready():
+            return self._soon()
+        found = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
+        if not found:
+            self._say(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
+            return self._settings.period
+        trust = stored.trusted(found.values()) if self._settings.target.url is None else ""
+        trust = trust or stored.pem_bundle(situation.trust())
+        wanted = entries(situation.policies(), self._settings.target)
+        due = [kind for kind, obj in found.items() if self._is_due(kind, obj, wanted[kind], trust)]
+        if due and not await self._reached(found, wanted, trust):
+            return self._soon()
+        for kind in due:
+            await self._write(kind, stored.with_entries(found[kind], wanted[kind], trust))
+            self._mine[kind] = stored.digest(wanted[kind])
+            log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
+        self._hurried = 0
+        self._say("in force" if len(found) == len(self._paths) else f"in force in the {next(iter(found))} alone")
+        return self._settings.period
+
+    def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: str) -> bool:
+        """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
+        mine, there = stored.digest(wanted), stored.digest(configuration.get("webhooks") or ())
+        if there == mine:
+            self._mine[kind] = mine
+            self._others.pop(kind, None)
+            return stored.untrusted(configuration, trust)
+        if not stored.is_ours(configuration) or self._mine.get(kind) != mine:
+            return True
+        seen, since = self._others.get(kind, ("", 0.0))
+        if seen != there:
+            since = time.monotonic()
+            self._others[kind] = (there, since)
+        return time.monotonic() - since >= self._settings.patience
+
+    async def _reached(self, found: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: str) -> bool:
+        """Whether reviews come through right now, asked through the probe entries, which are written if need be.
+
+        `found` is brought up to date with what was written.
+        """
+        for kind, configuration in found.items():
+            if not stored.has_probes(configuration, wanted[kind], trust):
+                written = await self._write(kind, stored.with_probes(configuration, wanted[kind], trust))
+                configuration.clear()
+                configuration.update(written)
+        heard: list[str] = []
+        namespace = self._settings.target.namespace
+        body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}"}}}
+        try:
+            await self._api.patch(CONFIG_MAP.path(namespace, PROBE), body, warnings=heard, dryRun="All")
+        except ApiError as error:
+            self._say(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
+            return False
+        silent = [_PHASES[kind] for kind in found if not answered(_PHASES[kind], heard)]
+        if silent:
+            self._say(
+                f"waiting: the API server does not reach this webhook yet ({', '.join(silent)}); nothing is refused"
+            )
+        return not silent
+
+    async def _withdraw(self) -> None:
+        """Take all entries away, so that nothing waits for a server that goes."""
+        for kind in self._paths:
+            while (configuration := await self._find(kind)) is not None and configuration.get("webhooks"):
+                try:
+                    await self._write(kind, stored.emptied(configuration))
+                except ApiError as error:
+                    if error.status != _CONFLICT:
+                        raise
+        self._say("taken away: giveway is being removed", logging.WARNING)
+
+    async def _is_removed(self) -> bool:
+        """Whether no other server follows this one."""
+        if self._situation.terminating():
+            return True
+        if self._settings.deployment is None:
+            return False
+        try:
+            found = await self._api.get(DEPLOYMENT.path(self._settings.target.namespace, self._settings.deployment))
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return True
+            raise
+        return bool(found["metadata"].get("deletionTimestamp")) or found["spec"].get("replicas", 1) == 0
+
+    async def _find(self, kind: str) -> Json | None:
+        try:
+            return await self._api.get(self._paths[kind])
+        except ApiError as error:
+            if error.status == _NOT_FOUND:
+                return None
+            raise
+
+    async def _write(self, kind: str, configuration: Json) -> Json:
+        return await self._api.replace(self._paths[kind], configuration)
+
+    def _soon(self) -> float:
+        self._hurried += 1
+        return min(self._settings.period, _SOON * 2.0 ** min(self._hurried - 1, 8))
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _say(self, note: str, level: int = logging.INFO) -> None:
+        if note != self.note:
+            self.note = note
+            log.log(level, "webhook configurations %s: %s", self._settings.name, note)

@@ -1,0 +1,158 @@
+"""A webhook configuration as it is stored: compared with what is wanted, and changed without what others own. Pure.
+
+`caBundle` belongs to whoever renews the certificates, unknown fields to newer API servers. Both stay as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from webhook.registration.entries import PROBES, Entry
+
+__all__ = [
+    "WRITTEN",
+    "digest",
+    "emptied",
+    "has_probes",
+    "is_ours",
+    "pem_bundle",
+    "trusted",
+    "untrusted",
+    "with_entries",
+    "with_probes",
+]
+
+Json = dict[str, Any]
+
+WRITTEN = "giveway.dev/entries"
+"""The annotation with the digest of the entries as a replica wrote them: others' changes are told apart by it."""
+
+_DEFAULTS: Json = {
+    "failurePolicy": "Fail",
+    "matchConditions": [],
+    "matchPolicy": "Equivalent",
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "reinvocationPolicy": "Never",
+    "timeoutSeconds": 10,
+}
+"""What the API server fills in."""
+
+
+def digest(entries: Iterable[Entry]) -> str:
+    """A short name for what the entries mean; the same before and after the API server filled in its defaults."""
+    means = [_meaning(entry) for entry in entries]
+    return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_ours(configuration: Json) -> bool:
+    """Whether the entries are as one of giveway's replicas, this one or another, wrote them."""
+    return _annotations(configuration).get(WRITTEN) == digest(_entries(configuration))
+
+
+def has_probes(configuration: Json, wanted: Iterable[Entry], trust: str) -> bool:
+    """Whether the entries by which the server is probed are there, as they are wanted."""
+    there = _probes(_entries(configuration))
+    return digest(there) == digest(_probes(wanted)) and not any(_lacks(entry, trust) for entry in there)
+
+
+def trusted(configurations: Iterable[Json]) -> str:
+    """A `caBundle` that is in use in one of the configurations; empty if there is none."""
+    bundles = (_bundle(entry) for found in configurations for entry in _entries(found) if "service" in _client(entry))
+    return next(filter(None, bundles), "")
+
+
+def untrusted(configuration: Json, trust: str) -> bool:
+    """Whether an entry lacks a `caBundle` that could be filled in, or has another one than the file's at a URL.
+
+    What is reached through a Service has its `caBundle` renewed by whoever renews the certificates.
+    """
+    return any(_lacks(entry, trust) for entry in _entries(configuration))
+
+
+def with_entries(configuration: Json, wanted: list[Entry], trust: str) -> Json:
+    """The configuration with these entries. `caBundle` stays where it is; an entry without one gets `trust`."""
+    marked = {**_annotations(configuration), WRITTEN: digest(wanted)}
+    return _replaced(configuration, _merged(configuration, wanted, trust), marked)
+
+
+def with_probes(configuration: Json, wanted: list[Entry], trust: str) -> Json:
+    """The configuration as it is, but for the entries by which the server is probed."""
+    others = [entry for entry in _entries(configuration) if entry.get("name") not in PROBES]
+    return _replaced(
+        configuration, [*others, *_merged(configuration, _probes(wanted), trust)], _annotations(configuration)
+    )
+
+
+def emptied(configuration: Json) -> Json:
+    """The configuration without entries: nothing is sent to anybody any more."""
+    kept = {key: value for key, value in _annotations(configuration).items() if key != WRITTEN}
+    return _replaced(configuration, [], kept)
+
+
+def pem_bundle(pem: bytes) -> str:
+    """PEM as it stands in `caBundle`."""
+    return base64.b64encode(pem).decode()
+
+
+def _meaning(entry: Entry) -> Json:
+    client, known = _client(entry), ("name", "sideEffects", "admissionReviewVersions")
+    service = client.get("service")
+    return {
+        **{field: entry.get(field) for field in known},
+        **{field: entry.get(field) or default for field, default in _DEFAULTS.items()},
+        "url": client.get("url"),
+        "service": service and {"path": "", "port": 443, **service},
+        "rules": [{"scope": "*", **rule} for rule in entry.get("rules") or ()],
+    }
+
+
+def _merged(configuration: Json, wanted: Iterable[Entry], trust: str) -> list[Entry]:
+    stored = {entry.get("name"): entry for entry in _entries(configuration)}
+    return [_one(stored.get(entry["name"]) or {}, entry, trust) for entry in wanted]
+
+
+def _one(stored: Entry, wanted: Entry, trust: str) -> Entry:
+    bundle = _trust(stored, wanted, trust)
+    client = {**wanted["clientConfig"], **({"caBundle": bundle} if bundle else {})}
+    return {**stored, **wanted, "clientConfig": client}
+
+
+def _trust(stored: Entry, wanted: Entry, trust: str) -> str:
+    """The `caBundle` of an entry: at a URL there is nobody else who would renew it."""
+    if "url" in _client(wanted):
+        return trust or _bundle(stored)
+    return _bundle(stored) or trust
+
+
+def _lacks(entry: Entry, trust: str) -> bool:
+    return _trust(entry, entry, trust) != _bundle(entry)
+
+
+def _probes(entries: Iterable[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.get("name") in PROBES]
+
+
+def _replaced(configuration: Json, entries: list[Entry], annotations: Json) -> Json:
+    metadata = {**configuration["metadata"], "annotations": annotations}
+    return {**configuration, "metadata": metadata, "webhooks": entries}
+
+
+def _entries(configuration: Json) -> list[Entry]:
+    return configuration.get("webhooks") or []
+
+
+def _annotations(configuration: Json) -> Json:
+    return configuration["metadata"].get("annotations") or {}
+
+
+def _client(entry: Entry) -> Json:
+    return entry.get("clientConfig") or {}
+
+
+def _bundle(entry: Entry) -> str:
+    return _client(entry).get("caBundle") or ""
