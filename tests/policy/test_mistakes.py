@@ -143,6 +143,9 @@ def check(findings, severity, place, words):
             id="label twice",
         ),
         pytest.param(rule("copyAnnotations: ['a b']"), "'a b'", "is not an annotation key", id="annotation key"),
+        pytest.param(
+            rule("copyAnnotations: [giveway.dev/plan]"), "giveway.dev/plan", "is giveway's own", id="own annotation"
+        ),
         pytest.param(rule("validate: {expression: [a], message: m}"), "[a]", "expected a CEL expression", id="no CEL"),
     ],
 )

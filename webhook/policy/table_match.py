@@ -8,7 +8,7 @@ from typing import Any
 
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Match, Source, Subject
+from webhook.policy.model import CAN_BE_PREEMPTED, OWN_ANNOTATIONS, PROTECTION_DURATION, Match, Source, Subject
 from webhook.policy.reader import Mention, Reader
 from webhook.policy.records import Field, Record, Values
 from webhook.policy.shapes import INVALID, Choice, Definitions, ListOf, MapOf, Text
@@ -48,6 +48,8 @@ NAMESPACES = ListOf(_NAMESPACE, least=1)
 
 
 def _annotation_wrong(text: str) -> str:
+    if text in OWN_ANNOTATIONS:
+        return f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
     prefix, slash, name = text.rpartition("/")
     fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", name, re.ASCII)
     if fits and (not slash or re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
