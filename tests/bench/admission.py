@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[2]
 CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0
 MEMORY_REVIEWS = 200_000
 TARGET, LIMIT_MB = 0.65, 100.0
+HOSTILE, HOSTILE_SECONDS, P99_MS = 500, 15.0, 100.0
+IDLE, IDLE_LIMIT_MB = 10_000, 200.0
 CLASSES, NAMESPACES = 1_000, 10_000
 
 
@@ -43,6 +45,7 @@ def main() -> None:
         plain = stack.enter_context(_process("-m", "tests.bench.bare", files["certificate"], files["key"]))
         trust = ssl.create_default_context(cafile=files["ca"])
         asyncio.run(_throughput(trust, server[1], plain[1]))
+        _beside_hostile_clients(trust, server[0], server[1])
     _rules()
     with tempfile.TemporaryDirectory(prefix="giveway-bench-") as directory:
         _memory(_files(Path(directory)))
@@ -71,6 +74,41 @@ async def _throughput(trust: ssl.SSLContext, served: int, plain: int) -> None:
     ratios = [ours.rate / theirs.rate for ours, theirs in zip(*found.values(), strict=True)]
     ratio = statistics.median(ratios)
     print(f"  ratio          {ratio:6.2f} (target {TARGET}) {'ok' if ratio >= TARGET else 'MISSED'}")
+
+
+def _beside_hostile_clients(trust: ssl.SSLContext, process: subprocess.Popen[bytes], port: int) -> None:
+    """Honest reviews alone and beside hostile clients, in turns; then what idle connections take of the memory."""
+    body = review_body()
+    calm = asyncio.run(drive(port, trust, body, CONNECTIONS, HOSTILE_SECONDS))
+    with _hostile(port, HOSTILE):
+        beside = asyncio.run(drive(port, trust, body, CONNECTIONS, HOSTILE_SECONDS))
+    print(f"honest reviews on {CONNECTIONS} connections, {HOSTILE_SECONDS:g} s each")
+    for name, load in (("alone", calm), (f"beside {HOSTILE} slow, idle and garbage clients", beside)):
+        times = f"p50 {load.p50 * 1e3:6.2f} ms   p99 {load.p99 * 1e3:6.2f} ms"
+        print(f"  {name:45} {load.rate:6.0f} reviews/s   {times}")
+    print(f"  p99 beside them: limit {P99_MS:g} ms {'ok' if beside.p99 * 1e3 <= P99_MS else 'MISSED'}")
+    before = _resident(process.pid)
+    with _hostile(port, IDLE, "idle") as kept:
+        after = _resident(process.pid)
+    good = after <= IDLE_LIMIT_MB
+    print(f"memory while {IDLE} idle TLS connections are offered: {before:.1f} MB before, {after:.1f} MB after")
+    print(f"  {kept} of them are kept (limit {IDLE_LIMIT_MB:g} MB) {'ok' if good else 'MISSED'}")
+
+
+@contextmanager
+def _hostile(port: int, count: int, *kind: str) -> Iterator[str]:
+    """Hostile clients at work; what they say once all have connected."""
+    arguments = [sys.executable, "-m", "tests.bench.hostile", str(port), str(count), *kind]
+    process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    try:
+        assert process.stdout is not None
+        word, _, said = process.stdout.readline().decode().strip().partition(" ")
+        if word != "ready":
+            sys.exit("the hostile clients did not connect")
+        yield said
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _rules() -> None:
