@@ -174,7 +174,16 @@ class Reconciler:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "webhook.cli", "reconcile", "--kubeconfig", str(kubeconfig)),
-                *("--policies", str(policies), "--bind-address", "127.0.0.1", "--health-port", "18082"),
+                *(
+                    "--policies",
+                    str(policies),
+                    "--bind-address",
+                    "127.0.0.1",
+                    "--health-port",
+                    "18082",
+                    "--debug-port",
+                    "-1",
+                ),
                 *("--lease-namespace", "kube-system", "--log-format", "text"),
             ],
             stdout=self._log.open("wb"),

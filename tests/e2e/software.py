@@ -111,7 +111,7 @@ class Software:
         directory = self.directory / "policies"
         directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
-        ports = ("--bind-address=127.0.0.1", "--health-port=0")
+        ports = ("--bind-address=127.0.0.1", "--health-port=0", "--debug-port=0")
         return await self.start(
             "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
         )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from datetime import UTC, datetime
+
+import pytest
 
 from certs.files import maintain_files
 from certs.rotation import Settings
@@ -33,7 +36,7 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
     file = directory / "policies.yaml"
     file.write_text(policies("nobody"))
     maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
-    health = free_port()
+    health, private = free_port(), free_port()
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         process = await giveway.start(
             "run",
@@ -43,6 +46,7 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
             "--bind-address=127.0.0.1",
             "--secure-port=0",
             f"--health-port={health}",
+            f"--debug-port={private}",
             *SHORT_LEASE,
         )
 
@@ -55,7 +59,9 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
         await eventually(ready, 20)
         await sandbox.pod("preemptor", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
         await sandbox.unschedulable("preemptor")
-        assert json.loads(await asyncio.to_thread(read, health, "/debug/queue")) == []
+        assert json.loads(await asyncio.to_thread(read, private, "/debug/queue")) == []
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            await asyncio.to_thread(read, health, "/debug/queue")
         file.write_text(policies(high))
         assert await sandbox.bound("preemptor") == node
         metrics = await asyncio.to_thread(read, health, "/metrics")

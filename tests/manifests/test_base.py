@@ -24,7 +24,8 @@ from webhook.admission.probing import PROBE
 from webhook.cli.main import main
 from webhook.kube.quantity import units
 from webhook.registration.entries import MUTATING, VALIDATING, Target
-from webhook.serving import bodies
+from webhook.serving.bodies import BODY_LIMIT, BUDGET
+from webhook.serving.connections import MOST_CONNECTIONS
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
 ALL_CONTAINERS = [
@@ -126,9 +127,9 @@ def test_critical_pods_may_be_made_where_that_is_limited(deployment):
 
 
 def test_bodies_cannot_fill_the_memory():
-    """What reviews may hold at once leaves most of the webhook's memory for everything else."""
+    """What bodies and connections may hold at once leaves most of the webhook's memory for everything else."""
     limit = units(containers("giveway-webhook")["webhook"]["resources"]["limits"]["memory"])
-    assert limit >= 3 * bodies._BUDGET
+    assert limit >= 2 * (BUDGET + 2 * BODY_LIMIT + MOST_CONNECTIONS * 128 * 1024)
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

@@ -196,7 +196,11 @@ async def test_replicas_that_start_at_once_share_their_certificates(cluster, tmp
 async def test_the_reconciler_leads_with_its_rights(cluster):
     """The reconciler fills its caches, becomes ready and takes its lease with the rights it is given."""
     port = free_port()
-    changes = {"--health-port": f"--health-port={port}", "--policies": f"--policies={POLICIES}"}
+    changes = {
+        "--health-port": f"--health-port={port}",
+        "--debug-port": "--debug-port=0",
+        "--policies": f"--policies={POLICIES}",
+    }
     lease = paths.LEASE.path(NAMESPACE, "giveway-reconciler")
 
     async def led():

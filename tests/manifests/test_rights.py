@@ -48,7 +48,11 @@ async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
         await install_rights(admin)
         await admin.create(paths.NODE.path(), node("n1", "4", "8Gi"))
         port = free_port()
-        changes = {"--health-port": f"--health-port={port}", "--policies": f"--policies={tmp_path}"}
+        changes = {
+            "--health-port": f"--health-port={port}",
+            "--debug-port": "--debug-port=0",
+            "--policies": f"--policies={tmp_path}",
+        }
         reconciler = containers("giveway-reconciler")["reconciler"]
         async with running(cluster, "giveway-reconciler", reconciler, changes):
             await eventually(lambda: answers(f"http://127.0.0.1:{port}/readyz"))

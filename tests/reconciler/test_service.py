@@ -7,7 +7,6 @@ import math
 import sys
 from pathlib import Path
 
-from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import generate_latest
 
@@ -27,9 +26,7 @@ async def test_debug_pages():
         await play.nominated("going", "node-1")
         await play.preemptor("hopeless", "8")
         await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in service.queue()))
-        app = web.Application()
-        app.add_routes(debug.routes(service))
-        async with TestClient(TestServer(app)) as client:
+        async with TestClient(TestServer(debug.pages(service))) as client:
             queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
             plans = await (await client.get("/debug/plans")).json()
         assert queue["default/hopeless"]["place"] in ("unschedulable", "backoff")
@@ -37,6 +34,21 @@ async def test_debug_pages():
         assert queue["default/going"]["place"] == "busy"
         assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
         assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]
+
+
+async def test_a_follower_names_the_leader():
+    """A replica that does not lead knows of no queue, so its debug pages say whom to ask and how."""
+    async with playing(1) as play, play.reconciling() as leader:
+        await eventually(lambda: leader.led_elsewhere() is None)
+        async with play.reconciling() as follower, TestClient(TestServer(debug.pages(follower))) as client:
+            await eventually(follower.led_elsewhere)
+            for page in ("/debug/queue", "/debug/plans"):
+                answer = await client.get(page)
+                assert answer.status == 503
+                said = await answer.json()
+                assert said["leader"] == leader.identity
+                pod = leader.identity.partition("_")[0]
+                assert said["message"].endswith(f"kubectl -n kube-system port-forward pod/{pod} 6060")
 
 
 async def test_metrics():

@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager
 from logging import INFO, getLogger
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
-from aiohttp import web
 
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.instants import rfc3339_micro
@@ -25,15 +24,17 @@ from webhook.reconciler import debug
 from webhook.reconciler.executor import FAULT_POINTS, no_checkpoint
 from webhook.reconciler.reporting import Tell
 from webhook.reconciler.service import Options, Service
-from webhook.serving.listener import bind
 from webhook.serving.logs import Handler, Lines
 from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat
+from webhook.serving.plain import LOOPBACK, plain_port
 from webhook.serving.policies import PolicyFiles
 from webhook.serving.probes import Check, probes
 from webhook.serving.watching import Follower
 
-__all__ = ["checkpoint_at", "command", "reconciler_options", "reconciler_options_from", "telling"]
+__all__ = ["checkpoint_at", "command", "debug_port", "reconciler_options", "reconciler_options_from", "telling"]
+
+log = getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POLL_SECONDS = 0.5
@@ -46,7 +47,20 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("--leader-elect-renew-deadline", "Seconds without renewal after which to stop.", {"default": 10.0, **_SECONDS}),
     ("--leader-elect-retry-period", "Seconds between renewals.", {"default": 2.0, **_SECONDS}),
     ("--dry-run", "Decide and report, touch nothing.", {"is_flag": True}),
+    (
+        "--debug-port",
+        "The port of /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
+        {"default": debug.DEBUG_PORT, "type": click.IntRange(-1, 65535)},
+    ),
 ]
+
+
+class Ports(NamedTuple):
+    """Where a reconciler listens: probes and metrics on `address`, debug pages on the loopback."""
+
+    address: str
+    health: int
+    debug: int
 
 
 def reconciler_options(function: F) -> F:
@@ -108,7 +122,7 @@ def telling(lines: Lines) -> Tell:
     show_envvar=True,
     show_default=True,
     default=8082,
-    help="The plain port of /healthz, /readyz, /metrics, /debug/queue and /debug/plans; 0 takes a free one.",
+    help="The plain port of /healthz, /readyz and /metrics; 0 takes a free one.",
 )
 @click.option(
     "--log-format",
@@ -133,8 +147,8 @@ def command(
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT."""
     try:
         options = reconciler_options_from(values)
-        work = _reconcile(kubeconfig, policies, (bind_address, health_port), log_format, options, fault_point)
-        asyncio.run(work)
+        ports = Ports(bind_address, health_port, values["debug_port"])
+        asyncio.run(_reconcile(kubeconfig, policies, ports, log_format, options, fault_point))
     except (ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -142,7 +156,7 @@ def command(
 async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
     kubeconfig: str | None,
     policies: Path,
-    address: tuple[str, int],
+    ports: Ports,
     log_format: LogFormat,
     options: Options,
     fault_point: str | None,
@@ -163,7 +177,10 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
                 checkpoint=checkpoint_at(fault_point),
                 supervisor=supervisor,
             )
-            async with _private_port(address, service, files, metrics, supervisor):
+            async with (
+                _private_port(ports, service, files, metrics, supervisor),
+                debug_port(service, ports.debug, supervisor),
+            ):
                 await _until_stopped([service.run(), supervisor.keep("files", follower.run)])
 
 
@@ -187,8 +204,21 @@ async def _reload(service: Service, files: PolicyFiles) -> bool:
 
 
 @asynccontextmanager
+async def debug_port(service: Service, port: int, supervisor: Supervisor) -> AsyncIterator[None]:
+    """Show the debug pages on a port of the loopback; nowhere if the port is negative."""
+    if port < 0:
+        yield
+        return
+    async with plain_port(
+        debug.pages(service, port or debug.DEBUG_PORT), LOOPBACK, port, supervisor, "debug port"
+    ) as bound:
+        log.info("debug pages on %s port %d", LOOPBACK, bound)
+        yield
+
+
+@asynccontextmanager
 async def _private_port(
-    address: tuple[str, int], service: Service, files: PolicyFiles, metrics: Metrics, supervisor: Supervisor
+    ports: Ports, service: Service, files: PolicyFiles, metrics: Metrics, supervisor: Supervisor
 ) -> AsyncIterator[None]:
     def checks() -> list[Check]:
         problem = service.problem()
@@ -196,14 +226,8 @@ async def _private_port(
         return [Check("caches", not problem, problem), Check("policies", True, note)]
 
     app = probes(checks, metrics, service.ages, supervisor.problem)
-    app.add_routes(debug.routes(service))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, bind(*address)).start()
+    async with plain_port(app, ports.address, ports.health, supervisor, "private port"):
         yield
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

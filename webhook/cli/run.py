@@ -10,16 +10,14 @@ from contextlib import asynccontextmanager
 from typing import Any, BinaryIO
 
 import click
-from aiohttp import web
 
 from webhook.cli.keeping import keep_configurations, keeping_options
-from webhook.cli.reconcile import checkpoint_at, reconciler_options, reconciler_options_from, telling
+from webhook.cli.reconcile import checkpoint_at, debug_port, reconciler_options, reconciler_options_from, telling
 from webhook.cli.serve import STARTUP_ERRORS, options_from, serving_options
 from webhook.kube.client import Client
 from webhook.policy.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.amounts import ClusterError
-from webhook.reconciler import debug
 from webhook.reconciler import service as reconciling
 from webhook.serving.cluster import Cluster
 from webhook.serving.options import LogFormat, Options
@@ -30,7 +28,7 @@ __all__ = ["Both", "command"]
 
 
 class Both:
-    """A webhook server and a reconciler on one client and one private port."""
+    """A webhook server and a reconciler on one client and one private port; a negative `debug_port` is none."""
 
     def __init__(
         self,
@@ -41,7 +39,9 @@ class Both:
         *,
         log_format: LogFormat = "json",
         fault_point: str | None = None,
+        debug_port: int = -1,
     ) -> None:
+        self._debug_port = debug_port
         assert serving.policies is not None
         self.source = Cluster(client)
         self.server = Server(serving, self.source, stream, log_format=log_format)
@@ -56,10 +56,6 @@ class Both:
         )
         self.server.companion = self
 
-    def routes(self) -> list[web.RouteDef]:
-        """The reconciler's part of the private port."""
-        return debug.routes(self.service)
-
     def checks(self) -> list[Check]:
         """The reconciler's part of readiness."""
         problem = self.service.problem()
@@ -72,7 +68,7 @@ class Both:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run both; what fails is started again."""
-        async with self.server:
+        async with self.server, debug_port(self.service, self._debug_port, self.server.supervisor):
             work = asyncio.create_task(self.service.run())
             try:
                 yield
@@ -107,7 +103,15 @@ async def _run(  # noqa: PLR0917 - the command's values, handed on
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with await Client.connect(kubeconfig) as client:
-        both = Both(client, serving, reconciler, sys.stdout.buffer, log_format=log_format, fault_point=fault_point)
+        both = Both(
+            client,
+            serving,
+            reconciler,
+            sys.stdout.buffer,
+            log_format=log_format,
+            fault_point=fault_point,
+            debug_port=values["debug_port"],
+        )
         keep_configurations(both.server, both.source, client, values)
         async with both.running():
             await both.server.serve_until(stop)

@@ -111,6 +111,12 @@ class Service:
         """Seconds since the API server was last heard from, by resource."""
         return self.state.ages()
 
+    def led_elsewhere(self) -> str | None:
+        """The identity of another process that leads, empty if nobody does; None if this one leads."""
+        if self._elector is None or self.reconciler.leading:
+            return None
+        return "" if self._elector.holder == self.identity else self._elector.holder
+
     def queue(self) -> list[dict[str, Any]]:
         """The queue as `/debug/queue` shows it: what is tried next comes first."""
         now = self.reconciler.clock.monotonic()

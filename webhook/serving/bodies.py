@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 
 from aiohttp import StreamReader
 
-__all__ = ["BODY_LIMIT", "Bodies", "EndedError", "OversizedError", "Waiting"]
+__all__ = ["BODY_LIMIT", "BUDGET", "Bodies", "EndedError", "OversizedError", "Waiting"]
 
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes of a review that is read; docs/webhook.md says why."""
-_BUDGET = 64 * 1024 * 1024
+BUDGET = 64 * 1024 * 1024
 """Bytes of all bodies that are not finished, or wait for the API server."""
 _PER_PEER = 64
 """Unfinished bodies from one address. All reviews may come from one: a proxy between control plane and nodes."""
@@ -52,7 +52,7 @@ class EndedError(Exception):
 _TEXTS = {
     "slow": f"the body came too slowly: nothing for {_PAUSE:g} s, or less than {_RATE} bytes a second",
     "peer": f"more than {_PER_PEER} unfinished requests came from this address, and this was the oldest of them",
-    "room": f"more than {_BUDGET} bytes of reviews are under way, and this was the oldest of them",
+    "room": f"more than {BUDGET} bytes of reviews are under way, and this was the oldest of them",
 }
 
 
@@ -148,7 +148,7 @@ class Bodies:
         """Count bytes; while these are too many, the oldest body goes, one that is not whole first."""
         self.bytes += count
         entry.bytes += count
-        while self.bytes > _BUDGET:
+        while self.bytes > BUDGET:
             holders = [other for other in self._waiting if other.bytes]
             self._end(min(holders, key=lambda other: other.whole), "room")
         if entry.ended:

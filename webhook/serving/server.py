@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import BinaryIO, Protocol, Self
 
 from aiohttp import web
@@ -21,10 +21,11 @@ from webhook.serving import tls
 from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections, most_connections
 from webhook.serving.front import Front
-from webhook.serving.listener import Listener, PlainListener, bind
+from webhook.serving.listener import Listener, bind
 from webhook.serving.logs import Handler, Lines
 from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat, Options
+from webhook.serving.plain import plain_port
 from webhook.serving.policies import PolicyFiles
 from webhook.serving.probes import Check, probes
 from webhook.serving.watching import Follower
@@ -42,10 +43,7 @@ _READ_AHEAD = 16 * 1024
 
 
 class Companion(Protocol):
-    """What shares the process with the server: it adds to the private port and hears of new policies."""
-
-    def routes(self) -> list[web.RouteDef]:
-        """What it shows on the private port."""
+    """What shares the process with the server: it adds to readiness and hears of new policies."""
 
     def checks(self) -> list[Check]:
         """What it adds to readiness."""
@@ -72,6 +70,8 @@ class Server:
         log_format: LogFormat = "json",
     ) -> None:
         self.companion: Companion | None = None
+        self.health_port = options.health_port
+        self._private = AsyncExitStack()
         self.options, self.source = options, source
         self.metrics = Metrics()
         self.lines = Lines(stream, log_format, self.metrics.lines_dropped.inc)
@@ -111,12 +111,6 @@ class Server:
     def secure_port(self) -> int:
         """The port of `/mutate` and `/validate`."""
         return self._listener.port
-
-    @property
-    def health_port(self) -> int:
-        """The port of the probes."""
-        number: int = self._health_socket.getsockname()[1]
-        return number
 
     async def __aenter__(self) -> Self:
         logging.getLogger("webhook").addHandler(self._handler)
@@ -179,18 +173,13 @@ class Server:
             read_bufsize=_READ_AHEAD,
             max_headers=64,
         )
-        self._health_socket = bind(options.bind_address, options.health_port)
         secure_socket = bind(options.bind_address, options.secure_port)
         app = probes(self.checks, self.metrics, self.source.ages, self.supervisor.problem)
-        app.add_routes(self.companion.routes() if self.companion else [])
-        self._probes = web.AppRunner(app, access_log=None)
-        await self._probes.setup()
-        assert self._probes.server is not None
-        private = PlainListener(self._probes.server, self._health_socket)
+        private = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
+        self.health_port = await self._private.enter_async_context(private)
         self._listener = Listener(server, secure_socket, self._serving.context, self.supervisor, self._connections)
         self._tasks = [
-            asyncio.create_task(self.supervisor.keep(name, work), name=name)
-            for name, work in {**self.background, "private port": private.accept}.items()
+            asyncio.create_task(self.supervisor.keep(name, work), name=name) for name, work in self.background.items()
         ]
         log.info("serving on port %d, probes on port %d; %s", self.secure_port, self.health_port, self._policies_note())
 
@@ -202,8 +191,7 @@ class Server:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        self._health_socket.close()
-        await self._probes.cleanup()
+        await self._private.aclose()
         log.info("stopped")
 
     def _stop_logging(self) -> None:
