@@ -317,6 +317,23 @@ async def test_a_version_of_no_use_is_a_reason_to_list(server, follow, event):
     assert len(server.asked("GET", "limit=")) == 2
 
 
+async def test_a_list_is_believed_object_by_object(server, follow):
+    """After a backup was restored and the cluster went on, objects may be older in a list that is not: they count."""
+    server.put(f"{A}/one", spec={"nodeName": "n1"})
+    before = server.put(f"{A}/two", spec={"nodeName": "n1"})
+    server.put(f"{A}/two", spec={"nodeName": "n2"})
+    cache, changes = follow()
+    await until(lambda: server.watches)
+    server.objects[f"{A}/two"] = before
+    server.version += 10
+    server.compact()
+    server.fault(answer(410, "Expired"), contains="watch=")
+    server.cut_watches()
+    await until(lambda: held(cache) == truth(server))
+    assert cache.get("a/two").spec.node_name == "n1"
+    assert changes[-1] == ("modified", "a/two")
+
+
 @pytest.mark.parametrize("restored", [True, False])
 async def test_a_watch_without_a_word_leads_to_a_look(server, follow, monkeypatch, restored):
     """After minutes of silence, no bookmark either, one object is listed: a server that went back shows by its version.

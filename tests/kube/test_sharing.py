@@ -122,12 +122,12 @@ def test_the_snapshot_is_the_same():
 
 def test_what_is_kept_for_sharing_is_bounded():
     """Parts that nobody asks for any more are forgotten, those in use stay, and what is too large is not kept."""
-    parts = SharedParts(most=100)
+    parts = SharedParts(most=3000)
     first = parts.get(b"first", [0])
     for number in range(1000):
         parts.get(b"part-%04d" % number, [number])
         assert parts.get(b"first", [0]) is first
-        assert len(parts) <= 23
+        assert len(parts) <= 24
     huge = [1]
-    assert parts.get(b"x" * 101, huge) is huge
-    assert parts.get(b"x" * 101, [2]) is not huge
+    assert parts.get(b"x" * 3001, huge) is huge
+    assert parts.get(b"x" * 3001, [2]) is not huge

@@ -199,7 +199,7 @@ class Cache(Generic[T]):
                 if not version:
                     version = page.metadata.resource_version
                     restored = self._is_restored(version)
-                self._compare(page.items or [], missing, news, restored=restored)
+                await self._compare(page.items or [], missing, news, restored=restored)
         await self._adopt(missing, news)
         self._version = version
         self._listed_at = time.monotonic()
@@ -210,10 +210,16 @@ class Cache(Generic[T]):
     def _pages(self, limit: int, type_: type[Any]) -> Any:
         return self._client.pages(self._path, type_, limit=limit, **self._selectors)
 
-    def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, restored: bool) -> None:
-        """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up."""
+    async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, restored: bool) -> None:
+        """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
+
+        A list is the truth of its time, so an object's version counts if it is another one than the known: an older
+        one, too, as after a backup was restored and the cluster has gone on from there.
+        """
+        begun = time.monotonic()
         items.reverse()  # so that each object can go as soon as it was looked at
         while items:
+            begun = await _take_turns(begun)
             obj = items.pop()
             if isinstance(obj, msgspec.Raw):
                 raw, obj = obj, self._decode(obj)
@@ -223,7 +229,7 @@ class Cache(Generic[T]):
             key, version = key_of(obj), obj.metadata.resource_version
             missing.pop(key, None)
             known = self._items.get(key)
-            if known is None or restored or _is_news(version, known.metadata.resource_version):
+            if known is None or restored or version != known.metadata.resource_version:
                 news[key] = self._kept(obj)
 
     async def _adopt(self, missing: Iterable[str], news: dict[str, T]) -> None:
@@ -321,7 +327,7 @@ class Cache(Generic[T]):
         elif known is None:
             if not _older(version, self._version):
                 self._put(key, new)
-        elif _is_news(version, known.metadata.resource_version):
+        elif version != known.metadata.resource_version and not _older(version, known.metadata.resource_version):
             self._put(key, new)
         if not _older(version, self._version):
             self._version = version
@@ -384,11 +390,6 @@ def _named(raw: msgspec.Raw | bytes) -> tuple[str, str]:
     except msgspec.DecodeError:
         return "", ""
     return key_of(named), named.metadata.resource_version
-
-
-def _is_news(version: str, known: str) -> bool:
-    """Whether an object's version is another one than the known one and not older."""
-    return version != known and not _older(version, known)
 
 
 def _older(version: str, than: str) -> bool:

@@ -20,13 +20,15 @@ __all__ = ["SharedParts", "SharedPods"]
 V = TypeVar("V")
 
 _MOST = 8 << 20
-"""Bytes of JSON that one generation of shared parts stands for, at most: some 7000 workloads' specs."""
+"""Bytes that the keys of one generation of shared parts take, at most: some 6000 workloads' specs."""
+_ENTRY = 256
+"""Bytes that an entry takes beside its key, about."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class SharedParts(Generic[V]):
-    """Values by what they say, bounded: at most `most` to twice as many bytes of it, those used of late.
+    """Values by what they say, bounded: those used of late, whose keys take at most `most` to twice as many bytes.
 
     There are two generations. What is found in the older one moves to the younger; when that is full it becomes the
     older, and what nobody asked for is forgotten. Whoever holds a forgotten value keeps it, unshared from then on.
@@ -46,7 +48,7 @@ class SharedParts(Generic[V]):
         found = self._young.get(key)
         if found is not None:
             return found
-        size = len(key)
+        size = len(key) + _ENTRY
         if self._size + size > self._most:
             self._old, self._young, self._size = self._young, {}, 0
             if size > self._most:

@@ -1,0 +1,32 @@
+"""The FlowSchemas of manifests/components: the API server takes them, and has the levels that they name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.manifests.objects import ROOT, documents
+from webhook.kube.client import ApiError, Client
+
+GROUP = "/apis/flowcontrol.apiserver.k8s.io/v1"
+SCHEMAS = documents(ROOT / "manifests" / "components" / "flow-schema" / "flow-schemas.yaml")
+
+
+@pytest.fixture
+async def levels(client: Client) -> set[str]:
+    """The names of the cluster's priority levels; the embedded control plane has none."""
+    try:
+        found, _ = await client.list(f"{GROUP}/prioritylevelconfigurations", dict)
+    except ApiError as error:
+        if error.status == 404:
+            pytest.skip("the API server has no priority levels")
+        raise
+    return {one["metadata"]["name"] for one in found}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema["metadata"]["name"])
+async def test_the_api_server_takes_them(client, levels, schema):
+    """A dry run of each is accepted, and its level is there."""
+    renamed = {**schema, "metadata": {"name": f"{schema['metadata']['name']}-e2e"}}
+    made = await client.create(f"{GROUP}/flowschemas", renamed, dryRun="All")
+    assert made["spec"]["matchingPrecedence"] == schema["spec"]["matchingPrecedence"]
+    assert schema["spec"]["priorityLevelConfiguration"]["name"] in levels
