@@ -122,7 +122,12 @@ def _history(pod: Pod) -> list[str]:
         plan = plan_of(pod)
     except UnreadableError as error:
         return [*lines, f"Plan: {error}."]
-    if plan is not None:
+    if plan is not None and not pod.status.nominated_node_name and not pod.spec.node_name:
+        lines.append(
+            f"A plan for node {plan.node} is under way until {plan.deadline}. The scheduler cleared the nomination, "
+            "so nothing reserves the room; a profile without PostFilter plugins does that at every failed attempt."
+        )
+    elif plan is not None:
         lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
     elif pod.status.nominated_node_name and not pod.spec.node_name:
         lines.append(f"It is nominated to {pod.status.nominated_node_name}, though not by giveway.")

@@ -6,7 +6,7 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
 from webhook.policy.model import MANAGED, MARK, PreemptionPolicy
 
-__all__ = ["instant", "is_marked", "is_over", "standing", "unschedulable_since"]
+__all__ = ["instant", "is_marked", "is_over", "lacks_post_filter", "standing", "unschedulable_since"]
 
 
 def is_marked(pod: Pod) -> bool:
@@ -34,6 +34,15 @@ def standing(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if pod.spec.preemption_policy != "Never":
         return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
     return _progress(pod)
+
+
+def lacks_post_filter(pod: Pod) -> bool:
+    """Whether the scheduler's profile runs no PostFilter plugin, judged by what it last said of the pod.
+
+    kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
+    """
+    said = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    return said is not None and said.reason == "Unschedulable" and "preemption:" not in (said.message or "")
 
 
 def unschedulable_since(pod: Pod) -> float | None:

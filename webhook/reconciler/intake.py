@@ -65,12 +65,12 @@ class Intake:
         elif new is not None and new.status.nominated_node_name and not new.spec.node_name:
             before = change.old.status.nominated_node_name if change.old else ""
             if before != new.status.nominated_node_name and self._plans.get(key) is None:
-                self._tender.touch(new.status.nominated_node_name)
+                self._tender.touch(new.status.nominated_node_name, new)
 
     def _crowded(self, change: Change[Pod]) -> None:
         """A pod came to a node: the plans there may have lost their room, and who wants company may have found it."""
         assert change.new is not None
-        self._tender.touch(change.new.spec.node_name)
+        self._tender.touch(change.new.spec.node_name, change.new)
         self._queue.wake(self._clock.monotonic(), self._wants_company)
         self._stir()
 

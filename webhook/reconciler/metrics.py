@@ -29,6 +29,12 @@ class Metrics:
         self.budget_refusals = Counter(
             "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry
         )
+        self.nominations_cleared = Counter(
+            "giveway_nominations_cleared",
+            "Plans whose nomination the scheduler cleared, as a profile without PostFilter plugins does",
+            ["scheduler"],
+            registry=registry,
+        )
         self.events_dropped = Counter(
             "giveway_events_dropped",
             "Events that could not be written or had to make room, by their reason",

@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.preemption.rules import Judgement
-from webhook.reconciler.record import PlanRecord
+from webhook.reconciler.record import PlanRecord, carries
 
-__all__ = ["Ending", "Plan", "Plans", "Step", "ending_of"]
+__all__ = ["Ending", "Plan", "Plans", "Step", "ending_of", "was_cleared"]
 
 _REMEMBERED = 10_000
 
@@ -77,6 +77,10 @@ class Plan:
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None
     ended: Ending | None = None
+    reserved: bool = True
+    """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
+    newcomer: str = ""
+    """Who came to its node last, and with which priority."""
     touched: bool = False
     """Whether something happened to its node since it began."""
 
@@ -150,10 +154,18 @@ def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
         return Ending.DELETED
     if pod.spec.node_name:
         return Ending.BOUND
-    if plan.seen and pod.status.nominated_node_name != plan.node:
+    if plan.seen and pod.status.nominated_node_name != plan.node and not was_cleared(plan, pod):
         return Ending.LOST
     if pod.status.phase in ("Succeeded", "Failed"):
         return Ending.DELETED
     if plan.deadline <= now:
         return Ending.TIMED_OUT
     return None
+
+
+def was_cleared(plan: Plan, pod: Pod) -> bool:
+    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
+
+    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
+    """
+    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)

@@ -34,6 +34,8 @@ class Reporter:
         self.metrics = metrics
         self._tell = tell
         self._recorder = recorder
+        self._clearing: set[str] = set()
+        """Schedulers that were found to clear nominations."""
 
     def considered(self, key: str, outcome: Outcome, seconds: float) -> None:
         """A preemptor was considered and a plan, if any, begun, in that time."""
@@ -98,6 +100,18 @@ class Reporter:
             self.metrics.plan_seconds.observe(seconds)
         fields = {"plan": plan.record.id, "preemptor": plan.key, "ending": ending.value, "seconds": round(seconds, 3)}
         self._tell({"message": "plan ended", **fields})
+
+    def nomination_cleared(self, plan: Plan, pod: Pod) -> None:
+        """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""
+        scheduler = pod.spec.scheduler_name
+        self.metrics.nominations_cleared.labels(scheduler).inc()
+        if scheduler in self._clearing:
+            return
+        self._clearing.add(scheduler)
+        why = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
+        self._tell(
+            {"message": "nominations are not kept", "scheduler": scheduler, "preemptor": plan.key, "reason": why}
+        )
 
     def depths(self, depths: dict[Place, int], nominations: int) -> None:
         """How full the queue is and how many nominations are held."""

@@ -142,6 +142,7 @@ class Service:
                 "preemptor": plan.key,
                 "step": plan.step.value,
                 "ageSeconds": round(now - plan.started, 3),
+                "reserved": plan.reserved,
                 "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
                 "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
                 **msgspec.to_builtins(plan.record),

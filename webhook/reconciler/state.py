@@ -164,6 +164,12 @@ class State:
         for budget in self.disruptions.give_up(plan):
             self._take_budget(budget)
 
+    def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
+        """Count the preemptor (key, uid) as nominated though the scheduler has cleared its nomination."""
+        key, uid = preemptor
+        self.expectations.expect_nominated(key, uid, plan, node)
+        self.refresh((key,))
+
     def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
         done = list(asked)

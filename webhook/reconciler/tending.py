@@ -13,12 +13,12 @@ from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import is_over, standing
+from webhook.reconciler.candidates import is_over, lacks_post_filter, standing
 from webhook.reconciler.deciding import World, still_allowed
 from webhook.reconciler.drafting import adopted, decided, drafted, grace_under
 from webhook.reconciler.executor import Executor
 from webhook.reconciler.outcomes import Evicts, Waits
-from webhook.reconciler.plans import Ending, Plan, Plans, Step, ending_of
+from webhook.reconciler.plans import Ending, Plan, Plans, Step, ending_of, was_cleared
 from webhook.reconciler.queue import Entry, Queue, failure_back_off
 from webhook.reconciler.record import PLAN, PlanRecord, PlanVictim, UnreadableError, carries, encode, plan_of
 from webhook.reconciler.reporting import Reporter
@@ -119,7 +119,7 @@ class Tender:
             self._start(self._clear(pod, record.id, record.node))
             return
         policy = self._book().policy_of(pod)
-        if pod.status.nominated_node_name != record.node or standing(pod, policy) or policy is None:
+        if pod.status.nominated_node_name not in {"", record.node} or standing(pod, policy) or policy is None:
             self._start(self._clear(pod, record.id, record.node))
             return
         self._take_over(pod, record, policy)
@@ -134,6 +134,7 @@ class Tender:
         entry = self._queue.get(plan.key)
         if entry is not None:
             entry.attempts = max(0, record.attempt - 1)
+        self._hold(plan, pod)
         if not remaining:
             plan.step = Step.WAITING
             return
@@ -157,11 +158,32 @@ class Tender:
         ending = ending_of(plan, pod, self._clock.monotonic())
         if ending is not None:
             self.finish(plan, ending)
+        elif pod is not None and plan.seen:
+            self._hold(plan, pod)
 
-    def touch(self, node: str) -> None:
-        """Something came to a node or happened to it: the plans there are to be looked at."""
+    def _hold(self, plan: Plan, pod: Pod) -> None:
+        """Go on without the nomination if the scheduler has cleared it; decisions count it as standing.
+
+        A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
+        or will be, and the next look at the node finds that.
+        """
+        plan.reserved, before = not was_cleared(plan, pod), plan.reserved
+        if plan.reserved:
+            return
+        self._state.hold(plan.record.id, (plan.key, plan.uid), plan.node)
+        if before:
+            if lacks_post_filter(pod):
+                self._reporter.nomination_cleared(plan, pod)
+            plan.touched = True
+            self._dirty[plan.key] = None
+            self._wake()
+
+    def touch(self, node: str, newcomer: Pod | None = None) -> None:
+        """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
         for plan in self._plans.on_node(node):
             plan.touched = True
+            if newcomer is not None and key_of(newcomer) != plan.key:
+                plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
             self._dirty[plan.key] = None
         self._wake()
 
@@ -256,7 +278,7 @@ class Tender:
         if ending is None and pod is not None and not self._world.has_room(pod, plan.node):
             ending = Ending.SPACE_TAKEN
         if ending is not None:
-            self.finish(plan, ending)
+            self.finish(plan, ending, note=_taker(plan) if ending is Ending.SPACE_TAKEN else "")
 
     def _requeue(self, plan: Plan, ending: Ending, now: float) -> None:
         entry = self._queue.get(plan.key)
@@ -342,3 +364,11 @@ class Tender:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a plan's task failed", exc_info=error)
+
+
+def _taker(plan: Plan) -> str:
+    """Who took the room, as far as that is known."""
+    if not plan.newcomer:
+        return ""
+    why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
+    return f"{plan.newcomer} came to the node{why}"

@@ -39,7 +39,11 @@ NOT_FOUND = 404
 
 
 class Scheduler:
-    """Schedules the pods of `default-scheduler`. `preemption` is kube-scheduler's own; None leaves it out."""
+    """Schedules the pods of `default-scheduler`.
+
+    `preemption` is kube-scheduler's own. None makes this a profile without PostFilter plugins: it preempts for nobody,
+    and clears whatever nomination a pod has at every failed attempt (`handleSchedulingFailure`).
+    """
 
     name = "scheduler"
 
@@ -123,9 +127,11 @@ class Scheduler:
     async def _report(self, entry: Entry, failures: Failures) -> None:
         """Preempt where that is this scheduler's to do, and write the reasons into the pod's status."""
         pod, nominated, outcome = entry.pod, "", ""
-        if pod.spec.preemption_policy == "Never":
+        if self._preemption is None:
+            outcome = ""
+        elif pod.spec.preemption_policy == "Never":
             outcome = NEVER
-        elif self._preemption is not None and len(self._state.snapshot.nodes.known()):
+        elif len(self._state.snapshot.nodes.known()):
             nominated, outcome = self._preemption.attempt(self._state.snapshot, pod)
         message = no_fit_message(self._state.snapshot, failures, outcome)
         await self._write_status(pod, message, nominated)
@@ -148,6 +154,8 @@ class Scheduler:
             status["conditions"] = [condition]
         if nominated and nominated != pod.status.nominated_node_name:
             status["nominatedNodeName"] = nominated
+        if self._preemption is None and pod.status.nominated_node_name:
+            status["nominatedNodeName"] = None
         if not status:
             return
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
