@@ -74,7 +74,7 @@ class Software:
     def __init__(self, client: Client, kubeconfig: str, directory: Path) -> None:
         self.client, self._kubeconfig, self.directory = client, kubeconfig, directory
         self._processes: list[Process] = []
-        self._hooks: list[str] = []
+        self.configurations: list[str] = []
         self._more: list[str] = []
 
     async def install(self) -> None:
@@ -116,16 +116,11 @@ class Software:
             "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
         )
 
-    async def serve(self, policies: str) -> Process:
+    async def serve(self, policies: str, *arguments: str, wait: float = 30) -> Process:
         """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base."""
-        for document in documents(BASE / "webhook-configurations.yaml"):
-            path = PATHS[document["kind"]]
-            with suppress_existing():
-                await self.client.create(path, document)
-            if "Webhook" in document["kind"]:
-                self._hooks.append(f"{path}/{document['metadata']['name']}")
+        await self.register()
         directory, certificates = self.directory / "served", self.directory / "certs"
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
         maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
@@ -141,15 +136,27 @@ class Software:
             f"--url=https://127.0.0.1:{port}",
             f"--ca-file={certificates / 'ca.crt'}",
             "--sync-period=1",
+            *arguments,
             account=WEBHOOK,
         )
-        await eventually(self.in_force, 30, what="the webhook has filled in its configurations")
+        what = "the webhook has filled in its configurations"
+        await eventually(lambda: self.in_force(f"https://127.0.0.1:{port}/"), wait, what=what)
         return process
 
-    async def in_force(self) -> bool:
-        """Whether the configurations hold more than the entry that probes."""
-        found = [await self.client.get(path) for path in self._hooks]
-        return all(len(one.get("webhooks") or ()) > 1 for one in found)
+    async def register(self) -> None:
+        """Apply the configurations of manifests/base, for a server to fill in."""
+        self.configurations = []
+        for document in documents(BASE / "webhook-configurations.yaml"):
+            path = PATHS[document["kind"]]
+            with suppress_existing():
+                await self.client.create(path, document)
+            if "Webhook" in document["kind"]:
+                self.configurations.append(f"{path}/{document['metadata']['name']}")
+
+    async def in_force(self, url: str) -> bool:
+        """Whether both configurations hold more than the entry that probes, and lead there."""
+        found = [(await self.client.get(path)).get("webhooks") or () for path in self.configurations]
+        return all(len(entries) > 1 and entries[0]["clientConfig"]["url"].startswith(url) for entries in found)
 
     async def kubeconfig_of(self, account: str) -> str:
         """A kubeconfig with a token of a service account."""
@@ -170,6 +177,20 @@ class Software:
         await self.client.create(PATHS["ServiceAccount"], {"metadata": {"name": name}})
         self._more.append(f"{PATHS['ServiceAccount']}/{name}")
 
+    async def deployment(self, replicas: int) -> None:
+        """Add the webhook's Deployment, or scale it; its pods run nowhere, because the tests start the process."""
+        path, labels = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments", {"app": WEBHOOK}
+        template = {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "none"}], "nodeSelector": {"giveway.dev/none": ""}},
+        }
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        if f"{path}/{WEBHOOK}" in self._more:
+            await self.client.patch(f"{path}/{WEBHOOK}", {"spec": {"replicas": replicas}})
+            return
+        await self.client.create(path, {"metadata": {"name": WEBHOOK}, "spec": spec})
+        self._more.append(f"{path}/{WEBHOOK}")
+
     async def bind(self, account: str, role: str) -> None:
         """Give a ServiceAccount a ClusterRole, by a binding of the account's name."""
         subject = {"kind": "ServiceAccount", "name": account, "namespace": SYSTEM}
@@ -181,7 +202,7 @@ class Software:
 
     async def unregister(self) -> None:
         """Take the webhook configurations away."""
-        for path in self._hooks:
+        for path in self.configurations:
             with suppress(ApiError):
                 await self.client.delete(path)
 

@@ -13,7 +13,7 @@ from tests.e2e.software import installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError, Client
 from webhook.kube.paths import NAMESPACE
-from webhook.registration.entries import EXEMPT
+from webhook.registration.entries import EXEMPT, PROBES
 
 POLICIES = """
 apiVersion: giveway.dev/v1alpha1
@@ -61,6 +61,56 @@ async def test_who_waits_for_a_webhook_that_is_gone(sandbox, kubeconfig, tmp_pat
         await sandbox.client.patch(namespace, {"metadata": {"labels": {EXEMPT: None}}})
         await eventually(lambda: closed_for(sandbox), 10)
         await giveway.unregister()
+        await eventually(lambda: open_for(sandbox), 10)
+
+
+async def test_nothing_is_refused_before_a_review_came_through(sandbox, kubeconfig, tmp_path):
+    """Applied without a server, the configurations ask nobody; a server that is not reached only probes."""
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.register()
+        assert not await makes(sandbox)
+        with pytest.raises(AssertionError, match="filled in"):
+            await giveway.serve(POLICIES, "--url=https://127.0.0.1:1", wait=2)
+        found = [await sandbox.client.get(path) for path in giveway.configurations]
+        assert {entry["name"] for one in found for entry in one["webhooks"]} == PROBES
+        assert not await makes(sandbox)
+
+
+async def test_what_somebody_changes_is_put_back(sandbox, kubeconfig, tmp_path):
+    """Emptied or opened by hand, the entries are back after a sync period, and a new policy widens them."""
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.serve(POLICIES)
+        mutating, validating = giveway.configurations
+        before = [(await sandbox.client.get(path))["webhooks"] for path in giveway.configurations]
+        await sandbox.client.patch(mutating, {"webhooks": []})
+        opened = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]
+        await sandbox.client.patch(validating, opened, kind="json")
+
+        async def put_back() -> bool:
+            return [(await sandbox.client.get(path)).get("webhooks") for path in giveway.configurations] == before
+
+        await eventually(put_back, 15)
+
+        async def reads_labels() -> bool:
+            entry = (await sandbox.client.get(validating))["webhooks"][0]
+            return "metadata.?labels !=" in entry["matchConditions"][0]["expression"]
+
+        assert not await reads_labels()
+        rule = '  - name: labels\n    validate: {expression: "size(object.metadata.labels) < 9"}\n'
+        (giveway.directory / "served" / "policies.yaml").write_text(POLICIES + rule)
+        await eventually(reads_labels, 15)
+
+
+async def test_a_server_that_nobody_follows_opens_the_door(sandbox, kubeconfig, tmp_path):
+    """Told to end in a rollout it leaves the entries; without replicas to follow it empties them."""
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.deployment(replicas=1)
+        server = await giveway.serve(POLICIES, "--deployment=giveway-webhook")
+        assert await server.stop() == 0
+        assert await closed_for(sandbox)
+        server = await giveway.serve(POLICIES, "--deployment=giveway-webhook")
+        await giveway.deployment(replicas=0)
+        assert await server.stop() == 0
         await eventually(lambda: open_for(sandbox), 10)
 
 

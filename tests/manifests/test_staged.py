@@ -5,6 +5,7 @@ import shutil
 import signal
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 
 from tests.manifests.objects import BASE, NAMESPACE, POLICIES, containers
@@ -75,6 +76,14 @@ class Installed:
                 await eventually(lambda: in_force(self.admin))
             yield process
 
+    async def shown(self, page):
+        """A page of the server's private port."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{self.ports[1]}/{page}") as answer,
+        ):
+            return await answer.text()
+
     async def can_make_pods(self):
         """Whether a pod may be made now."""
         try:
@@ -119,8 +128,11 @@ async def test_a_webhook_that_the_api_server_cannot_reach_blocks_nobody(installe
     async with installed.serving(enforced=False):
         await eventually(lambda: probed(installed))
         assert await installed.can_make_pods()
+        assert "giveway_webhook_configurations_in_force 0.0" in await installed.shown("metrics")
+        assert "does not reach this webhook yet (mutate, validate)" in await installed.shown("readyz?verbose")
         installed.cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{installed.ports[0]}"
         await eventually(lambda: in_force(installed.admin))
+        assert "giveway_webhook_configurations_in_force 1.0" in await installed.shown("metrics")
 
 
 async def probed(installed):

@@ -5,6 +5,7 @@ import base64
 import copy
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from tests.policy.builders import engine, rules
@@ -131,7 +132,7 @@ async def test_first_the_probe_then_the_rest():
         await settle()
         written = [(path, set(names) == {name for name in names if name in PROBES}) for path, names in api.writes]
         assert written == [(path, probing) for probing in (True, False) for path in PATHS.values()]
-        assert keeper.note == "in force"
+        assert (keeper.note, keeper.in_force) == ("in force", True)
     bundles = {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)}
     assert bundles == {BUNDLE}
 
@@ -149,7 +150,7 @@ async def test_nothing_that_refuses_before_a_review_comes_through(obstacle):
         assert api.names() == ([0, 0] if obstacle == "unready" else [1, 1])
         assert len(api.writes) <= 2
         if obstacle != "unready":
-            assert keeper.note.startswith("waiting: ")
+            assert (keeper.note[:9], keeper.in_force) == ("waiting: ", False)
         server.ready, api.reached, api.failing = True, True, []
         await until(lambda: complete(api))
 
@@ -225,6 +226,24 @@ async def test_a_write_that_meets_another_is_tried_again():
         await until(lambda: complete(api))
 
 
+async def test_an_authority_that_cannot_be_read_is_waited_for():
+    """A file that is not there is said, and tried again; the server goes on."""
+    api, server, missing = FakeApi(), Server(), [True]
+
+    def trust():
+        if missing:
+            raise FileNotFoundError("ca.crt")
+        return PEM
+
+    keeper = Keeper(api, Settings(period=0.02), msgspec.structs.replace(server.situation(), trust=trust))
+    task = asyncio.create_task(keeper.run())
+    await until(lambda: "ca.crt" in keeper.note)
+    missing.clear()
+    await until(lambda: complete(api))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_new_policies_are_written_at_once():
     """Waking is enough; the period need not pass."""
     api, server = FakeApi(), Server()
@@ -281,6 +300,7 @@ async def test_the_last_thing_a_server_does(deployment, removed):
         api.failing = [("replace", "validating", ApiError(409, "Conflict", "x"))]
         await keeper.end()
         assert (api.names() == [0, 0]) is removed
+        assert keeper.in_force is not removed
         before = len(api.writes)
         await settle()
         assert len(api.writes) == before

@@ -12,18 +12,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from certs.files import maintain_files
 from certs.rotation import Settings
+from webhook.admission.lookup import RECONCILER
 from webhook.cli.run import Both
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.scenarios import POLICIES, SCENARIOS, Outcome, Scenario, Stage, prepare
 from webhook.kube.client import ApiError, Client
 from webhook.kube.paths import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.policy.loading import load_texts
 from webhook.reconciler import service as reconciling
+from webhook.registration.entries import MUTATING, VALIDATING, Target, entries
 from webhook.serving import showcase
 from webhook.serving.options import Options
 
@@ -95,7 +98,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[EmbeddedC
         secure_port=0,
         health_port=0,
     )
-    async with EmbeddedCluster(nodes=len(SCENARIOS)) as cluster, cluster.client() as client:
+    async with EmbeddedCluster(nodes=len(SCENARIOS)) as cluster, cluster.client(_reconciler(cluster)) as client:
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
         both = Both(client, serving, reconciling.Options(lease_namespace=_SYSTEM), stream)
         async with both.running():
@@ -104,25 +107,18 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[EmbeddedC
             yield cluster
 
 
+def _reconciler(cluster: EmbeddedCluster) -> str:
+    """A token of the reconciler, who alone may write giveway's own annotations."""
+    return cluster.add_user(RECONCILER, "system:masters")
+
+
 async def _register(client: Client, url: str, trust: bytes) -> None:
-    rules = [_rule("", "pods", ["CREATE", "UPDATE"]), _rule("scheduling.k8s.io", "priorityclasses", ["CREATE"])]
-    beyond = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [_SYSTEM, "kube-system"]}
-    for resource, phase in ((MUTATING_WEBHOOK_CONFIGURATION, "mutate"), (VALIDATING_WEBHOOK_CONFIGURATION, "validate")):
-        hook: dict[str, Any] = {
-            "name": f"{phase}.giveway.dev",
-            "clientConfig": {"url": f"{url}/{phase}", "caBundle": base64.b64encode(trust).decode()},
-            "rules": rules,
-            "namespaceSelector": {"matchExpressions": [beyond]},
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "timeoutSeconds": 5,
-        }
-        hook |= {"reinvocationPolicy": "IfNeeded"} if phase == "mutate" else {}
-        await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": [hook]})
-
-
-def _rule(group: str, resource: str, operations: list[str]) -> dict[str, Any]:
-    return {"apiGroups": [group], "apiVersions": ["v1"], "resources": [resource], "operations": operations}
+    resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
+    wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, Target(namespace=_SYSTEM, url=url))
+    for kind, resource in resources.items():
+        for entry in wanted[kind]:
+            entry["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
+        await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
 
 
 async def _play(console: Console, client: Client) -> list[Outcome | None]:

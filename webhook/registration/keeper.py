@@ -94,6 +94,8 @@ class Keeper:
         self._woken = asyncio.Event()
         self._ended = False
         self._hurried = 0
+        self.in_force = False
+        """Whether at the last look all entries were there, as this server or another replica wrote them."""
         self._mine: dict[str, str] = {}
         """By kind, the digest of the entries that this server wrote last or found written."""
         self._others: dict[str, tuple[str, float]] = {}
@@ -112,15 +114,12 @@ class Keeper:
             try:
                 async with self._working:
                     delay = self._settings.period if self._ended else await self._look()
-            except ApiError as error:
-                conflict = error.status == _CONFLICT
-                if not conflict:
-                    self._say(f"cannot be kept: {error}", logging.ERROR)
-                delay = self._soon() if conflict else self._settings.period
+            except (ApiError, OSError) as error:
+                delay = self._failed(error)
             await self._sleep(delay * random.uniform(0.9, 1.1))  # noqa: S311 - spreads replicas
 
     async def end(self) -> None:
-        """Stop keeping; take the entries away if the server is not replaced but removed. Raises nothing."""
+        """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError."""
         try:
             async with asyncio.timeout(_LAST), self._working:
                 self._ended = True
@@ -129,6 +128,13 @@ class Keeper:
         except (ApiError, TimeoutError) as error:
             self._ended = True
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
+
+    def _failed(self, error: ApiError | OSError) -> float:
+        """Say why nothing could be compared or written, unless somebody else was only faster; when to try again."""
+        if isinstance(error, ApiError) and error.status == _CONFLICT:
+            return self._soon()
+        self._say(f"cannot be kept: {error}", logging.ERROR)
+        return self._settings.period
 
     async def _look(self) -> float:
         """Compare and write where due; the seconds until the next look."""
@@ -139,6 +145,7 @@ class Keeper:
         if not situation.ready():
             return self._soon()
         found = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
+        self.in_force = False
         if not found:
             self._say(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
@@ -153,7 +160,8 @@ class Keeper:
             self._mine[kind] = stored.digest(wanted[kind])
             log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
         self._hurried = 0
-        self._say("in force" if len(found) == len(self._paths) else f"in force in the {next(iter(found))} alone")
+        self.in_force = len(found) == len(self._paths)
+        self._say("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
         return self._settings.period
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: str) -> bool:
@@ -198,6 +206,7 @@ class Keeper:
 
     async def _withdraw(self) -> None:
         """Take all entries away, so that nothing waits for a server that goes."""
+        self.in_force = False
         for kind in self._paths:
             while (configuration := await self._find(kind)) is not None and configuration.get("webhooks"):
                 try:

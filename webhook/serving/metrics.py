@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 
@@ -140,6 +140,14 @@ class Metrics:
         for resource in (CLASSES, NAMESPACES):
             self.live_lookups.labels(resource)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)
+
+    def configurations_in_force(self, holds: Callable[[], bool]) -> None:
+        """Show whether the webhook configurations are in force, asked at each scrape."""
+        Gauge(
+            "giveway_webhook_configurations_in_force",
+            "1 if both webhook configurations have their entries, 0 if nothing or not everything is sent here.",
+            registry=self.registry,
+        ).set_function(lambda: float(holds()))
 
     def observe(self, phase: str, reviewed: Reviewed, seconds: float, *, known: bool) -> None:
         """Count one answered review; `known` says that its resource is one that admission handles."""

@@ -106,6 +106,7 @@ class Server:
         """Have the webhook configurations kept while the server runs. To be called before it is entered."""
         self._keeper = keeper
         self.background["configurations"] = keeper.run
+        self.metrics.configurations_in_force(lambda: keeper.in_force)
 
     @property
     def secure_port(self) -> int:
