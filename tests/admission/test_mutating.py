@@ -372,3 +372,27 @@ def test_a_policy_with_an_expression_changes_nothing_else(phase):
     for row in RESOLUTION:
         body = make_review(make_pod(**row.values[2]))
         assert ask(plain, phase, body).body == ask(whole, phase, body).body
+
+
+@pytest.mark.parametrize(
+    ("policies", "spec", "warning"),
+    [
+        pytest.param(
+            (DEFAULTS,), {}, "a pod that names no PriorityClass gets batch here, by rule teams/default", id="default"
+        ),
+        pytest.param(
+            (manage(online="online-managed"),),
+            {"priorityClassName": "online"},
+            "the pod gets PriorityClass online-managed, the twin of online: giveway preempts for it, and kube-scheduler"
+            " does not (PreemptionPolicy preempt)",
+            id="twin",
+        ),
+        pytest.param((DEFAULTS, manage(online="online-managed")), {"priorityClassName": "high"}, None, id="own class"),
+    ],
+)
+def test_the_author_is_told_of_a_class_that_mutation_gave(policies, spec, warning):
+    """What the author did not write is said once, where `kubectl` shows it; what was written is not commented."""
+    context = make_context(HIGH, BATCH, ONLINE, TWIN, policies=policies)
+    pod = make_pod(**spec)
+    assert response(ask(context, "mutate", make_review(pod))).get("warnings") == ([warning] if warning else None)
+    assert len(warning or "") <= 256

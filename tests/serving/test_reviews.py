@@ -6,6 +6,7 @@ import asyncio
 import gc
 import io
 import json
+import re
 import tracemalloc
 
 import pytest
@@ -22,10 +23,14 @@ from tests.admission.builders import (
 )
 from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects, Overlay
-from webhook.admission.webhook import HANDLERS
+from webhook.admission.respond import Answer
+from webhook.admission.webhook import HANDLERS, Reviewed
 from webhook.kube.client import ApiError
+from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.engine import Engine
-from webhook.policy.model import Policies, PriorityClasses
+from webhook.policy.model import Enforcement, Policies, PriorityClasses
+from webhook.policy.verdict import Verdict
+from webhook.serving import metrics
 from webhook.serving.cluster import Given
 from webhook.serving.logs import Lines, ReviewLine
 
@@ -306,6 +311,105 @@ async def test_metrics_count_reviews_rules_and_time(start):
         "giveway_certificate_expiry_timestamp_seconds ",
     ):
         assert line in text
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "field", "denied"),
+    [("audit", "wouldDeny", False), ("warn", "warned", False), ("enforce", "rule", True)],
+)
+async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied):
+    """Before a rule is enforced it can be counted: which one, in which namespace, and in the log whom it hits."""
+    rule = make_rule("allowed", Enforcement(enforcement), priority_classes=PriorityClasses(allow=("batch",)))
+    policy = make_policy("teams", rule)
+    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
+    body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
+    elsewhere = {**body, "request": {**body["request"], "namespace": "made-up"}}
+    async with start(objects=objects, engine=Engine(Policies(priority=(policy,)))) as running:
+        for review in (body, body, elsewhere):
+            _, answer = await running.post("/validate", review)
+            assert answer["allowed"] is not denied
+        line = await running.logged(message="review")
+        _, text = await running.get("/metrics")
+    assert {name: line.get(name, "") for name in ("rule", "warned", "wouldDeny")} == {
+        "rule": "", "warned": "", "wouldDeny": "", field: "teams/allowed"
+    }  # fmt: skip
+    assert (line["user"], line["object"]) == ("alice", "team-a/a")
+    for namespace, count in (("team-a", 2.0), ("", 1.0)):
+        labels = f'enforcement="{enforcement}",namespace="{namespace}",policy="teams",rule="allowed"'
+        assert f"giveway_policy_violations_total{{{labels}}} {count}" in text
+    assert "made-up" not in text
+
+
+def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):
+    """Namespaces beyond the bound are counted together."""
+    monkeypatch.setattr(metrics, "MOST_VIOLATION_SERIES", 3)
+    counted = metrics.Metrics()
+    verdict = Verdict("teams", "allowed", Enforcement.AUDIT, "deny", "no")
+    reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]))
+    for number in range(10):
+        counted.observe("validate", reviewed, 0.001, known=False, namespace=f"team-{number}")
+    text = counted.expose({}).decode()
+    assert text.count("giveway_policy_violations_total{") == 4
+    labels = 'enforcement="audit",namespace="other",policy="teams",rule="allowed"'
+    assert f"giveway_policy_violations_total{{{labels}}} 7.0" in text
+
+
+async def test_a_pod_without_a_name_yet_is_logged_by_what_it_will_begin_with(start):
+    """Pods of controllers have no name at admission, only `generateName`."""
+    pod = make_pod(meta={"name": "", "generateName": "web-7d9f-"}, priorityClassName="high")
+    review = make_review(pod)
+    review["request"]["name"] = ""
+    async with start(objects=Objects([HIGH])) as running:
+        await running.post("/mutate", review)
+        line = await running.logged(message="review")
+    assert line["object"] == "team-a/web-7d9f-*"
+
+
+FORGED = [
+    "\nFAKE",
+    "\r\n2026-11-21T00:00:00.000Z INFO review",
+    "\x1b[2K\x1b[1A",
+    "a\u2028b",
+    "a\x85b",
+    "a\u202eb",
+    "a\x00b",
+    "bob verdict=allowed",
+    'bob" verdict="allowed',
+    "=",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", FORGED, ids=ascii)
+@pytest.mark.parametrize("field", ["user", "object", "rule", "error", "message"])
+def test_nobody_forges_a_text_line(field, text):
+    """Whatever a user calls himself or his objects, it stays one line, and inside the quotes of its field."""
+    stream = io.BytesIO()
+    lines = Lines(stream, "text")
+    line = ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25)
+    setattr(line, field, text)
+    lines.write(line)
+    lines.close()
+    written = stream.getvalue().decode()
+    assert written.endswith("\n")
+    assert written[:-1].isprintable()
+    words = re.sub(r'"(?:[^"\\]|\\.)*"', "QUOTED", written).split()
+    assert [word for word in words if word.startswith("verdict=")] == ["verdict=denied"]
+    assert words[0] == "1970-01-01T00:00:00.500Z"
+
+
+def test_tracebacks_of_text_logs_cannot_be_taken_for_lines():
+    """Each line of a traceback is set off."""
+    stream = io.BytesIO()
+    lines = Lines(stream, "text")
+    lines.write({"time": "T", "level": "error", "message": "failed", "exception": "Traceback:\n  x\nError: a\u2028b"})
+    lines.close()
+    assert stream.getvalue().decode().splitlines() == [
+        "T ERROR failed",
+        "    | Traceback:",
+        "    |   x",
+        "    | Error: a\\u2028b",
+    ]
 
 
 def test_text_logs_are_for_people():

@@ -81,6 +81,15 @@ class PodView(View):
     spec: PodSpec | None = None
 
 
+class _Names(View):
+    name: str = ""
+    generate_name: str = ""
+
+
+class _Named(View):
+    metadata: _Names = msgspec.field(default_factory=_Names)
+
+
 class _Resource(View):
     group: str = ""
     resource: str = ""
@@ -112,6 +121,7 @@ class _AdmissionReview(View):
 
 _json = msgspec.json.Decoder()
 _review = msgspec.json.Decoder(_AdmissionReview)
+_named = msgspec.json.Decoder(_Named)
 _pod = msgspec.json.Decoder(PodView)
 _class = msgspec.json.Decoder(PriorityClass)
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
@@ -166,6 +176,17 @@ class Review:
         """The whole AdmissionRequest as JSON data."""
         whole: dict[str, Any] = self._read(_json, self._body, "body")["request"]
         return whole
+
+    @property
+    def shown_name(self) -> str:
+        """The object's name for people: `PREFIX*` as long as the API server has made none of `generateName`."""
+        if self.name or not self.has_object:
+            return self.name
+        try:
+            metadata = _named.decode(self._object).metadata
+        except _UNREADABLE:
+            return ""
+        return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
 
     def pod(self) -> PodView:
         """The pod. BadReviewError names a field that does not fit."""

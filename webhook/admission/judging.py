@@ -25,6 +25,6 @@ def _take(found: list[Verdict], answer: Answer) -> None:
     for verdict in found:
         if verdict.warns:
             answer.warnings.append(say(verdict))
-    silent = [say(verdict) for verdict in found if verdict.outcome == "deny" and not (verdict.denies or verdict.warns)]
+    silent = [say(verdict) for verdict in found if verdict.silent]
     if silent:
         answer.audit["would-deny"] = "; ".join(silent)

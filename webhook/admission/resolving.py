@@ -128,6 +128,7 @@ def _take_policy_default(context: Context, request: Request, found: Resolution) 
         return False
     found.take(default)
     found.overwrite, found.set_by = True, rule
+    found.warnings.append(f"a pod that names no PriorityClass gets {name} here, by rule {rule}")
     return True
 
 
@@ -155,6 +156,10 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
         return
     found.take(twin)
     found.overwrite = found.managed = True
+    found.warnings.append(
+        f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
+        f" not (PreemptionPolicy {managed.policy.name})"
+    )
 
 
 def _without_class(request: Request) -> Request:

@@ -63,6 +63,16 @@ class Answer(msgspec.Struct, kw_only=True):
         """The rules that refuse the request, each once."""
         return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.denies))
 
+    @property
+    def warned(self) -> list[str]:
+        """The rules that let the request pass with a warning, each once."""
+        return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.warns))
+
+    @property
+    def would_deny(self) -> list[str]:
+        """The rules under `audit` that would refuse the request, each once."""
+        return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.silent))
+
     def deny(self, rule: str, message: str) -> None:
         """Refuse the request by a built-in rule."""
         self.verdicts.append(Verdict(BUILTIN, rule, Enforcement.ENFORCE, "deny", message))

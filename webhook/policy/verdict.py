@@ -47,6 +47,11 @@ class Verdict(msgspec.Struct, frozen=True):
             return self.enforcement is Enforcement.WARN
         return self.outcome == "error" and self.enforcement is not Enforcement.ENFORCE
 
+    @property
+    def silent(self) -> bool:
+        """Whether the rule is violated and neither the author nor the API server hears of it: under `audit`."""
+        return self.outcome != "allow" and not (self.denies or self.warns)
+
 
 class Considered(msgspec.Struct, frozen=True):
     """One line of a trace: a rule, whether it applied, and why or why not."""

@@ -153,7 +153,9 @@ class Front:
         if reviewed.error is not None:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
         asked = reviewed.review
-        self._metrics.observe(phase, reviewed, seconds, known=asked is not None and asked.kind in _KNOWN)
+        known = asked is not None and asked.kind in _KNOWN
+        namespace = asked.namespace if asked and self._source.lookup.namespace(asked.namespace) else ""
+        self._metrics.observe(phase, reviewed, seconds, known=known, namespace=namespace)
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
     def _respond(self, reviewed: Reviewed, request: web.BaseRequest) -> web.Response:

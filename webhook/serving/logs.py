@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ __all__ = ["Handler", "Lines", "ReviewLine", "review_line"]
 _MOST_WAITING = 100_000
 """Lines kept for a reader that does not read; further ones are dropped and counted."""
 _INTERVAL = 0.05
+_PLAIN = re.compile(r"[\w./:@*,+~%#()\[\]-]+")
+"""What needs no quotes in a text line; letters of any script among it."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -112,6 +115,8 @@ class ReviewLine(msgspec.Struct, rename="camel", omit_defaults=True):
     object: str = ""
     dry_run: bool = False
     rule: str = ""
+    warned: str = ""
+    would_deny: str = ""
     code: int = 200
     error: str = ""
 
@@ -123,11 +128,13 @@ def review_line(now: float, phase: str, reviewed: Reviewed, milliseconds: float)
     if asked is not None:
         line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
         line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        line.object = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
+        name = asked.shown_name
+        line.object = f"{asked.namespace}/{name}" if asked.namespace else name
     if answer.code != 200:
         line.code, line.error = answer.code, answer.message
-    elif line.verdict == "denied":
-        line.rule = ",".join(answer.rules)
+    elif answer.verdicts:
+        line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
+        line.would_deny = ",".join(answer.would_deny)
     return line
 
 
@@ -151,5 +158,32 @@ def _text_line(line: ReviewLine | dict[str, Any]) -> bytes:
     rest = msgspec.json.decode(_json_line(line))
     when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
     rest.pop("logger", None)
-    words = [when, level.upper(), message, *(f"{key}={value}" for key, value in rest.items())]
-    return " ".join(words).encode(errors="replace") + b"\n"
+    exception = rest.pop("exception", "")
+    words = [when, level.upper(), _message(message), *(f"{_word(key)}={_word(value)}" for key, value in rest.items())]
+    lines = [" ".join(words), *(f"    | {_visible(part)}" for part in exception.split("\n") if part)]
+    return "\n".join([*lines, ""]).encode(errors="replace")
+
+
+def _message(text: str) -> str:
+    """A message as it is, unless it could be taken for fields."""
+    return _visible(text) if "=" not in text else _quoted(text)
+
+
+def _word(value: Any) -> str:
+    """The value of a field; in quotes if it holds more than a plain word."""
+    if not isinstance(value, str):
+        return _visible(_encode(value).decode())
+    return value if _PLAIN.fullmatch(value) else _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    return _visible(_encode(text).decode())
+
+
+def _visible(text: str) -> str:
+    """Without control characters, line ends, direction marks and whatever else moves the cursor: these are escaped."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from webhook.admission.lookup import CLASSES, NAMESPACES
 from webhook.admission.webhook import Reviewed
+from webhook.policy.verdict import Verdict
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -23,6 +24,8 @@ _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
 _PHASES = ("mutate", "validate")
 _OTHER = "other"
+MOST_VIOLATION_SERIES = 2000
+"""Series of `giveway_policy_violations_total` before further namespaces are counted together."""
 
 
 class _Reviews(Collector):
@@ -61,6 +64,32 @@ class _Reviews(Collector):
         yield times
 
 
+class _Violations(Collector):
+    """Violations by rule, enforcement and namespace, in a bounded number of series."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str], int] = defaultdict(int)
+
+    def add(self, verdict: Verdict, namespace: str) -> None:
+        """Count one violation; when there is no room for a further series, under the namespace `other`."""
+        rule = (verdict.policy, verdict.rule, verdict.enforcement.value)
+        labels = (*rule, namespace)
+        if labels not in self._counts and len(self._counts) >= MOST_VIOLATION_SERIES:
+            labels = (*rule, _OTHER)
+        self._counts[labels] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The family, as of now."""
+        found = CounterMetricFamily(
+            "giveway_policy_violations",
+            "Requests that a rule refuses (enforce), warns of (warn) or would refuse (audit), by namespace.",
+            labels=["policy", "rule", "enforcement", "namespace"],
+        )
+        for labels, count in self._counts.items():
+            found.add_metric(labels, count)
+        yield found
+
+
 class Metrics:
     """What is counted. Labels come from closed sets, so that no request can make new series without end."""
 
@@ -70,6 +99,8 @@ class Metrics:
         PlatformCollector(registry=registry)
         self._reviews = _Reviews()
         registry.register(self._reviews)
+        self._violations = _Violations()
+        registry.register(self._violations)
         self._evaluations = Counter(
             "giveway_policy_evaluations",
             "Rules evaluated, by verdict: allow, deny or error.",
@@ -149,14 +180,20 @@ class Metrics:
             registry=self.registry,
         ).set_function(lambda: float(holds()))
 
-    def observe(self, phase: str, reviewed: Reviewed, seconds: float, *, known: bool) -> None:
-        """Count one answered review; `known` says that its resource is one that admission handles."""
+    def observe(self, phase: str, reviewed: Reviewed, seconds: float, *, known: bool, namespace: str) -> None:
+        """Count one answered review.
+
+        `known` says that its resource is one that admission handles; `namespace` is its namespace, empty if it has
+        none or one that does not exist, so that nobody can make up series.
+        """
         asked, answer = reviewed.review, reviewed.answer
         resource = asked.resource if asked and known else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
         self._reviews.add((phase, resource, operation, answer.verdict), seconds)
         for verdict in answer.verdicts:
             self._evaluation_of(verdict.policy, verdict.rule, verdict.outcome).inc()
+            if verdict.outcome != "allow":
+                self._violations.add(verdict, namespace)
 
     def expose(self, ages: dict[str, float]) -> bytes:
         """The exposition text, with cache ages as of now."""
