@@ -90,15 +90,39 @@ class Plans(NamedTuple):
         largest: NDArray[np.float64] = np.maximum.reduceat(ends[self.pods], self.starts)
         return largest
 
-    def candidate(self, number: int) -> Candidate:
-        """One candidate with its victims; equally important ones beyond a budget come first, as in Kubernetes."""
-        end = self.starts[number + 1] if number + 1 < len(self.starts) else len(self.pods)
-        span = slice(int(self.starts[number]), int(end))
-        rows, violating = self.pods[span].tolist(), self.violating[span].tolist()
-        pods = self.snapshot.pods
-        order = sorted(range(len(rows)), key=lambda i: (-pods.priority[rows[i]], pods.start[rows[i]], not violating[i]))
-        node = self.snapshot.nodes.names[self.nodes[number]]
-        return Candidate(node, [_victim(self.snapshot, rows[i], node) for i in order], sum(violating))
+    def candidates(self, numbers: Sequence[int] | Index) -> list[Candidate]:
+        """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
+        chosen = np.asarray(numbers, np.intp)
+        lengths = self.lengths()[chosen]
+        ends = np.cumsum(lengths)
+        group = np.repeat(np.arange(len(chosen)), lengths)
+        span = np.arange(len(group)) + (self.starts[chosen] - ends + lengths)[group]
+        rows, violating, pods = self.pods[span], self.violating[span], self.snapshot.pods
+        order = np.lexsort((~violating, pods.start[rows], -pods.priority[rows], group))
+        names = [self.snapshot.nodes.names[node] for node in self.nodes[chosen].tolist()]
+        victims = self._victims(rows[order], [names[number] for number in group.tolist()])
+        beyond = np.bincount(group[violating], minlength=len(chosen)).tolist()
+        starts = [0, *ends.tolist()]
+        return [
+            Candidate(name, victims[start:end], count)
+            for name, start, end, count in zip(names, starts, starts[1:], beyond, strict=False)
+        ]
+
+    def in_order_of_name(self) -> list[Candidate]:
+        """All candidates, sorted by the node's name."""
+        return self.candidates(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
+
+    def _victims(self, rows: Index, nodes: list[str]) -> list[Victim]:
+        pods, numbers = self.snapshot.pods, rows.tolist()
+        columns = (
+            [pods.namespaces[row] for row in numbers],
+            [pods.names[row] for row in numbers],
+            [pods.uids[row] for row in numbers],
+            pods.priority[rows].tolist(),
+            pods.start[rows].tolist(),
+            nodes,
+        )
+        return list(map(Victim._make, zip(*columns, strict=True)))
 
 
 Admission = Callable[[Plans], NDArray[np.int8]]
@@ -111,15 +135,3 @@ def per_node(values: Ints, starts: Index) -> Ints:
         return np.zeros(0, np.int64)
     sums: Ints = np.add.reduceat(values, starts)
     return sums
-
-
-def _victim(snapshot: Snapshot, row: int, node: str) -> Victim:
-    pods = snapshot.pods
-    return Victim(
-        namespace=pods.namespaces[row],
-        name=pods.names[row],
-        uid=pods.uids[row],
-        priority=int(pods.priority[row]),
-        start_time=float(pods.start[row]),
-        node=node,
-    )

@@ -56,7 +56,7 @@ def decide(
         return _answer(problem, failures, verdicts, reason=reason, excluded=excluded)
     plans = find_victims(problem, verdicts, _curable_nodes(problem, failures, excluded))
     if extenders:
-        candidates = extend(extenders, preemptor, _candidates(plans))
+        candidates = extend(extenders, preemptor, plans.in_order_of_name())
         codes = _NO_CODES
         if admission is not None and candidates:
             codes = admission(Plans.of(snapshot, candidates))
@@ -123,11 +123,6 @@ def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.in
     return np.flatnonzero(curable)
 
 
-def _candidates(plans: Plans) -> list[Candidate]:
-    candidates = [plans.candidate(number) for number in range(len(plans.nodes))]
-    return sorted(candidates, key=lambda candidate: candidate.node)
-
-
 def _answer(
     problem: Problem,
     failures: Failures,
@@ -156,18 +151,17 @@ def _answer(
         return (ranked if keys is None or len(ranked) >= count else in_order(keys, count))[:count]
 
     def name_of(number: int) -> str:
-        return nodes.names[plans.nodes[number]] if plans is not None else one(number).node
+        return nodes.names[plans.nodes[number]] if plans is not None else some([number])[0].node
 
     def all_candidates() -> list[Candidate]:
         if candidates is not None:
             return candidates
-        return _candidates(plans) if plans is not None else []
+        return plans.in_order_of_name() if plans is not None else []
 
-    def one(number: int) -> Candidate:
+    def some(numbers: Sequence[int]) -> list[Candidate]:
         if candidates is not None:
-            return candidates[number]
-        assert plans is not None
-        return plans.candidate(number)
+            return [candidates[number] for number in numbers]
+        return plans.candidates(numbers) if plans is not None else []
 
     known = nodes.known()
     source = Source(
@@ -178,12 +172,12 @@ def _answer(
         fits_without=fits_without,
         candidates=all_candidates,
         equally_good=lambda: [name_of(number) for number in ranked],
-        shortlist=lambda count: [one(number) for number in first(count)],
+        shortlist=lambda count: some(first(count)),
         scores=lambda count: [keys.score(number, name_of(number)) for number in first(count)] if keys else [],
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
         grounds=lambda victim: verdicts.grounds(int(snapshot.pod_rows([victim])[0])),
     )
-    selected = one(ranked[0]) if ranked else None
+    selected = some(ranked[:1])[0] if ranked else None
     count = len(keys.victims) if keys else 0
     barred = frozenset(np.unique(codes[codes > 0]).tolist())
     return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count, barred=barred)

@@ -124,6 +124,7 @@ class Failures(NamedTuple):
 
 def pose(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Problem:
     """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
+    snapshot.nodes.drop_unused_labels()
     live = Live(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,7 +13,10 @@ from webhook.kube.objects import Node, Taint
 from webhook.preemption.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
 from webhook.preemption.interning import Interner
 
-__all__ = ["Nodes", "Resources", "alphabetical", "grown"]
+__all__ = ["MOST_LABEL_COLUMNS", "Nodes", "Resources", "alphabetical", "grown"]
+
+MOST_LABEL_COLUMNS = 64
+"""Columns of labels that are kept from decision to decision; a decision that needs more makes them."""
 
 TaintKey = tuple[tuple[str, str, str], ...]
 
@@ -87,7 +91,7 @@ class Nodes:
         self._no_taints = self.taint_sets.take((), [])
         self._index: dict[str, int] = {}
         self._free: list[int] = []
-        self._columns: dict[str, LabelColumn] = {}
+        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
         self._alphabet: NDArray[np.int64] | None = None
 
     def find(self, name: str) -> int | None:
@@ -173,6 +177,15 @@ class Nodes:
         selected: NDArray[np.bool_] = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
         return selected
 
+    def drop_unused_labels(self) -> None:
+        """Drop the columns of labels that were not asked for of late, beyond a fixed number.
+
+        Keys come from what tenants write into their pods. Ids of a dropped column mean nothing in a later one, so this
+        may only be called where no column is in use: before a decision.
+        """
+        while len(self._columns) > MOST_LABEL_COLUMNS:
+            self._columns.popitem(last=False)
+
     def label_count(self, key: str) -> int:
         """An upper bound of the ids in `label`."""
         return len(self._column(key).values)
@@ -188,9 +201,13 @@ class Nodes:
             for row, labels in enumerate(self.labels):
                 if key in labels:
                     column.put(row, labels[key])
+        else:
+            self._columns.move_to_end(key)
         return column
 
     def _put_labels(self, row: int, labels: dict[str, str]) -> None:
+        if labels == self.labels[row]:
+            return
         self.labels[row] = labels
         for key, column in self._columns.items():
             column.put(row, labels.get(key))
