@@ -23,6 +23,7 @@ from tests.preemption.parts import HOST, ZONE
 from webhook.kube.objects import Node, Pod
 from webhook.policy.model import PreemptionPolicy, Protection, Source, VictimMode, Victims
 from webhook.preemption.decision import decide
+from webhook.preemption.plan import Decision
 from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
 from webhook.preemption.snapshot import Snapshot
 
@@ -37,6 +38,7 @@ def main() -> None:
     """Print all figures."""
     plain = {size: decisions(*size) for size in ((1000, 30), (5000, 30), (10000, 100))}
     per_pod = {size: plain[size] / (size[0] * size[1]) * 1e6 for size in plain}
+    volumes(3000, 10_000)
     print("growth: " + ", ".join(f"{size[0]} x {size[1]}: {ns:.0f} ns a pod" for size, ns in per_pod.items()))
     for line in subprocess.run(
         [sys.executable, "-m", "tests.bench.decision"], check=True, capture_output=True, text=True
@@ -53,10 +55,72 @@ def decisions(nodes: int, per_node: int) -> float:
     limit = LIMITS.get((nodes, per_node))
     notes = f" (at most {limit:.0f} asked; kube-scheduler {known:.0f}, {known / plain:.0f}x)" if limit and known else ""
     print(f"{nodes} nodes x {per_node} pods, all examined: {plain:.1f} ms{notes}")
+    reading(snapshot, cluster["preemptor"], limit)
     for name, preemptor, rules in variants(cluster["preemptor"]):
         took = timed(snapshot, preemptor, rules)
         print(f"  with {name}: {took:.1f} ms, {took / plain:.2f}x")
     return plain
+
+
+def reading(snapshot: Snapshot, preemptor: Json, limit: float | None) -> None:
+    """Time making all candidates of a decision, with their victims."""
+    pod = as_pod(preemptor)
+    took = min(_read(decide(snapshot, pod, kubernetes_rules(), NOW)) for _ in range(5))
+    print(f"  reading all its candidates: {took:.1f} ms" + (" (at most 80 asked)" if limit else ""))
+
+
+def _read(decision: Decision) -> float:
+    started = time.perf_counter()
+    assert decision.candidates
+    return (time.perf_counter() - started) * 1e3
+
+
+def volumes(nodes: int, count: int) -> None:
+    """Time decisions for a preemptor whose claims wait for their first consumer, against one without claims."""
+    data = dense(nodes, 4)
+    plain = as_pod(data["preemptor"])
+    asking = as_pod(with_claims(data["preemptor"], "one"))
+    competing = as_pod(with_claims(data["preemptor"], "one", "two"))
+    late = {"metadata": {"name": "local"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    data["persistentVolumeClaims"] = [claim("one"), claim("two")]
+    for words, free, provisioner, limit in (
+        (f"{count} volumes of other classes", 0, "example.com/disk", 3),
+        (f"{count} volumes, 1000 of them free ones of the claim's class", 1000, "kubernetes.io/no-provisioner", 5),
+    ):
+        data["storageClasses"] = [{**late, "provisioner": provisioner}]
+        volumes = [volume(n, "local" if n < free else f"class-{n % 7}", data["nodes"]) for n in range(count)]
+        snapshot = snapshot_of({**data, "persistentVolumes": volumes})
+        base, one, two = (_shortest(snapshot, pod) for pod in (plain, asking, competing))
+        print(f"{nodes} nodes, {words}: {one:.2f} ms, {one / base:.1f}x a decision without (at most {limit} asked)")
+        print(f"  with two claims for the same volumes: {two:.2f} ms, {two / base:.1f}x")
+
+
+def _shortest(snapshot: Snapshot, pod: Pod) -> float:
+    return best(lambda: decide(snapshot, pod, kubernetes_rules(), NOW), 50) * 1e3
+
+
+def with_claims(preemptor: Json, *names: str) -> Json:
+    made = copy.deepcopy(preemptor)
+    made["spec"]["volumes"] = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    return made
+
+
+def claim(name: str) -> Json:
+    requests = {"requests": {"storage": "5Gi"}}
+    spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], "resources": requests}
+    return {"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec}
+
+
+def volume(number: int, of_class: str, nodes: list[Json]) -> Json:
+    """A local volume: one node reaches it."""
+    host = nodes[number % len(nodes)]["metadata"]["name"]
+    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [host]}]}
+    spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": of_class}
+    return {
+        "metadata": {"name": f"volume-{number:05d}"},
+        "spec": {**spec, "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        "status": {"phase": "Available"},
+    }
 
 
 def variants(preemptor: Json) -> list[tuple[str, Json, Rules]]:
