@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from webhook.kube.objects import Container, ContainerStatus, Node, Pod, Quantity
 from webhook.kube.quantity import QuantityError, millis, units
 
-__all__ = ["CPU", "EPHEMERAL_STORAGE", "LARGEST", "MEMORY", "ClusterError", "allocatable", "occupied", "requests"]
+__all__ = [
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "LARGEST",
+    "MEMORY",
+    "ClusterError",
+    "allocatable",
+    "int32",
+    "occupied",
+    "requests",
+]
 
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 LARGEST = 2**54
@@ -22,6 +32,13 @@ Amounts = dict[str, int]
 
 class ClusterError(ValueError):
     """An object no decision can be made with: which one, which field, why."""
+
+
+def int32(value: int, place: str) -> int:
+    """The value of a field that is an int32 in Kubernetes. Raises ClusterError, which names the place, beyond that."""
+    if not -(2**31) <= value < 2**31:
+        raise ClusterError(f"{place}: {value} is not within -2147483648 and 2147483647")
+    return value
 
 
 def requests(pod: Pod) -> Amounts:

@@ -42,7 +42,7 @@ class Budgets:
         return len(self._index)
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or update a budget. A change of numbers alone costs nothing."""
+        """Add or update a budget. A change of numbers alone costs nothing. Raises ClusterError for what is no int32."""
         meta = budget.metadata
         key = (meta.namespace, meta.name)
         row = self._index.get(key)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import LabelSelector, PodDisruptionBudget
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+from webhook.preemption.amounts import int32
 from webhook.preemption.interning import Interner
 from webhook.preemption.reading import Identity
 
@@ -39,12 +40,16 @@ Covers = Callable[[Budget, Identity], bool]
 
 
 def as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
-    """What the decision needs of a budget; `before` is what was known of it."""
+    """What the decision needs of a budget; `before` is what was known of it.
+
+    Raises ClusterError for a number that is no int32.
+    """
     meta, selector, status = budget.metadata, budget.spec.selector, budget.status
+    place = f"poddisruptionbudget {meta.namespace}/{meta.name}: status.disruptionsAllowed"
     return Budget(
         namespace=meta.namespace,
         name=meta.name,
-        allowed=status.disruptions_allowed,
+        allowed=int32(status.disruptions_allowed, place),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
         disrupted=frozenset(status.disrupted_pods or ()),
         selects=before.selects if before and before.selector == selector else _matcher(selector),

@@ -24,6 +24,7 @@ from webhook.preemption.reading import (
     disruption_of,
     end_of,
     grace_of,
+    priority_of,
     start_of,
 )
 from webhook.preemption.terms import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
@@ -121,7 +122,7 @@ class Pods:
     def put(self, pod: Pod) -> int:
         """Add or update a pod; returns its row. Raises ClusterError and changes nothing where it cannot be read."""
         meta, spec = pod.metadata, pod.spec
-        amounts, start = occupied(pod), start_of(pod)
+        amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
@@ -129,7 +130,6 @@ class Pods:
         if row is None:
             row = index[meta.name] = self._new_row()
             self.names[row], self.namespaces[row] = meta.name, meta.namespace
-        priority = spec.priority or 0
         stays = known and (self._node_name(row), self.priority[row], self.start[row]) == (
             spec.node_name,
             priority,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import ObjectMeta, Pod
-from webhook.preemption.amounts import ClusterError
+from webhook.preemption.amounts import ClusterError, int32
 
 __all__ = [
     "BY_EVICTION",
@@ -72,8 +72,9 @@ _DEFAULT_GRACE = 30
 
 
 def priority_of(pod: Pod) -> int:
-    """The pod's priority; a pod without one counts as 0."""
-    return pod.spec.priority or 0
+    """The pod's priority; a pod without one counts as 0. Raises ClusterError for what is no int32."""
+    priority = pod.spec.priority or 0
+    return int32(priority, f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority")
 
 
 def start_of(pod: Pod) -> float:

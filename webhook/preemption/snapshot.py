@@ -24,6 +24,7 @@ from webhook.kube.objects import (
     StorageClass,
 )
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.preemption.amounts import int32
 from webhook.preemption.attached_volumes import AttachedVolumes
 from webhook.preemption.budgets import Budgets
 from webhook.preemption.interning import Interner, Table
@@ -91,7 +92,7 @@ class Snapshot:
         self.pods.remove(namespace, name)
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
-        """Add or update a disruption budget."""
+        """Add or update a disruption budget. Raises ClusterError for a number that is no int32."""
         self.version += 1
         self.budgets.put(budget)
 
@@ -163,12 +164,17 @@ class Snapshot:
         self.attached.class_changed()
 
     def set_csi_node(self, csi_node: CSINode) -> None:
-        """Add or update what the CSI drivers say of a node."""
+        """Add or update what the CSI drivers say of a node. Raises ClusterError for a count that is no int32."""
         name = csi_node.metadata.name
+        counts = {driver.name: driver.allocatable.count for driver in csi_node.spec.drivers or () if driver.allocatable}
+        limits = {
+            driver: int32(count, f"csinode {name}: spec.drivers: allocatable.count of {driver}")
+            for driver, count in counts.items()
+            if count is not None
+        }
         self.remove_csi_node(name)
-        for driver in csi_node.spec.drivers or ():
-            if driver.allocatable is not None and driver.allocatable.count is not None:
-                self.attach_limits.setdefault(driver.name, {})[name] = driver.allocatable.count
+        for driver, count in limits.items():
+            self.attach_limits.setdefault(driver, {})[name] = count
 
     def remove_csi_node(self, name: str) -> None:
         """Forget what the CSI drivers say of a node."""

@@ -16,7 +16,7 @@ from webhook.kube.objects import (
     Volume,
 )
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
-from webhook.preemption.amounts import ClusterError
+from webhook.preemption.amounts import ClusterError, int32
 
 __all__ = [
     "HostPort",
@@ -179,17 +179,17 @@ def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Te
 
 
 def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
-    """The incoming pod's hard constraints. Raises ClusterError for a selector that cannot be parsed."""
+    """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
     labels = pod.metadata.labels or {}
+    hard = [one for one in pod.spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
+    place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
+    for constraint in hard:
+        int32(constraint.max_skew, f"{place}: maxSkew")
+        int32(constraint.min_domains or 1, f"{place}: minDomains")
     try:
-        return [
-            _compiled(constraint, labels)
-            for constraint in pod.spec.topology_spread_constraints or ()
-            if constraint.when_unsatisfiable == "DoNotSchedule"
-        ]
+        return [_compiled(constraint, labels) for constraint in hard]
     except SelectorError as error:
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        raise ClusterError(f"pod {name}: spec.topologySpreadConstraints: {error}") from error
+        raise ClusterError(f"{place}: {error}") from error
 
 
 def _compiled(constraint: TopologySpreadConstraint, labels: Labels) -> SpreadConstraint:

@@ -98,7 +98,7 @@ class State:
         self.snapshot = Snapshot(annotations)
         for name, cache in self._minor.items():
             for key, item in cache.items().items():
-                self._take_minor(name, key, item)
+                self._take(name, key, item)
         for node in self.nodes.items().values():
             self._take_node(node)
         for key in self.budgets.items():
@@ -196,14 +196,14 @@ class State:
         self._minor[name] = cache
 
         def changed(change: Change[Any]) -> None:
-            self._take_minor(name, change.key, change.new)
+            self._take(name, change.key, change.new)
             self._tell(kind, change)
 
         cache.handlers.append(changed)
         return cache
 
-    def _take_minor(self, name: str, key: str, item: Any) -> None:
-        """Hand an object that nothing is laid over to the snapshot; None takes it away."""
+    def _take(self, name: str, key: str, item: Any) -> None:
+        """Hand an object to the snapshot; None takes it away, and one that cannot be read is left out."""
         if item is not None:
             try:
                 getattr(self.snapshot, f"set_{name}")(item)
@@ -285,7 +285,7 @@ class State:
     def _take_budget(self, key: str) -> None:
         budget = self.budgets.get(key)
         if budget is not None:
-            self.snapshot.set_budget(self.disruptions.overlay(key, budget))
+            self._take("budget", key, self.disruptions.overlay(key, budget))
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         namespace = change.key.partition("/")[0]
