@@ -1,6 +1,7 @@
 """Installing, changing and removing with real kubectl and a real server: who is refused, and when."""
 
 import asyncio
+import base64
 import shutil
 import signal
 from contextlib import asynccontextmanager
@@ -163,6 +164,28 @@ async def test_what_somebody_changes_is_put_back(installed):
             return await installed.webhooks() == before
 
         await eventually(put_back)
+
+
+async def test_trust_follows_a_change_of_authority(installed):
+    """What `giveway certs` puts into `caBundle` the server keeps, also in entries that it writes afterwards."""
+    async with installed.serving():
+        [before] = {entry["clientConfig"]["caBundle"] for entries in await installed.webhooks() for entry in entries}
+        issue = containers("giveway-webhook")["issue-certificates"]
+        rotate = {"args": ["certs", "rotate", "--ca", *issue["args"][2:]]}
+        other = {**installed.changes, "--dir": f"--dir={installed.directory}/another-replica"}
+        async with running(installed.cluster, ACCOUNT, rotate, other) as process:
+            assert await asyncio.wait_for(process.wait(), 30) == 0
+        both = base64.b64encode((installed.directory / "another-replica" / "ca.crt").read_bytes()).decode()
+        assert both != before
+
+        async def trusted():
+            entries = [entry for entries in await installed.webhooks() for entry in entries]
+            return len(entries) > len(PROBES) and {entry["clientConfig"]["caBundle"] for entry in entries} == {both}
+
+        assert await trusted()
+        await installed.admin.patch(CONFIGURATIONS[0], {"webhooks": []})
+        await eventually(lambda: in_force(installed.admin))
+        await eventually(trusted)
 
 
 async def test_deleted_configurations_stay_deleted(installed):
