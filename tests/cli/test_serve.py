@@ -142,7 +142,8 @@ def test_every_option_can_come_from_the_environment(files):
 def test_it_goes_on_following_its_files_after_it_had_no_file_descriptor_left(files):
     """At the limit of open files nothing can be looked at; once there is room again, changes are taken into use."""
     options = {name: value for name, value in files.items() if name != "ca"}
-    with serving({**options, **LOOPBACK}) as (process, line), killed_after(process, 20):
+    environment = {"GIVEWAY_ALLOW_REMOVAL": "true"}
+    with serving({**options, **LOOPBACK}, environment) as (process, line), killed_after(process, 20):
         secure, _ = ports(line)
         before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1, before[1]))

@@ -41,6 +41,7 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
         process = await giveway.start(
             "run",
             f"--policies={directory}",
+            "--allow-removal",
             f"--tls-cert-file={certificates / 'tls.crt'}",
             f"--tls-private-key-file={certificates / 'tls.key'}",
             "--bind-address=127.0.0.1",
@@ -59,7 +60,14 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
         await eventually(ready, 20)
         await sandbox.pod("preemptor", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
         await sandbox.unschedulable("preemptor")
-        assert json.loads(await asyncio.to_thread(read, private, "/debug/queue")) == []
+
+        async def leads() -> bool:
+            try:
+                return json.loads(await asyncio.to_thread(read, private, "/debug/queue")) == []
+            except OSError:  # until it leads, it names the leader
+                return False
+
+        await eventually(leads)
         with pytest.raises(urllib.error.HTTPError, match="404"):
             await asyncio.to_thread(read, health, "/debug/queue")
         file.write_text(policies(high))

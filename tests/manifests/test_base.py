@@ -20,6 +20,7 @@ from tests.manifests.objects import (
     kustomization,
     pod_spec,
 )
+from webhook.admission.policymaps import POLICIES as POLICIES_APPLIED
 from webhook.admission.probing import PROBE
 from webhook.cli.main import main
 from webhook.kube.quantity import units
@@ -205,7 +206,7 @@ def rights(*rows):
 
 
 def test_the_webhook_may_what_it_needs_and_no_more():
-    """Read classes and namespaces; keep one Secret and the caBundle of its own configurations."""
+    """Read classes and namespaces; keep one Secret, the policies in force and the caBundle of its configurations."""
     everywhere, at_home = granted("giveway-webhook")
     assert everywhere == rights(
         ("scheduling.k8s.io", ["priorityclasses"], ["get", "list", "watch"], []),
@@ -219,9 +220,11 @@ def test_the_webhook_may_what_it_needs_and_no_more():
     )
     server = arguments(containers("giveway-webhook")["webhook"])
     assert at_home == rights(
-        ("", ["secrets"], ["create"], []),
+        ("", ["secrets", "configmaps"], ["create"], []),
         ("", ["secrets"], ["get", "update"], ["giveway-tls"]),
         ("", ["configmaps"], ["patch"], [PROBE]),
+        ("", ["configmaps"], ["get", "update"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
+        ("", ["configmaps"], ["get"], [POLICIES_APPLIED]),
         ("apps", ["deployments"], ["get"], [server["deployment"]]),
     )
     assert arguments(containers("giveway-webhook")["issue-certificates"])["secret"] == f"{NAMESPACE}/giveway-tls"
@@ -244,7 +247,9 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
     assert at_home == rights(
         ("coordination.k8s.io", ["leases"], ["create"], []),
         ("coordination.k8s.io", ["leases"], ["get", "update"], [server["lease-name"]]),
+        ("", ["configmaps"], ["get"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
     )
+    assert server["kept-policies"] == arguments(containers("giveway-webhook")["webhook"])["kept-policies"]
     assert server["lease-namespace"] == NAMESPACE
 
 

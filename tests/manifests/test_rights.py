@@ -1,12 +1,13 @@
 """The rights of the base are enough and no more: what its components used on a cluster, held against the rules."""
 
 import asyncio
+import shutil
 import ssl
 
 import aiohttp
 
 from tests.admission.builders import make_pod, make_review
-from tests.manifests.objects import NAMESPACE, base_objects, containers
+from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
 from tests.manifests.test_install import (
     answers,
     eventually,
@@ -67,7 +68,8 @@ async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         await install_rights(admin)
         found, (port, health) = containers("giveway-webhook"), (free_port(), free_port())
-        changes = serving_changes(tmp_path, port, health)
+        policies = shutil.copytree(POLICIES, tmp_path / "policies")
+        changes = {**serving_changes(tmp_path, port, health), "--policies": f"--policies={policies}"}
         issue = found["issue-certificates"]
         renew = {"args": ["certs", "rotate", *issue["args"][2:]]}
         cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
@@ -76,6 +78,7 @@ async def test_the_webhook_needs_its_rights_and_no_more(tmp_path):
             await eventually(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
             assert "no PriorityClass with name unheard-of" in await review(port, tmp_path)
             await eventually(lambda: in_force(admin))
+            await give_up_a_rule(admin, policies)
         await finish(cluster, renew, changes)
         assert rights_of(cluster, "giveway-webhook") == (set(), set())
 
@@ -91,6 +94,19 @@ async def finish(cluster, container, changes):
     """Let a container of the webhook run to its end."""
     async with running(cluster, "giveway-webhook", container, changes) as process:
         assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def give_up_a_rule(admin, policies):
+    """Take a policy out of the files and say that it is meant; wait until it is no longer kept."""
+    meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "*"}}}
+    await admin.patch(paths.CONFIG_MAP.path(NAMESPACE, "giveway-policies"), meant)
+    (policies / "preemption.yaml").unlink()
+
+    async def is_given_up():
+        kept = await admin.get(paths.CONFIG_MAP.path(NAMESPACE, "giveway-policies-in-force"))
+        return "preemption.yaml" not in kept["data"]
+
+    await eventually(is_given_up)
 
 
 async def review(port, directory):

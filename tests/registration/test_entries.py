@@ -216,7 +216,7 @@ def test_every_entry_says_how_it_is_to_be_called(kind, entry):
     assert entry["timeoutSeconds"] == 5
     assert (entry["sideEffects"], entry["matchPolicy"]) == ("None", "Equivalent")
     assert (entry["admissionReviewVersions"], entry["objectSelector"]) == (["v1"], {})
-    open_ = entry["name"] in PROBES or entry["name"].startswith("workloads")
+    open_ = entry["name"] in PROBES or entry["name"].startswith(("workloads", "policies"))
     assert entry["failurePolicy"] == ("Ignore" if open_ else "Fail")
     assert entry.get("reinvocationPolicy") == ("IfNeeded" if kind == MUTATING else None)
     phase = "mutate" if kind == MUTATING else "validate"
@@ -227,12 +227,27 @@ def test_every_entry_says_how_it_is_to_be_called(kind, entry):
 @pytest.mark.parametrize(("kind", "entry"), ALL)
 def test_no_entry_keeps_the_cluster_from_starting(kind, entry):
     """kube-system, giveway's own namespace and exempt ones are left out of all that could refuse a pod."""
-    if entry["name"] in PROBES or entry["rules"][0]["scope"] == "Cluster":
+    if entry["rules"][0]["scope"] == "Cluster":
+        return
+    if entry["rules"][0]["resources"] == ["configmaps"]:
+        assert entry["failurePolicy"] == "Ignore"
+        assert entry["namespaceSelector"]["matchExpressions"][0]["values"] == ["giveway-system"]
         return
     assert entry["namespaceSelector"]["matchExpressions"] == [
         {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["giveway-system", "kube-system"]},
         {"key": EXEMPT, "operator": "DoesNotExist"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [pytest.param("giveway-policies", True, id="policies"), pytest.param("other", False, id="other")]
+)
+def test_the_policies_are_judged_when_they_are_applied(name, asked):
+    """The ConfigMap of the policies travels, no other one does."""
+    entry = by_name(PLAIN, "policies.validate.giveway.dev")
+    config_map = {"kind": "ConfigMap", "metadata": {"name": name, "namespace": "giveway-system"}, "data": {}}
+    assert travels(entry, make_review(config_map)) is asked
+    assert travels(entry, make_review(config_map, config_map)) is asked
 
 
 def test_the_same_policies_make_the_same_entries():

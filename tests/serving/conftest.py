@@ -75,7 +75,7 @@ def start(tmp_path, authority):
     """A server with this engine and these objects, as a context manager."""
 
     @asynccontextmanager
-    async def starting(*, source=None, objects=None, engine=None, client=None, **options):
+    async def starting(*, source=None, objects=None, engine=None, client=None, kept=None, **options):
         certificate, key = authority.issue(tmp_path, "server")
         settings = Options(
             **{
@@ -85,13 +85,16 @@ def start(tmp_path, authority):
                 "secure_port": 0,
                 "health_port": 0,
                 "poll_interval": 0.02,
+                "allow_removal": True,
                 **options,
             }
         )
         log = io.BytesIO()
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
+        made = Server(settings, source or Given(objects or Objects()), log, engine=engine)
+        made.kept_policies = kept
         async with (
-            Server(settings, source or Given(objects or Objects()), log, engine=engine) as server,
+            made as server,
             aiohttp.ClientSession(connector=connector) as session,
         ):
             yield Running(server, session, log)

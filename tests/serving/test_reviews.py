@@ -21,6 +21,8 @@ from tests.admission.builders import (
     make_rule,
     patch_of,
 )
+from tests.policy.builders import engine as policy_engine
+from tests.policy.builders import rules
 from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects, Overlay
 from webhook.admission.respond import Answer
@@ -445,3 +447,20 @@ def test_lines_nobody_reads_are_dropped_and_counted():
     lines.write({"time": "now", "level": "info", "message": "hello"})
     lines.close()
     assert dropped == [1]
+
+
+async def test_a_review_that_takes_long_lets_others_pass(start):
+    """Expressions that take long in all are evaluated beside the other reviews, which are answered meanwhile."""
+    one = "{name: r%d, validate: {expression: 'object.spec.containers.map(c, c.name).size() > 0'}}"
+    slow = policy_engine(rules(*(one % number for number in range(60))))
+    pod = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    large = make_review(make_pod(**pod, containers=[{"name": f"c{number}"} for number in range(600)]))
+    async with start(engine=slow) as running:
+        heavy = asyncio.create_task(running.post("/validate", large))
+        passed = 0
+        while not heavy.done():
+            await running.post("/validate", make_review(make_pod(**pod)))
+            passed += not heavy.done()
+        status, answer = await heavy
+    assert (status, answer["allowed"]) == (200, True)
+    assert passed > 5

@@ -86,7 +86,9 @@ class Overlay:
 class Context:
     """What a review is judged by: the compiled policies, the cluster's objects, and where to say why, if anywhere.
 
-    `reconciler` is the user name under which the reconciler writes giveway's own annotations.
+    `reconciler` is the user name under which the reconciler writes giveway's own annotations. `allowance` is how many
+    nanoseconds the expressions may take by their estimates before the review is given up with AllowanceError; None
+    for any number.
     """
 
     def __init__(
@@ -96,8 +98,10 @@ class Context:
         trace: list[Considered] | None = None,
         *,
         reconciler: str = RECONCILER,
+        allowance: float | None = None,
     ) -> None:
         self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
+        self.allowance = allowance
         self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = lru_cache(4096)(engine.managed)
@@ -107,6 +111,12 @@ class Context:
         """The same policies over other objects."""
         changed = copy.copy(self)
         changed.lookup = lookup
+        return changed
+
+    def without_allowance(self) -> Context:
+        """The same for a review that may take as long as it takes."""
+        changed = copy.copy(self)
+        changed.allowance = None
         return changed
 
     def is_managed(self, name: str) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from importlib.metadata import version
 
 from webhook.admission.decode import Review
-from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer
 
-__all__ = ["PROBE", "answered", "answers", "mutate_config_map", "validate_config_map"]
+__all__ = ["PROBE", "answer_probe", "answered", "answers"]
 
 PROBE = "giveway-probe"
 """The ConfigMap's name. What it holds means nothing; nothing is ever written to it."""
@@ -27,18 +26,7 @@ def answered(phase: str, warnings: Iterable[str]) -> bool:
     return any(said.fullmatch(text) for text in warnings)
 
 
-def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
-    """Say that the mutating configuration leads here."""
-    _answer("mutate", review, answer)
-    del context
-
-
-def validate_config_map(context: Context, review: Review, answer: Answer) -> None:
-    """Say that the validating configuration leads here."""
-    _answer("validate", review, answer)
-    del context
-
-
-def _answer(phase: str, review: Review, answer: Answer) -> None:
+def answer_probe(phase: str, review: Review, answer: Answer) -> None:
+    """Say that the configuration of this phase leads here, to the probe alone."""
     if review.name == PROBE:
         answer.warnings.append(answers(phase))

@@ -28,6 +28,7 @@ def request_for(context: Context, review: Review, data: dict[str, Any], old: dic
         namespace_object=context.lookup.namespace(namespace) if namespace else None,
         raw=review.raw if context.reads_everything else {},
         dry_run=review.dry_run,
+        allowance=context.allowance,
     )
 
 

@@ -7,10 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from webhook.admission import classes, mutating, pods, probing, protecting
+from webhook.admission import classes, configmaps, mutating, pods, protecting
 from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
+from webhook.policy.cel import AllowanceError
 
 __all__ = ["Phase", "Reviewed", "deny", "refuse", "review"]
 
@@ -25,8 +26,8 @@ HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("validate", "", "bindings", ""): protecting.validate_binding,
     ("mutate", "scheduling.k8s.io", "priorityclasses", ""): mutating.mutate_class,
     ("validate", "scheduling.k8s.io", "priorityclasses", ""): classes.validate_class,
-    ("mutate", "", "configmaps", ""): probing.mutate_config_map,
-    ("validate", "", "configmaps", ""): probing.validate_config_map,
+    ("mutate", "", "configmaps", ""): configmaps.mutate_config_map,
+    ("validate", "", "configmaps", ""): configmaps.validate_config_map,
     **{("validate", group, resource, ""): pods.validate_workload for group, resource in WORKLOADS},
 }
 """Who answers, by phase, group, resource and sub-resource. Other sub-resources write no metadata of their object."""
@@ -54,7 +55,10 @@ class Reviewed(msgspec.Struct, kw_only=True):
 
 
 def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
-    """Answer one AdmissionReview. Never raises: what is no review is a 400, what goes wrong inside a 500."""
+    """Answer one AdmissionReview: what is no review is a 400, what goes wrong inside a 500.
+
+    Raises AllowanceError alone, where the expressions may take longer than the context allows: ask again elsewhere.
+    """
     uid, asked = "", None
     error: Exception | None = None
     try:
@@ -64,6 +68,8 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
     except BadReviewError as bad:
         uid = bad.uid or uid
         answer = failure(bad.code, bad.message)
+    except AllowanceError:
+        raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
         answer = failure(500, f"giveway failed on this review: {type(raised).__name__}; its log has the details")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.supervision import Supervisor
@@ -24,6 +25,7 @@ from webhook.reconciler import debug
 from webhook.reconciler.executor import FAULT_POINTS, no_checkpoint
 from webhook.reconciler.reporting import Tell
 from webhook.reconciler.service import Options, Service
+from webhook.serving.kept import KeptPolicies
 from webhook.serving.logs import Handler, Lines
 from webhook.serving.metrics import Metrics
 from webhook.serving.options import LogFormat
@@ -115,6 +117,20 @@ def telling(lines: Lines) -> Tell:
     type=click.Path(path_type=Path),
     help="The directory of the policy files.",
 )
+@click.option(
+    "--kept-policies",
+    envvar="GIVEWAY_KEPT_POLICIES",
+    show_envvar=True,
+    type=NameInNamespace(),
+    help="NAMESPACE/NAME of the ConfigMap in which the webhook keeps the policies in force: they are followed.",
+)
+@click.option(
+    "--allow-removal",
+    envvar="GIVEWAY_ALLOW_REMOVAL",
+    show_envvar=True,
+    is_flag=True,
+    help="Without --kept-policies: take policies into use that give up rules or rights in force.",
+)
 @click.option("--bind-address", envvar="GIVEWAY_BIND_ADDRESS", show_envvar=True, default="::", show_default=True)
 @click.option(
     "--health-port",
@@ -138,6 +154,8 @@ def command(
     *,
     kubeconfig: str | None,
     policies: Path,
+    kept_policies: tuple[str, str] | None,
+    allow_removal: bool,
     bind_address: str,
     health_port: int,
     log_format: LogFormat,
@@ -148,14 +166,15 @@ def command(
     try:
         options = reconciler_options_from(values)
         ports = Ports(bind_address, health_port, values["debug_port"])
-        asyncio.run(_reconcile(kubeconfig, policies, ports, log_format, options, fault_point))
+        sources = policies, kept_policies, allow_removal
+        asyncio.run(_reconcile(kubeconfig, sources, ports, log_format, options, fault_point))
     except (ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
 async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
     kubeconfig: str | None,
-    policies: Path,
+    sources: tuple[Path, tuple[str, str] | None, bool],
     ports: Ports,
     log_format: LogFormat,
     options: Options,
@@ -164,10 +183,12 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
     metrics = Metrics()
     supervisor = Supervisor(lambda name: metrics.task_failures.labels(name).inc())
     async with _logging(log_format, metrics) as lines:
+        policies, kept_policies, allow_removal = sources
         follower = Follower(_POLL_SECONDS)
-        follower.add([policies], lambda: _reload(service, files))
-        files = PolicyFiles(policies, metrics)
+        follower.add([policies], lambda: _reload(files))
         async with await Client.connect(kubeconfig) as client:
+            kept = KeptPolicies(client, *kept_policies) if kept_policies else None
+            files = PolicyFiles(policies, metrics, kept=kept, judge=False, allow_removal=allow_removal)
             service = Service(
                 client,
                 files.engine.policies,
@@ -177,11 +198,20 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
                 checkpoint=checkpoint_at(fault_point),
                 supervisor=supervisor,
             )
+            files.changed = lambda: service.use(files.engine.policies)
+            tasks = {"files": follower.run, **({"policies": files.follow} if kept else {})}
             async with (
                 _private_port(ports, service, files, metrics, supervisor),
                 debug_port(service, ports.debug, supervisor),
             ):
-                await _until_stopped([service.run(), supervisor.keep("files", follower.run)])
+                supervised = [supervisor.keep(name, work) for name, work in tasks.items()]
+                await _until_stopped([_run(service, files), *supervised])
+
+
+async def _run(service: Service, files: PolicyFiles) -> None:
+    """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
+    await files.settled.wait()
+    await service.run()
 
 
 async def _until_stopped(kept: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -197,9 +227,8 @@ async def _until_stopped(kept: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*work, return_exceptions=True)
 
 
-async def _reload(service: Service, files: PolicyFiles) -> bool:
+async def _reload(files: PolicyFiles) -> bool:
     await files.reload()
-    service.use(files.engine.policies)
     return not files.problem
 
 
@@ -223,7 +252,7 @@ async def _private_port(
     def checks() -> list[Check]:
         problem = service.problem()
         note = files.describe() + (f"; the files are broken: {files.problem}" if files.problem else "")
-        return [Check("caches", not problem, problem), Check("policies", True, note)]
+        return [Check("caches", not problem, problem), Check("policies", files.settled.is_set(), note)]
 
     app = probes(checks, metrics, service.ages, supervisor.problem)
     async with plain_port(app, ports.address, ports.health, supervisor, "private port"):

@@ -13,13 +13,14 @@ import click
 
 from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.reconcile import checkpoint_at, debug_port, reconciler_options, reconciler_options_from, telling
-from webhook.cli.serve import STARTUP_ERRORS, options_from, serving_options
+from webhook.cli.serve import STARTUP_ERRORS, kept_policies_from, options_from, serving_options
 from webhook.kube.client import Client
 from webhook.policy.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.amounts import ClusterError
 from webhook.reconciler import service as reconciling
 from webhook.serving.cluster import Cluster
+from webhook.serving.kept import KeptPolicies
 from webhook.serving.options import LogFormat, Options
 from webhook.serving.probes import Check
 from webhook.serving.server import Server
@@ -40,6 +41,7 @@ class Both:
         log_format: LogFormat = "json",
         fault_point: str | None = None,
         debug_port: int = -1,
+        kept_policies: KeptPolicies | None = None,
     ) -> None:
         self._debug_port = debug_port
         assert serving.policies is not None
@@ -47,7 +49,7 @@ class Both:
         self.server = Server(serving, self.source, stream, log_format=log_format)
         self.service = reconciling.Service(
             client,
-            load_or_raise(serving.policies),
+            Policies() if kept_policies else load_or_raise(serving.policies),
             reconciler,
             tell=telling(self.server.lines),
             registry=self.server.metrics.registry,
@@ -55,6 +57,7 @@ class Both:
             supervisor=self.server.supervisor,
         )
         self.server.companion = self
+        self.server.kept_policies = kept_policies
 
     def checks(self) -> list[Check]:
         """The reconciler's part of readiness."""
@@ -69,12 +72,17 @@ class Both:
     async def running(self) -> AsyncIterator[None]:
         """Run both; what fails is started again."""
         async with self.server, debug_port(self.service, self._debug_port, self.server.supervisor):
-            work = asyncio.create_task(self.service.run())
+            work = asyncio.create_task(self._reconcile())
             try:
                 yield
             finally:
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
+
+    async def _reconcile(self) -> None:
+        """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
+        await self.server.policies_settled()
+        await self.service.run()
 
 
 @click.command()
@@ -111,6 +119,7 @@ async def _run(  # noqa: PLR0917 - the command's values, handed on
             log_format=log_format,
             fault_point=fault_point,
             debug_port=values["debug_port"],
+            kept_policies=kept_policies_from(values, client),
         )
         keep_configurations(both.server, both.source, client, values)
         async with both.running():

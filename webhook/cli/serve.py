@@ -14,15 +14,16 @@ import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.keeping import keep_configurations, keeping_options
-from webhook.cli.targets import reconciler_from, reconciler_option
+from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.loading import PolicyError
 from webhook.serving.cluster import Cluster, Given
+from webhook.serving.kept import KeptPolicies
 from webhook.serving.options import LogFormat, Options
 from webhook.serving.server import Server
 from webhook.serving.tls import TlsError
 
-__all__ = ["STARTUP_ERRORS", "command", "options_from", "serving_options"]
+__all__ = ["STARTUP_ERRORS", "command", "kept_policies_from", "options_from", "serving_options"]
 
 STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError)
 """What can keep a server from starting, each with a text for whoever starts it."""
@@ -39,6 +40,12 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("--tls-private-key-file", "The certificate's private key, PEM.", {"required": True, "type": _FILE}),
     ("--client-ca-file", "Only clients with a certificate of this CA get in.", {"type": _FILE}),
     ("--policies", "The directory of the policy files.", {"required": True, "type": _FILE}),
+    (
+        "--kept-policies",
+        "NAMESPACE/NAME of the ConfigMap in which the policies in force are kept, and found again after a restart.",
+        {"type": NameInNamespace()},
+    ),
+    ("--allow-removal", "Take policies into use that give up rules or rights in force.", {"is_flag": True}),
     (
         "--shutdown-delay-duration",
         "Seconds to go on serving after SIGTERM, not ready any more, until nobody is sent here.",
@@ -64,6 +71,11 @@ def options_from(values: Mapping[str, Any]) -> Options:
     return Options(**known, reconciler=reconciler_from(values))
 
 
+def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicies | None:
+    """Where the policies in force are kept, by a command's values; None if they are not."""
+    return KeptPolicies(client, *values["kept_policies"]) if values["kept_policies"] else None
+
+
 @click.command()
 @serving_options
 @keeping_options
@@ -77,8 +89,9 @@ def options_from(values: Mapping[str, Any]) -> Options:
 )
 def command(*, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat, **values: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
-    if objects and values["webhook_configuration"] is not None:
-        raise click.UsageError("--webhook-configuration needs a cluster; --objects does without")
+    for needed in ("webhook_configuration", "kept_policies"):
+        if objects and values[needed] is not None:
+            raise click.UsageError(f"--{needed.replace('_', '-')} needs a cluster; --objects does without")
     try:
         asyncio.run(_serve(values, kubeconfig, objects, log_format))
     except STARTUP_ERRORS as error:
@@ -95,6 +108,7 @@ async def _serve(
     async with await Client.connect(kubeconfig) as client:
         source = Cluster(client)
         server = Server(options, source, sys.stdout.buffer, log_format=log_format)
+        server.kept_policies = kept_policies_from(values, client)
         keep_configurations(server, source, client, values)
         await _until_stopped(server)
 

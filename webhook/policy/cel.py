@@ -5,6 +5,7 @@ The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -15,7 +16,17 @@ import msgspec
 from webhook.policy.cel_ast import parse
 from webhook.policy.cel_cost import BUDGET, LARGEST, Cost, CostError
 
-__all__ = ["VARIABLES", "CelError", "CelRuntimeError", "Inputs", "Problem", "Program", "compile_bool", "compile_text"]
+__all__ = [
+    "VARIABLES",
+    "AllowanceError",
+    "CelError",
+    "CelRuntimeError",
+    "Inputs",
+    "Problem",
+    "Program",
+    "compile_bool",
+    "compile_text",
+]
 
 VARIABLES = {
     "object": "the object as it would be stored; for a workload, the pod its template describes",
@@ -72,11 +83,19 @@ class CelRuntimeError(Exception):
     """An expression that could not be evaluated on this request, in the library's words."""
 
 
-class Inputs:
-    """The variables of one request, turned into an activation when the first expression asks for it."""
+class AllowanceError(Exception):
+    """The expressions of this request may take longer, in all, than its reader has time for now."""
 
-    def __init__(self, variables: Callable[[], dict[str, Any]]) -> None:
+
+class Inputs:
+    """The variables of one request, turned into an activation when the first expression asks for it.
+
+    `allowance` is how many nanoseconds all expressions together may take, by their estimates; None for any number.
+    """
+
+    def __init__(self, variables: Callable[[], dict[str, Any]], allowance: float | None = None) -> None:
         self._variables = variables
+        self._allowance = math.inf if allowance is None else allowance
         self._data: dict[str, Any] = {}
         self._activation: Any = None
         self._sizes: dict[str, int] = {}
@@ -104,6 +123,12 @@ class Inputs:
                 self._elements[name] = _longest(data[name])
         return max((self._elements[name] for name in names), default=0)
 
+    def spend(self, estimate: float) -> None:
+        """Take an expression's estimate off the allowance. Raises AllowanceError when it is used up."""
+        self._allowance -= estimate
+        if self._allowance < 0:
+            raise AllowanceError
+
     def _values(self) -> dict[str, Any]:
         if not self._data:
             self._data = self._variables()
@@ -118,7 +143,7 @@ class Program(msgspec.Struct, frozen=True):
     cost: Cost
 
     def run(self, inputs: Inputs) -> Any:
-        """The value. Raises CelRuntimeError, also where the objects are so large that it could take too long."""
+        """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
         self._check_cost(inputs)
         try:
             value = self.expression.eval(inputs.activation())
@@ -154,6 +179,7 @@ class Program(msgspec.Struct, frozen=True):
                 f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
                 f" at most {BUDGET / 1e6:.0f} ms are allowed"
             )
+        inputs.spend(estimate)
 
 
 def compile_bool(text: str) -> Program:

@@ -114,7 +114,10 @@ class Engine:
         return None
 
     def judge(self, request: Request, trace: list[Considered] | None = None) -> list[Verdict]:
-        """What every rule that applies says of the request; `trace` takes all rules with why and why not."""
+        """What every rule that applies says of the request; `trace` takes all rules with why and why not.
+
+        Raises AllowanceError where the expressions may take longer than the request allows.
+        """
         facts = observe(request)
         if isinstance(facts, str):
             if trace is not None:

@@ -46,7 +46,7 @@ class Facts:
     def inputs(self) -> Inputs:
         """What expressions read; made when the first one asks, so that most requests leave no reference cycle."""
         if self._inputs is None:
-            self._inputs = Inputs(self._variables)
+            self._inputs = Inputs(self._variables, self.request.allowance)
         return self._inputs
 
     @property

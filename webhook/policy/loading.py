@@ -17,7 +17,7 @@ from webhook.policy.shapes import INVALID, kind
 from webhook.policy.table import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.yamltree import LARGEST_FILE, Map, Node, Scalar, YamlError, documents
 
-__all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts"]
+__all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 
 _SUFFIXES = (".yaml", ".yml")
 
@@ -39,12 +39,19 @@ def load(directory: Path) -> Loaded:
 
     Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
+    texts, findings = read_texts(directory)
+    loaded = load_texts(texts)
+    return Loaded(loaded.policies, findings + loaded.findings)
+
+
+def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
+    """The policy files of a directory, as pairs of path and text, and what keeps others from being read."""
     texts: list[tuple[str, str]] = []
     findings: list[Finding] = []
     try:
         paths = _files(directory)
     except OSError as error:
-        return Loaded(Policies(), [_about(directory, f"cannot be read: {error.strerror or error}")])
+        return [], [_about(directory, f"cannot be read: {error.strerror or error}")]
     if not paths:
         findings.append(_about(directory, "holds no *.yaml file: only the built-in rules hold", Severity.WARNING))
     for path in paths:
@@ -54,8 +61,7 @@ def load(directory: Path) -> Loaded:
             findings.append(_about(path, f"cannot be read: {error.strerror or error}"))
         except _UnreadableError as error:
             findings.append(error.finding)
-    loaded = load_texts(texts)
-    return Loaded(loaded.policies, findings + loaded.findings)
+    return texts, findings
 
 
 def load_or_raise(directory: Path) -> Policies:

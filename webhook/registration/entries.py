@@ -13,6 +13,7 @@ import msgspec
 
 from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import RECONCILER
+from webhook.admission.policymaps import POLICIES
 from webhook.admission.probing import PROBE
 from webhook.policy.model import MARK, Policies
 from webhook.policy.reads import PRESERVED, Reads, protected_annotations, reads_on_update
@@ -97,6 +98,7 @@ def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
                 matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
             ),
             _entry(target, VALIDATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
+            _policies(target),
             _probe(target, VALIDATING),
         ],
     }
@@ -162,14 +164,30 @@ def _entry(target: Target, kind: str, name: str, rules: list[dict[str, Any]], **
     return made | more
 
 
+def _policies(target: Target) -> Entry:
+    """The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them."""
+    return _entry(
+        target,
+        VALIDATING,
+        "policies",
+        [_rule("", ["configmaps"], ["CREATE", "UPDATE"])],
+        namespaceSelector=_own(target),
+        matchConditions=[{"name": "the-policies", "expression": f"request.name == '{POLICIES}'"}],
+        failurePolicy="Ignore",
+    )
+
+
+def _own(target: Target) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
+
+
 def _probe(target: Target, kind: str) -> Entry:
-    own = {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
     return _entry(
         target,
         kind,
         "probe",
         [_rule("", ["configmaps"], ["UPDATE"])],
-        namespaceSelector=own,
+        namespaceSelector=_own(target),
         matchConditions=[{"name": "the-probe", "expression": _PROBING}],
         failurePolicy="Ignore",
     )

@@ -7,6 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from aiohttp import web
@@ -16,16 +17,21 @@ from webhook.admission.decode import uid_of
 from webhook.admission.lookup import Context
 from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, review
 from webhook.kube.client import ApiError
+from webhook.policy.cel import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError, Waiting
 from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections
 from webhook.serving.logs import Lines, review_line
 from webhook.serving.metrics import Metrics
 
-__all__ = ["Front"]
+__all__ = ["ALLOWANCE", "Front"]
 
 log = logging.getLogger(__name__)
 
+ALLOWANCE = 20_000_000.0
+"""Nanoseconds that the expressions of a review may take, by their estimates, while the others wait."""
+_AT_ONCE = 256 * 1024
+"""Bytes of a review that are decoded while the others wait."""
 _LOOKUPS = 16
 """Reviews that ask the API server at a time."""
 _TIMEOUT, _SHARE = 10.0, 0.8
@@ -62,7 +68,12 @@ class Front:
         self._metrics, self._lines, self._connections = metrics, lines, connections
         self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
         self._lookups = asyncio.Semaphore(_LOOKUPS)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="review")
         self.draining = False
+
+    def close(self) -> None:
+        """Take no further review into the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -90,8 +101,8 @@ class Front:
             if not request.content.is_eof():
                 return await self._wait(phase, request, seconds, None)
             body = _rest(request)
-            reviewed = review(self._context(), phase, body)
-            if reviewed.answer.unsure:
+            reviewed = self._at_once(self._context(), phase, body)
+            if reviewed is None or reviewed.answer.unsure:
                 return await self._wait(phase, request, seconds, body)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
@@ -109,9 +120,9 @@ class Front:
         async with self._bodies.waiting(_peer(request), deadline) as entry:
             if body is None:
                 body = await self._read(entry, request)
-            reviewed = review(self._context(), phase, body)
+            self._bodies.hold(entry, body)
+            reviewed = await self._review(self._context(), phase, body)
             if reviewed.answer.unsure:
-                self._bodies.hold(entry, body)
                 async with self._lookups:
                     reviewed = await self._ask_and_repeat(phase, body, reviewed)
         return reviewed
@@ -147,7 +158,24 @@ class Front:
             return first
         for resource, _ in unsure:
             self._metrics.live_lookups.labels(resource).inc()
-        return review(self._context().with_lookup(lookup), phase, body)
+        return await self._review(self._context().with_lookup(lookup), phase, body)
+
+    async def _review(self, context: Context, phase: Phase, body: bytes) -> Reviewed:
+        """Answer a review; one that takes long in a thread, so that the others go on meanwhile."""
+        at_once = self._at_once(context, phase, body)
+        if at_once is not None:
+            return at_once
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, review, context.without_allowance(), phase, body)
+
+    def _at_once(self, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
+        """The answer, if it can be given before others would notice."""
+        if len(body) > _AT_ONCE:
+            return None
+        try:
+            return review(context, phase, body)
+        except AllowanceError:
+            return None
 
     def _record(self, phase: Phase, reviewed: Reviewed, seconds: float) -> None:
         if reviewed.error is not None:

@@ -121,6 +121,11 @@ class Metrics:
             "1 if the policies in use are those in the files, 0 if the files are broken.",
             registry=registry,
         )
+        self.removals_held = Gauge(
+            "giveway_policy_removals_held",
+            "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go.",
+            registry=registry,
+        )
         self.certificate_expiry = Gauge(
             "giveway_certificate_expiry_timestamp_seconds",
             "When the serving certificate expires, in seconds since the epoch.",

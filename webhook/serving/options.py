@@ -21,6 +21,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tls_private_key_file: Path
     client_ca_file: Path | None = None
     policies: Path | None = None
+    allow_removal: bool = False
     reconciler: str = RECONCILER
     bind_address: str = "::"
     secure_port: int = 9443

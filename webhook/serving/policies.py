@@ -1,64 +1,189 @@
-"""The policies in use: loaded and compiled as a whole before they replace those that are."""
+"""The policies in use: loaded as a whole, compared with those in force, and kept where a restarted pod finds them.
+
+Three sets can differ: the files as they are now, the set that is kept, and the set in use. `_choose` says which one is
+to be used; everything else here brings that about. Broken files, and files that give up rules without anybody having
+said that it is meant, leave the set in force where it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
+from webhook.admission.policymaps import held_back, mend
+from webhook.kube.client import ApiError
 from webhook.policy.engine import Engine
-from webhook.policy.loading import PolicyError, load
+from webhook.policy.findings import PolicyError
+from webhook.policy.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
+from webhook.policy.removals import removals
+from webhook.serving.kept import KeptPolicies, files_by_key
 from webhook.serving.metrics import Metrics
 
 __all__ = ["PolicyFiles"]
 
 log = logging.getLogger(__name__)
 
+_POLL_SECONDS = 5.0
+
+
+class _Set(msgspec.Struct, frozen=True):
+    """A policy set as text by file name, and what loading it found."""
+
+    texts: dict[str, str]
+    loaded: Loaded
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used; empty where it can."""
+        return str(PolicyError(self.loaded.findings)) if self.loaded.errors else ""
+
 
 class PolicyFiles:
-    """The engine of a directory. `problem` says why the files as they are now are not in use, or is empty.
+    """The engine of a directory's policies. `problem` says why the files as they are now are not in use, or is empty.
 
-    Raises PolicyError where the very first load fails: there is nothing to fall back to.
+    With `kept`, what is in force is kept there, and broken files at the start are no end: the kept set is used. A
+    process that does not `judge` the files (the reconciler) then uses the kept set as soon as there is one. `changed`
+    is called when another engine is in use. Without `kept`, the constructor raises PolicyError for broken files.
     """
 
-    def __init__(self, directory: Path, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        metrics: Metrics,
+        *,
+        kept: KeptPolicies | None = None,
+        judge: bool = True,
+        allow_removal: bool = False,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._directory, self._metrics = directory, metrics
-        self.engine = self._load()
+        self._kept, self._judge, self._allow_removal = kept, judge or kept is None, allow_removal
+        self.changed = changed
+        self._files = _read(directory)
+        if self._files.problem and kept is None:
+            raise PolicyError(self._files.loaded.findings)
+        self._pending = True
+        """Whether the files wait to be taken into use."""
+        self._in_use = _Set({}, Loaded(Policies(), []))
+        self.engine = Engine(Policies())
         self.problem = ""
-        metrics.policies_current.set(1)
+        self.settled = asyncio.Event()
+        """Set as soon as it is known which set is in force."""
+        self._lock = asyncio.Lock()
+        if kept is None:
+            self._use(self._files)
+            self._pending = False
+            self.settled.set()
+        metrics.policies_current.set(not self._files.problem)
 
     async def reload(self) -> None:
-        """Take the files as they are now into use; broken ones leave the last good ones where they are."""
-        try:
-            engine = await asyncio.to_thread(self._load)
-        except PolicyError as error:
-            self.problem = str(error)
-        else:
-            self.problem = self._replace(engine)
-        if self.problem:
-            log.error("policies not reloaded, the last good ones stay: %s", self.problem)
-        else:
+        """Look at the files as they are now, and take them into use if nothing speaks against it."""
+        files = await asyncio.to_thread(_read, self._directory)
+        async with self._lock:
+            self._files, self._pending = files, True
+            await self._settle()
+            self._metrics.reloads.labels("failure" if self.problem else "success").inc()
+        if not self.problem:
             log.info("policies reloaded from %s", self._directory)
-        self._metrics.policies_current.set(not self.problem)
-        self._metrics.reloads.labels("failure" if self.problem else "success").inc()
 
-    def _replace(self, engine: Engine) -> str:
-        """Take an engine into use; not one that lost every policy at once: rather a broken mount than a wish."""
-        if engine.policies == Policies() != self.engine.policies:
-            return f"{self._directory} holds no policies any more; restart to serve without any"
-        self.engine = engine
-        return ""
+    async def follow(self) -> None:
+        """Keep to what is kept, and offer again what was held back; runs until cancelled."""
+        while True:
+            async with self._lock:
+                await self._settle()
+            await asyncio.sleep(_POLL_SECONDS if self.settled.is_set() else _POLL_SECONDS / 10)
+
+    def unready(self) -> str:
+        """Why no review can be judged yet; empty where one can."""
+        if self.settled.is_set():
+            return ""
+        return self.problem or f"the policies in force have not been read from {self._kept} yet"
 
     def describe(self) -> str:
         """How many policies are in use, in words."""
         policies = self.engine.policies
         return f"{len(policies.priority)} PriorityPolicies and {len(policies.preemption)} PreemptionPolicies in use"
 
-    def _load(self) -> Engine:
-        loaded = load(self._directory)
-        if loaded.errors:
-            raise PolicyError(loaded.findings)
-        for finding in loaded.findings:
+    async def _settle(self) -> None:
+        """Use what is to be used now, and keep it."""
+        try:
+            in_force = await self._in_force()
+            choice, problem = await self._choose(in_force)
+            if choice is not None:
+                if choice.texts != self._in_use.texts or not self.settled.is_set():
+                    await asyncio.to_thread(self._use, choice)
+                    self.changed()
+                self.settled.set()
+                if self._judge and not await self._keep(choice, in_force):
+                    return
+                if choice is self._files:
+                    self._pending = False
+        except ApiError as error:
+            problem = f"{self._kept} cannot be read or written: {error}"
+        self._tell(problem)
+
+    async def _in_force(self) -> _Set | None:
+        """The set that must not shrink: the kept one, or what is in use where nothing is kept."""
+        if self._kept is None:
+            return self._in_use
+        texts = await self._kept.read()
+        if not texts:
+            return None
+        if texts == self._in_use.texts:
+            return self._in_use
+        found = await asyncio.to_thread(_parse, texts, str(self._kept))
+        if found.problem:
+            log.error("the policies in %s cannot be read by this version: %s", self._kept, found.problem)
+            return self._in_use if self.settled.is_set() else None
+        return found
+
+    async def _choose(self, in_force: _Set | None) -> tuple[_Set | None, str]:
+        """The set to use, None for the one in use, and why it is not that of the files; in the order of the reasons."""
+        if in_force is not None and not (self._judge and self._pending):
+            return in_force, "" if self._judge else self._files.problem
+        if self._files.problem:
+            return in_force, f"the files are broken, the set in force stays:\n{self._files.problem}"
+        if in_force is not None and in_force.loaded.policies != Policies() == self._files.loaded.policies:
+            return in_force, f"{self._directory} holds no policies any more: rather a broken mount than a wish"
+        if in_force is not None and not self._allow_removal:
+            found = removals(in_force.loaded.policies, self._files.loaded.policies)
+            allowed = await self._kept.allowed_removals() if found and self._kept is not None else []
+            held = held_back(found, allowed)
+            self._metrics.removals_held.set(len(held))
+            if held:
+                return in_force, f"the set in force stays: {mend(held)}, or start with --allow-removal"
+        self._metrics.removals_held.set(0)
+        return self._files, ""
+
+    async def _keep(self, choice: _Set, in_force: _Set | None) -> bool:
+        """Keep what is in use now; False where somebody else kept another set meanwhile, and it must be looked at."""
+        if self._kept is None or (in_force is not None and choice.texts == in_force.texts):
+            return True
+        return await self._kept.write(choice.texts)
+
+    def _use(self, chosen: _Set) -> None:
+        for finding in chosen.loaded.findings:
             log.warning("%s", finding)
-        return Engine(loaded.policies)
+        self.engine = Engine(chosen.loaded.policies)
+        self._in_use = chosen
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            log.error("policies not taken into use: %s", problem)
+        self.problem = problem
+        self._metrics.policies_current.set(not problem)
+
+
+def _read(directory: Path) -> _Set:
+    texts, findings = read_texts(directory)
+    loaded = load_texts(texts)
+    return _Set(files_by_key(texts), Loaded(loaded.policies, findings + loaded.findings))
+
+
+def _parse(texts: dict[str, str], place: str) -> _Set:
+    return _Set(texts, load_texts([(f"{place}/{name}", text) for name, text in sorted(texts.items())]))

@@ -20,7 +20,8 @@ from webhook.registration.keeper import Keeper
 from webhook.serving import tls
 from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections, most_connections
-from webhook.serving.front import Front
+from webhook.serving.front import ALLOWANCE, Front
+from webhook.serving.kept import KeptPolicies
 from webhook.serving.listener import Listener, bind
 from webhook.serving.logs import Handler, Lines
 from webhook.serving.metrics import Metrics
@@ -72,6 +73,8 @@ class Server:
         self.companion: Companion | None = None
         self.health_port = options.health_port
         self._private = AsyncExitStack()
+        self.kept_policies: KeptPolicies | None = None
+        """Where the policies in force are kept; set it before entering."""
         self.options, self.source = options, source
         self.metrics = Metrics()
         self.lines = Lines(stream, log_format, self.metrics.lines_dropped.inc)
@@ -127,6 +130,11 @@ class Server:
         await self._stop()
         self._stop_logging()
 
+    async def policies_settled(self) -> None:
+        """Wait until it is known which policies are in force."""
+        if self._files is not None:
+            await self._files.settled.wait()
+
     async def serve_until(self, stop: asyncio.Event) -> None:
         """Serve until told to stop: then readiness goes first, and after the shutdown delay the listener."""
         await stop.wait()
@@ -146,21 +154,29 @@ class Server:
         return [
             *more,
             Check("certificate", not expired, _noted(note, self._tls_problem)),
-            Check("policies", True, self._policies_note()),
+            Check("policies", self._files is None or not self._files.unready(), self._policies_note()),
             Check("caches", not missing, f"nothing heard yet of {', '.join(missing)}" if missing else ""),
             Check("listener", not self._listener.problem(), self._listener.problem()),
             Check("shutdown", not self._draining, "the server is stopping" if self._draining else ""),
         ]
 
     def _judging(self, engine: Engine) -> Context:
-        return Context(engine, self.source.lookup, reconciler=self.options.reconciler)
+        return Context(engine, self.source.lookup, reconciler=self.options.reconciler, allowance=ALLOWANCE)
 
     async def _start(self) -> None:
         options = self.options
         self._follow()
         if options.policies is not None:
-            self._files = PolicyFiles(options.policies, self.metrics)
+            self._files = PolicyFiles(
+                options.policies,
+                self.metrics,
+                kept=self.kept_policies,
+                allow_removal=options.allow_removal,
+                changed=self._policies_changed,
+            )
             self._context = self._judging(self._files.engine)
+            if self.kept_policies is not None:
+                self.background["policies"] = self._files.follow
         self._use(tls.load(options))
         assert self._serving is not None
         server: web.Server = web.Server(
@@ -193,6 +209,7 @@ class Server:
             with suppress(asyncio.CancelledError):
                 await task
         await self._private.aclose()
+        self.front.close()
         log.info("stopped")
 
     def _stop_logging(self) -> None:
@@ -210,12 +227,15 @@ class Server:
     async def _reload_policies(self) -> bool:
         assert self._files is not None
         await self._files.reload()
+        return not self._files.problem
+
+    def _policies_changed(self) -> None:
+        assert self._files is not None
         self._context = self._judging(self._files.engine)
         if self.companion:
             self.companion.use(self._files.engine.policies)
         if self._keeper:
             self._keeper.wake()
-        return not self._files.problem
 
     async def _reload_certificate(self) -> bool:
         try:
@@ -239,12 +259,14 @@ class Server:
     def _unready(self) -> str:
         """Why reviews cannot be answered, or nothing. A server that is stopping still answers what reaches it."""
         missing = self.source.missing()
-        return f"nothing heard yet of {', '.join(missing)}" if missing else ""
+        if missing:
+            return f"nothing heard yet of {', '.join(missing)}"
+        return self._files.unready() if self._files is not None else ""
 
     def _policies_note(self) -> str:
         if self._files is None:
             return "no policy files"
-        return _noted(self._files.describe(), self._files.problem)
+        return _noted(self._files.describe(), self._files.problem or self._files.unready())
 
 
 def _request(*args: object) -> web.BaseRequest:

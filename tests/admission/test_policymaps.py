@@ -1,0 +1,92 @@
+"""The ConfigMap of the policies: what is wrong in it is told to whoever applies it."""
+
+import pytest
+
+from tests.admission.builders import ask, make_context, make_policy, make_review, make_rule, message_of, response
+from webhook.admission.policymaps import ALLOW_REMOVAL
+from webhook.policy.cel import AllowanceError
+from webhook.policy.model import PriorityClasses
+
+TEAMS = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  rules:
+  - {name: allowed, priorityClasses: {allow: [standard]}}
+"""
+IN_FORCE = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("standard",))))
+
+
+def config_map(text=TEAMS, name="giveway-policies", allowed=None):
+    """The ConfigMap with one file, and what it says may be given up."""
+    annotations = {ALLOW_REMOVAL: allowed} if allowed else {}
+    meta = {"name": name, "namespace": "giveway-system", "annotations": annotations}
+    return {"kind": "ConfigMap", "metadata": meta, "data": {"teams.yaml": text, "README.md": "no policy"}}
+
+
+def judged(obj, *policies):
+    """The answer to applying it while these policies are in force."""
+    return response(ask(make_context(policies=policies or (IN_FORCE,)), "validate", make_review(obj)))
+
+
+def test_the_same_policies_pass():
+    """Applying what is in force changes nothing."""
+    assert judged(config_map())["allowed"]
+
+
+def test_typo():
+    """A file with an error is refused with its place and the mend."""
+    said = message_of(judged(config_map(TEAMS.replace("priorityClasses", "priorityClases"))))
+    assert "builtin/policies" in said
+    assert "giveway-policies/teams.yaml:6:21: error: unknown field" in said
+    assert 'did you mean "priorityClasses"?' in said
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param("", "teams: the PriorityPolicy with its 1 rules is gone", id="lost file"),
+        pytest.param(
+            TEAMS.replace("[standard]", "['*']"), "teams/allowed: more classes are allowed: *", id="wider right"
+        ),
+        pytest.param(
+            TEAMS.replace("rules:", "enforcement: warn\n  rules:"), "enforcement enforce becomes warn", id="warn"
+        ),
+    ],
+)
+def test_giving_up_rules(text, what):
+    """What is in force is given up only if the ConfigMap says so."""
+    said = message_of(judged(config_map(text)))
+    assert what in said
+    mend = said.partition(f"{ALLOW_REMOVAL}: ")[2].strip('"')
+    assert mend in ("teams", "teams/allowed")
+    assert judged(config_map(text, allowed=mend))["allowed"]
+    assert not judged(config_map(text, allowed="others other/*"))["allowed"]
+    assert judged(config_map(text, allowed="other, teams*"))["allowed"]
+
+
+def test_other_config_maps_pass():
+    """A ConfigMap of another name is none of the policies."""
+    assert judged(config_map("no: policy", name="other"))["allowed"]
+
+
+def test_warnings():
+    """What lint warns of is told to the author."""
+    odd = TEAMS.replace("priorityClasses: {allow: [standard]}", "copyAnnotations: [a.example/x]")
+    answer = judged(config_map(TEAMS + "---\n" + odd.replace("name: teams", "name: more")))
+    assert any("unknown annotation" in text for text in answer["warnings"])
+
+
+def test_takes_time():
+    """Where there is no time to compile policies, it is done where there is."""
+    context = make_context(policies=(IN_FORCE,))
+    context.allowance = 1.0
+    with pytest.raises(AllowanceError):
+        ask(context, "validate", make_review(config_map()))
+
+
+@pytest.mark.parametrize("data", [None, [], "text", {"a.yaml": 7}, {"a.yaml": None}])
+def test_odd_data(data):
+    """Data that is no map of texts holds no policies, and so gives up those in force."""
+    assert "is gone" in message_of(judged(config_map() | {"data": data}))

@@ -1,0 +1,184 @@
+"""What a policy set gives up of the one before: rules, rights and verdicts, by id."""
+
+import pytest
+
+from tests.policy.builders import indented, rules
+from webhook.policy.loading import load_texts
+from webhook.policy.removals import removals
+
+TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}")
+
+
+def policies(spec, kind="PriorityPolicy", name="p"):
+    """One policy of this spec, or none for an empty one."""
+    if not spec:
+        return load_texts([]).policies
+    head = f"apiVersion: giveway.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
+    found = load_texts([("p.yaml", head + indented(spec))])
+    assert not found.errors, found.errors
+    return found.policies
+
+
+def rule(body, **parts):
+    """A policy of one rule with this body."""
+    return rules(f"{{name: r, {body}}}", **parts)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        pytest.param(TWO, "", ["p: the PriorityPolicy with its 2 rules is gone"], id="policy"),
+        pytest.param(
+            TWO, rule("priorityClasses: {deny: [x]}"), ["p/a: the rule is gone", "p/b: the rule is gone"], id="rules"
+        ),
+        pytest.param(
+            rule("priorityClasses: {deny: [x]}"),
+            rule("priorityClasses: {deny: [x]}, enforcement: warn"),
+            ["p/r: enforcement enforce becomes warn"],
+            id="enforcement of a rule",
+        ),
+        pytest.param(
+            rule("priorityClasses: {deny: [x]}"),
+            rule("priorityClasses: {deny: [x]}", enforcement="audit"),
+            ["p/r: enforcement enforce becomes audit"],
+            id="enforcement of a policy",
+        ),
+        pytest.param(
+            rule("priorityClasses: {deny: [x, y]}"),
+            rule("priorityClasses: {deny: [x]}"),
+            ["p/r: classes are no longer denied: y"],
+            id="denied classes",
+        ),
+        pytest.param(
+            rule("priorityClasses: {allow: [x]}"),
+            rule("priorityClasses: {allow: [x, 'y-*']}"),
+            ["p/r: more classes are allowed: y-*"],
+            id="allowed classes",
+        ),
+        pytest.param(
+            rule("priorityClasses: {allow: [x], deny: [y]}"),
+            rule("priorityClasses: {deny: [y]}"),
+            ["p/r: every class is allowed now"],
+            id="every class",
+        ),
+        pytest.param(
+            rule("reserve: {from: 10, to: 20, use: [{namespaces: [a]}]}"),
+            rule("reserve: {from: 11, to: 20, use: [{namespaces: [a]}, {namespaces: [b]}]}"),
+            ["p/r: the range 10 to 20 becomes 11 to 20", "p/r: more may use the range"],
+            id="reserved range",
+        ),
+        pytest.param(
+            rule("reserve: {from: 10, to: 20, define: [{names: [a]}]}"),
+            rule("reserve: {from: 10, to: 20, define: [{names: [a, b]}]}"),
+            ["p/r: more may define classes in the range"],
+            id="definers",
+        ),
+        pytest.param(
+            rule("protectAnnotations: {keys: [a.io/x, a.io/y]}"),
+            rule("protectAnnotations: {keys: [a.io/x], allow: [{namespaces: [b]}]}"),
+            ["p/r: annotations are no longer protected: a.io/y", "p/r: more may change the annotations"],
+            id="protected annotations",
+        ),
+        pytest.param(
+            rule("copyAnnotations: [a.io/x]"),
+            rule("defaultPriorityClass: x"),
+            ["p/r: it is a rule of another kind now"],
+            id="another kind",
+        ),
+        pytest.param(
+            TWO,
+            TWO + "\nmatch: {namespaces: [a]}",
+            ["p: match.namespaces takes in less, or something else"],
+            id="match",
+        ),
+        pytest.param(
+            TWO + "\nmatch: {namespaces: [a, b]}",
+            TWO + "\nmatch: {namespaces: [b]}",
+            ["p: match.namespaces takes in less, or something else"],
+            id="fewer namespaces",
+        ),
+        pytest.param(TWO, TWO + "\nexclude: {namespaces: [a]}", ["p: exclude is new"], id="exclude"),
+        pytest.param(
+            TWO + "\nexclude: {namespaces: [a]}",
+            TWO + "\nexclude: {namespaces: [a, b]}",
+            ["p: exclude leaves out more"],
+            id="more excluded",
+        ),
+        pytest.param(
+            TWO,
+            TWO + "\nconditions: [{name: odd, expression: 'object.spec.x'}]",
+            ["p: the conditions odd are new: it applies only where they hold"],
+            id="condition",
+        ),
+    ],
+)
+def test_given_up(old, new, found):
+    """A rule that is gone, a wider right, a softer verdict: each is named."""
+    assert [str(one) for one in removals(policies(old), policies(new))] == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("", TWO, id="first policies"),
+        pytest.param(TWO, TWO, id="the same"),
+        pytest.param(
+            rule("priorityClasses: {allow: [x, y]}"), rule("priorityClasses: {allow: [y]}"), id="fewer allowed"
+        ),
+        pytest.param(rule("priorityClasses: {deny: [x]}"), rule("priorityClasses: {deny: [x, y]}"), id="more denied"),
+        pytest.param(
+            rule("reserve: {from: 10, to: 20, use: [{namespaces: [a, b]}, {namespaces: [c]}]}"),
+            rule("reserve: {from: 5, to: 25, use: [{namespaces: [a], subjects: [{kind: User, name: u}]}]}"),
+            id="wider range, narrower rights",
+        ),
+        pytest.param(TWO + "\nmatch: {namespaces: [a]}", TWO + "\nmatch: {namespaces: [a, b]}", id="wider match"),
+        pytest.param(
+            TWO + "\nexclude: {namespaces: [a, b]}", TWO + "\nexclude: {namespaces: [a]}", id="narrower exclude"
+        ),
+        pytest.param(TWO + "\nexclude: {namespaces: [a]}", TWO, id="no exclude any more"),
+        pytest.param(
+            rule("priorityClasses: {deny: [x]}", enforcement="warn"),
+            rule("priorityClasses: {deny: [x]}"),
+            id="stricter",
+        ),
+        pytest.param(rule("defaultPriorityClass: a"), rule("defaultPriorityClass: b"), id="another default"),
+    ],
+)
+def test_nothing_given_up(old, new):
+    """A set that is at least as strict gives up nothing."""
+    assert removals(policies(old), policies(new)) == []
+
+
+PREEMPTION = """
+preemptors: {priorityClasses: [online], twins: {high: high-never}}
+protection: {default: 30s, maximum: 1h}
+limits: {perNode: {evictions: 1, window: 1m}, attemptsPerPreemptor: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param(("[online]", "[other]"), "classes are no longer managed: online", id="class"),
+        pytest.param((", twins: {high: high-never}", ""), "classes have no twin any more: high", id="twin"),
+        pytest.param(("default: 30s", "default: 10s"), "pods are protected for 10 s instead of 30 s", id="protection"),
+        pytest.param(("maximum: 1h", "maximum: 1m"), "pods may ask for at most 60 s of protection", id="maximum"),
+        pytest.param(("perNode: {evictions: 1, window: 1m}, ", ""), "the limit perNode is gone", id="limit"),
+        pytest.param(("evictions: 1", "evictions: 2"), "the limit perNode allows more evictions", id="rate"),
+        pytest.param(("Preemptor: 3", "Preemptor: 4"), "attemptsPerPreemptor rises from 3 to 4", id="attempts"),
+        pytest.param(
+            ("protection", "victims: {mode: opt-out}\nprotection"),
+            "pods need no longer opt in to be evicted",
+            id="mode",
+        ),
+        pytest.param(("protection", "budgets: best-effort\nprotection"), "budgets may be broken", id="budgets"),
+        pytest.param(
+            ("protection", "eviction: delete\nprotection"), "victims are deleted instead of evicted", id="delete"
+        ),
+    ],
+)
+def test_preemption_policies(change, found):
+    """Fewer pods served and fewer pods spared are both given up."""
+    old, new = (policies(spec, "PreemptionPolicy") for spec in (PREEMPTION, PREEMPTION.replace(*change)))
+    assert [str(one) for one in removals(old, new)] == [f"p: {found}"]
+    assert removals(old, old) == []

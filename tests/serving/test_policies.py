@@ -1,0 +1,270 @@
+"""Which policies are in force: those of the files, unless these are broken or give up rules; kept over a restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.serving.test_reload import until
+from webhook.admission.policymaps import ALLOW_REMOVAL
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.standins.crew import STAND_INS
+from webhook.kube.client import ApiError
+from webhook.kube.paths import CONFIG_MAP, NAMESPACE
+from webhook.policy.findings import PolicyError
+from webhook.serving.kept import KeptPolicies, files_by_key
+from webhook.serving.metrics import Metrics
+from webhook.serving.policies import PolicyFiles
+
+SYSTEM = "giveway-system"
+KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")
+RANGE = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: kubernetes}
+spec:
+  rules:
+  - {name: system, reserve: {from: 1000000001, to: 2147483647, use: [{namespaces: [kube-system]}]}}
+"""
+TEAMS = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  rules:
+  - {name: allowed, priorityClasses: {allow: [standard]}}
+"""
+
+
+@pytest.fixture
+async def client():
+    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
+        client = cluster.client()
+        await client.create(NAMESPACE.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
+        yield client
+        await client.close()
+
+
+@pytest.fixture
+def directory(tmp_path):
+    made = tmp_path / "policies"
+    made.mkdir()
+    put(made, RANGE, TEAMS)
+    return made
+
+
+def put(directory, *texts):
+    """Leave exactly these files in the directory."""
+    for path in directory.iterdir():
+        path.unlink()
+    for number, text in enumerate(texts):
+        (directory / f"{number}.yaml").write_text(text)
+
+
+def files(directory, client=None, **more):
+    """A process that judges the files, with its own metrics."""
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
+    return PolicyFiles(directory, Metrics(), kept=kept, **more)
+
+
+def names(one):
+    return [policy.name for policy in one.engine.policies.priority]
+
+
+def held(one):
+    """The number that the metric shows."""
+    return one._metrics.registry.get_sample_value("giveway_policy_removals_held")
+
+
+async def allow_removal(client, ids):
+    """Say so on the ConfigMap that people apply."""
+    meta = {"name": "giveway-policies", "namespace": SYSTEM, "annotations": {ALLOW_REMOVAL: ids}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
+    await client.create(CONFIG_MAP.path(SYSTEM), body)
+
+
+async def test_a_reload_that_gives_up_rules_is_held_back(directory, caplog):
+    """A file that went missing opens nothing: the log names the rule and how to say that it is meant."""
+    one = files(directory)
+    put(directory, TEAMS)
+    await one.reload()
+    assert names(one) == ["kubernetes", "teams"]
+    assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
+    assert 'giveway.dev/allow-removal: "kubernetes"' in caplog.text
+    assert held(one) == 1
+    put(directory, RANGE, TEAMS.replace("standard", "standard, batch"))
+    await one.reload()
+    assert "teams/allowed: more classes are allowed: batch" in one.problem
+    put(directory, RANGE, TEAMS.replace("[standard]", "[]"))
+    await one.reload()
+    assert (one.problem, held(one)) == ("", 0)
+
+
+async def test_removal_is_allowed_by_an_option(directory):
+    """With --allow-removal every change is taken into use."""
+    one = files(directory, allow_removal=True)
+    put(directory, TEAMS)
+    await one.reload()
+    assert (names(one), one.problem) == (["teams"], "")
+
+
+async def test_a_reconciler_without_a_kept_set_goes_by_its_files(directory):
+    """It reloads them and holds back what gives up rules, as the webhook does."""
+    one = files(directory, judge=False)
+    put(directory, RANGE, TEAMS, TEAMS.replace("name: teams", "name: more"))
+    await one.reload()
+    assert (names(one), one.problem) == (["kubernetes", "teams", "more"], "")
+    put(directory, RANGE)
+    await one.reload()
+    assert names(one) == ["kubernetes", "teams", "more"]
+
+
+async def test_the_set_in_force_is_kept(client, directory):
+    """What is used is written where a restarted pod finds it, and written once."""
+    one = files(directory, client)
+    assert "have not been read" in one.unready()
+    await one.reload()
+    assert (names(one), one.unready(), one.problem) == (["kubernetes", "teams"], "", "")
+    first = await client.get(KEPT)
+    assert first["data"] == {"0.yaml": RANGE, "1.yaml": TEAMS}
+    await one.reload()
+    assert (await client.get(KEPT))["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_a_restart_with_broken_files_comes_up(client, directory, caplog):
+    """It comes up with the last good set, says so loudly, and goes on with the files once they are mended."""
+    await files(directory, client).reload()
+    put(directory, RANGE.replace("reserve", "reserv"), TEAMS)
+    one = files(directory, client)
+    await one.reload()
+    assert (names(one), one.unready()) == (["kubernetes", "teams"], "")
+    assert "the files are broken, the set in force stays" in one.problem
+    assert "0.yaml:6:" in caplog.text
+    put(directory, RANGE, TEAMS, TEAMS.replace("name: teams", "name: more"))
+    await one.reload()
+    assert (names(one), one.problem) == (["kubernetes", "teams", "more"], "")
+
+
+async def test_a_restart_with_a_lost_file_comes_up_closed(client, directory):
+    """A restart is not the way to lose a rule: the kept set is compared with the files first."""
+    await files(directory, client).reload()
+    put(directory, TEAMS)
+    one = files(directory, client)
+    await one.reload()
+    assert names(one) == ["kubernetes", "teams"]
+    assert "kubernetes" in one.problem
+
+
+async def test_an_annotation_allows_it_later(client, directory):
+    """What was held back is taken into use as soon as the ConfigMap says that it is meant, without another change."""
+    await files(directory, client).reload()
+    put(directory, TEAMS)
+    one, told = files(directory, client), []
+    one.changed = lambda: told.append(names(one))
+    await one.reload()
+    await allow_removal(client, "other, kubernetes")
+    await one._settle()
+    assert (names(one), one.problem, told[-1]) == (["teams"], "", ["teams"])
+    assert set((await client.get(KEPT))["data"]) == {"0.yaml"}
+
+
+async def test_replicas_and_reconciler_agree(client, directory, tmp_path):
+    """Who does not judge the files, or has not seen them change, uses what is kept."""
+    other = tmp_path / "other"
+    other.mkdir()
+    put(other, TEAMS)
+    webhook, reconciler = files(directory, client), files(other, client, judge=False)
+    await reconciler._settle()
+    assert names(reconciler) == ["teams"], "nothing is kept yet"
+    await webhook.reload()
+    await reconciler._settle()
+    assert names(reconciler) == ["kubernetes", "teams"]
+    replica = files(directory, client)
+    await replica.reload()
+    put(directory, RANGE, TEAMS.replace("[standard]", "[]"))
+    await webhook.reload()
+    for one in (replica, reconciler):
+        await one._settle()
+        assert one.engine.policies.priority[1].rules[0].priority_classes.allow == ()
+
+
+async def test_two_replicas_write_at_once(client, directory, tmp_path):
+    """Both replicas start at the same moment with other files: the loser looks again, and nothing is given up."""
+    other = tmp_path / "other"
+    other.mkdir()
+    put(other, RANGE, TEAMS, TEAMS.replace("name: teams", "name: more"))
+    one, two = files(directory, client), files(other, client)
+    await asyncio.gather(one.reload(), two.reload())
+    for _ in range(3):
+        await one._settle()
+        await two._settle()
+    assert names(one) == names(two) == ["kubernetes", "teams", "more"]
+
+
+async def test_nothing_kept_and_broken_files(client, directory):
+    """There is nothing to fall back to: not ready, with the findings; a kept set or mended files end that."""
+    put(directory, "kind: nonsense")
+    one = files(directory, client)
+    await one.reload()
+    assert "no kind of policy" in one.unready()
+    with pytest.raises(PolicyError):
+        files(directory)
+    put(directory, TEAMS)
+    await one.reload()
+    assert (one.unready(), names(one)) == ("", ["teams"])
+
+
+async def test_a_kept_set_of_another_version(client, directory, caplog):
+    """What this version cannot read is told, and the files count."""
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    assert await kept.write({"0.yaml": "apiVersion: giveway.dev/v9\nkind: Other"})
+    one = files(directory, client)
+    await one.reload()
+    assert names(one) == ["kubernetes", "teams"]
+    assert "cannot be read by this version" in caplog.text
+
+
+async def test_api_server_away(client, directory, monkeypatch):
+    """Without an answer it is not known what is in force: not ready at the start, as before later on."""
+
+    async def away(*_args, **_more):
+        raise ApiError(503, "ServiceUnavailable", "away")
+
+    one = files(directory, client)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "get", away)
+        await one.reload()
+        assert "cannot be read or written" in one.unready()
+    await one._settle()
+    assert one.unready() == ""
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "get", away)
+        put(directory, RANGE)
+        await one.reload()
+        assert names(one) == ["kubernetes", "teams"]
+        assert one.unready() == ""
+
+
+async def test_the_server_serves_what_is_kept(start, client, directory):
+    """A server whose files are broken is ready with the kept set, and /readyz says what is wrong."""
+    await files(directory, client).reload()
+    put(directory, "kind: nonsense")
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    async with start(policies=directory, kept=kept) as running:
+
+        async def ready() -> bool:
+            return (await running.get("/readyz"))[0] == 200
+
+        await until(ready)
+        _, report = await running.get("/readyz?verbose")
+        assert "2 PriorityPolicies and 0 PreemptionPolicies in use; the files are broken" in report
+
+
+def test_names_of_files():
+    """Every file gets a key of its own that a ConfigMap takes, whatever its name."""
+    assert files_by_key([("/a/b c.yaml", "1"), ("/a/b_c.yaml", "2"), ("x.yml", "3")]) == {
+        "b_c.yaml": "1",
+        "b_c_.yaml": "2",
+        "x.yml": "3",
+    }

@@ -1,0 +1,79 @@
+"""The ConfigMap of the policy files, judged when it is applied: a typo or a lost rule is told to whoever applies it.
+
+The servers check again when they load the files, so nothing depends on this answer (`failurePolicy: Ignore`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from webhook.admission.decode import Review
+from webhook.admission.lookup import Context
+from webhook.admission.respond import Answer
+from webhook.policy.cel import AllowanceError
+from webhook.policy.findings import Severity
+from webhook.policy.globs import name_matcher
+from webhook.policy.loading import load_texts
+from webhook.policy.removals import Removal, removals
+
+__all__ = ["ALLOW_REMOVAL", "POLICIES", "held_back", "judge_policies", "mend"]
+
+POLICIES = "giveway-policies"
+"""The ConfigMap's name, in giveway's own namespace."""
+ALLOW_REMOVAL = "giveway.dev/allow-removal"
+"""Its annotation that says what may be given up: ids of policies or `policy/rule`, or globs, in a list."""
+_SHOWN = 5
+_SUFFIXES = (".yaml", ".yml")
+
+
+def judge_policies(context: Context, review: Review, answer: Answer) -> None:
+    """Refuse files with errors, and files that give up rules in force unless the ConfigMap says that they may.
+
+    Raises AllowanceError where the review has no time for that: reading and compiling takes long.
+    """
+    if context.allowance is not None:
+        raise AllowanceError
+    texts = _files(review.object)
+    loaded = load_texts([(f"{POLICIES}/{name}", text) for name, text in texts])
+    if loaded.errors:
+        shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
+        more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""
+        answer.deny("policies", f"the policies have {len(loaded.errors)} errors:\n{shown}{more}")
+        return
+    answer.warnings += [
+        f"{finding.source}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
+    ]
+    held = held_back(removals(context.engine.policies, loaded.policies), _allowed(review.object))
+    if held:
+        answer.deny("policy-removal", mend(held))
+
+
+def held_back(found: Iterable[Removal], allowed: Iterable[str]) -> list[Removal]:
+    """The removals that nobody allowed; `allowed` are ids, as names or globs."""
+    names = name_matcher(tuple(allowed))
+    return [removal for removal in found if not names(removal.id)]
+
+
+def mend(held: list[Removal]) -> str:
+    """What is given up, and how to say that it is meant."""
+    ids = " ".join(dict.fromkeys(removal.id for removal in held))
+    shown = "; ".join(map(str, held[:_SHOWN])) + (f"; and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
+    return (
+        f"these policies give up {len(held)} things that are in force: {shown}. If that is meant, annotate the"
+        f' ConfigMap {POLICIES} with {ALLOW_REMOVAL}: "{ids}"'
+    )
+
+
+def _files(config_map: dict[str, Any]) -> list[tuple[str, str]]:
+    """The policy files in it, in the order in which a mounted directory is read."""
+    data = config_map.get("data")
+    pairs = data.items() if isinstance(data, dict) else ()
+    return sorted((name, text) for name, text in pairs if name.endswith(_SUFFIXES) and isinstance(text, str))
+
+
+def _allowed(config_map: dict[str, Any]) -> list[str]:
+    metadata = config_map.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
+    return listed.replace(",", " ").split() if isinstance(listed, str) else []

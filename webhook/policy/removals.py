@@ -1,0 +1,229 @@
+"""What a policy set allows that the one before it did not: rules that are gone, rights that are wider, softer verdicts.
+
+A set that shrinks is more often an accident than a wish: a file that a merge lost, a generator that stopped halfway, an
+`enforce` that somebody turned to `warn` to try something. So whoever replaces one set by another asks here first.
+What cannot be compared is not told: another expression, another order of the same parts. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.policy.model import (
+    Budgets,
+    Definers,
+    Enforcement,
+    Eviction,
+    Limits,
+    Match,
+    Policies,
+    PreemptionPolicy,
+    PriorityPolicy,
+    ProtectAnnotations,
+    Rate,
+    Reserve,
+    Rule,
+    Validate,
+    VictimMode,
+)
+
+__all__ = ["Removal", "removals"]
+
+_STRICTNESS = {Enforcement.AUDIT: 0, Enforcement.WARN: 1, Enforcement.ENFORCE: 2}
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """One thing that the new set no longer refuses or holds back.
+
+    `id` is `policy/rule`, or the policy's name where it is about the policy as a whole.
+    """
+
+    id: str
+    what: str
+
+    def __str__(self) -> str:
+        """`policy/rule: what`."""
+        return f"{self.id}: {self.what}"
+
+
+def removals(old: Policies, new: Policies) -> list[Removal]:
+    """What `new` gives up of `old`, in the order of `old`; empty where it is at least as strict."""
+    priority = {policy.name: policy for policy in new.priority}
+    preemption = {policy.name: policy for policy in new.preemption}
+    found: list[Removal] = []
+    for policy in old.priority:
+        found += _priority_policy(policy, priority.get(policy.name))
+    for other in old.preemption:
+        found += _preemption_policy(other, preemption.get(other.name))
+    return found
+
+
+def _priority_policy(old: PriorityPolicy, new: PriorityPolicy | None) -> Iterator[Removal]:
+    if new is None:
+        yield Removal(old.name, f"the PriorityPolicy with its {len(old.rules)} rules is gone")
+        return
+    for what in _scope(old, new):
+        yield Removal(old.name, what)
+    rules = {rule.name: rule for rule in new.rules}
+    for rule in old.rules:
+        now = rules.get(rule.name)
+        gone = ["the rule is gone"] if now is None else _rule(rule, now)
+        yield from (Removal(f"{old.name}/{rule.name}", each) for each in gone)
+
+
+def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
+    """How the policy applies to less than before."""
+    for field in Match.__struct_fields__:
+        before, now = getattr(old.match, field), getattr(new.match, field)
+        if now is not None and now != before and not _covers(now, before):
+            yield f"match.{_camel(field)} takes in less, or something else"
+    if new.exclude is not None and not _narrower(new.exclude, old.exclude):
+        yield "exclude leaves out more" if old.exclude else "exclude is new"
+    added = {one.name for one in new.conditions} - {one.name for one in old.conditions}
+    if added:
+        yield f"the conditions {', '.join(sorted(added))} are new: it applies only where they hold"
+
+
+def _camel(field: str) -> str:
+    first, *rest = field.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _covers(now: Any, before: Any) -> bool:
+    """Whether a list of alternatives takes in all that another one did; a selector only if it is the same."""
+    return isinstance(now, tuple) and isinstance(before, tuple) and set(before) <= set(now)
+
+
+def _narrower(new: Match, old: Match | None) -> bool:
+    """Whether an exclusion takes in no more than before: every part as it was, stricter, or added."""
+    if old is None:
+        return False
+    for field in Match.__struct_fields__:
+        before, now = getattr(old, field), getattr(new, field)
+        if before is not None and now != before and (now is None or not _covers(before, now)):
+            return False
+    return True
+
+
+def _rule(old: Rule, new: Rule) -> Iterator[str]:
+    if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
+        yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
+    bodies: list[tuple[str, Callable[[Any, Any], Iterable[str]]]] = [
+        ("default_priority_class", lambda _before, _now: ()),
+        ("priority_classes", _classes),
+        ("reserve", _reserve),
+        ("copy_annotations", lambda before, now: _lost("annotations are no longer copied", before, now)),
+        ("protect_annotations", _shield),
+        ("validate", _validate),
+    ]
+    for field, compare in bodies:
+        before, now = getattr(old, field), getattr(new, field)
+        if before is not None and now is None:
+            yield "it is a rule of another kind now"
+        elif before is not None:
+            yield from compare(before, now)
+
+
+def _classes(old: Any, new: Any) -> Iterator[str]:
+    yield from _lost("classes are no longer denied", old.deny, new.deny)
+    if old.allow is not None and new.allow is None:
+        yield "every class is allowed now"
+    elif old.allow is not None:
+        yield from _lost("more classes are allowed", new.allow, old.allow)
+
+
+def _reserve(old: Reserve, new: Reserve) -> Iterator[str]:
+    if new.from_ > old.from_ or new.to < old.to:
+        yield f"the range {old.from_} to {old.to} becomes {new.from_} to {new.to}"
+    if not _rights(old.use, new.use):
+        yield "more may use the range"
+    if not _rights(old.define, new.define):
+        yield "more may define classes in the range"
+
+
+def _shield(old: ProtectAnnotations, new: ProtectAnnotations) -> Iterator[str]:
+    yield from _lost("annotations are no longer protected", old.keys, new.keys)
+    yield from _lost("operations are no longer looked at", old.operations, new.operations)
+    if not _rights(old.allow, new.allow):
+        yield "more may change the annotations"
+
+
+def _validate(old: Validate, new: Validate) -> Iterator[str]:
+    yield from _lost("resources are no longer looked at", old.resources, new.resources)
+
+
+def _rights(old: Sequence[Match | Definers], new: Sequence[Match | Definers]) -> bool:
+    """Whether every alternative of a right stood there before, or is a narrower form of one that did."""
+    return all(any(_is_within(right, one) for one in old) for right in new)
+
+
+def _is_within(new: Match | Definers, old: Match | Definers) -> bool:
+    for field in old.__struct_fields__:
+        before, now = getattr(old, field), getattr(new, field)
+        if before is not None and now != before and (now is None or not _covers(before, now)):
+            return False
+    return True
+
+
+def _lost(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    """Elements of the first that the second lacks."""
+    gone = [one for one in old if one not in set(new)]
+    if gone:
+        yield f"{what}: {', '.join(gone)}"
+
+
+def _preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy | None) -> Iterator[Removal]:
+    """What a PreemptionPolicy no longer protects, and whom it no longer serves."""
+    if new is None:
+        yield Removal(old.name, "the PreemptionPolicy is gone: nothing preempts for pods of its classes")
+        return
+    for what in (*_served(old, new), *_protected(old, new), *_limited(old.limits, new.limits)):
+        yield Removal(old.name, what)
+
+
+def _served(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
+    before, now = old.preemptors, new.preemptors
+    yield from _lost("classes are no longer managed", before.priority_classes, now.priority_classes)
+    yield from _lost("classes have no twin any more", tuple(before.twins), tuple(now.twins))
+    yield from _lost("schedulers are no longer served", before.scheduler_names, now.scheduler_names)
+
+
+def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
+    if old.victims.mode is VictimMode.OPT_IN and new.victims.mode is VictimMode.OPT_OUT:
+        yield "pods need no longer opt in to be evicted"
+    yield from _lost(
+        "more annotations make a pod preemptible",
+        new.victims.preemptible_annotations,
+        old.victims.preemptible_annotations,
+    )
+    yield from _lost(
+        "annotations no longer protect", old.victims.protection_annotations, new.victims.protection_annotations
+    )
+    pairs = old.victims.pairs
+    if pairs is not None and not (new.victims.pairs is not None and all(one in pairs for one in new.victims.pairs)):
+        yield "more pairs of preemptors and victims are allowed"
+    if old.budgets is Budgets.STRICT and new.budgets is Budgets.BEST_EFFORT:
+        yield "budgets may be broken"
+    if old.eviction is Eviction.EVICT and new.eviction is Eviction.DELETE:
+        yield "victims are deleted instead of evicted"
+    if new.protection.default < old.protection.default:
+        yield f"pods are protected for {new.protection.default:g} s instead of {old.protection.default:g} s"
+    if new.protection.maximum is not None and new.protection.maximum < (old.protection.maximum or float("inf")):
+        yield f"pods may ask for at most {new.protection.maximum:g} s of protection"
+
+
+def _limited(old: Limits, new: Limits) -> Iterator[str]:
+    for field, name in (("per_owner", "perOwner"), ("per_node", "perNode"), ("per_cluster", "perCluster")):
+        before: Rate | None = getattr(old, field)
+        now: Rate | None = getattr(new, field)
+        if before is not None and now is None:
+            yield f"the limit {name} is gone"
+        elif (
+            before is not None and now is not None and (now.evictions > before.evictions or now.window < before.window)
+        ):
+            yield f"the limit {name} allows more evictions"
+    if new.attempts_per_preemptor > old.attempts_per_preemptor:
+        yield f"attemptsPerPreemptor rises from {old.attempts_per_preemptor} to {new.attempts_per_preemptor}"
