@@ -36,7 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python -m tests.bench
 
 soak: $(STAMP)
-	$(BIN)/python -m pytest -m soak --run-soak tests/e2e
+	$(BIN)/python -m pytest -m soak --run-soak tests/e2e tests/reconciler/test_promises.py
 
 lock: $(STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --extra dev --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
