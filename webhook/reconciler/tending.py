@@ -69,6 +69,8 @@ class Tender:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty: dict[str, None] = {}
         self._clearing: set[str] = set()
+        self._cleared: dict[str, str] = {}
+        """Pod's key to the plan that was taken off it, until the watch shows the pod without a plan."""
         self._patrol = 0.0
 
     def begin(self, entry: Entry, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float) -> None:
@@ -113,7 +115,7 @@ class Tender:
             said = (pod.metadata.annotations or {})[PLAN]
             self._start(self._clear(pod, said, pod.status.nominated_node_name))
             return
-        if record is None or record.id in self._clearing:
+        if record is None or record.id in self._clearing or self._cleared.get(key) == record.id:
             return
         if self._plans.has_ended(record.id):
             self._start(self._clear(pod, record.id, record.node))
@@ -148,9 +150,11 @@ class Tender:
 
     def pod_changed(self, key: str, pod: Pod | None) -> None:
         """The watch showed something new of a pod."""
-        plan = self._plans.get(key)
+        plan, carries_plan = self._plans.get(key), pod is not None and PLAN in (pod.metadata.annotations or {})
+        if not carries_plan:
+            self._cleared.pop(key, None)
         if plan is None:
-            if pod is not None and PLAN in (pod.metadata.annotations or {}):
+            if pod is not None and carries_plan:
                 self.adopt(pod)
             return
         if pod is not None and pod.status.nominated_node_name == plan.node and carries(pod, plan.record.id):
@@ -220,6 +224,7 @@ class Tender:
         self._reporter.ended(plan, ending, now - plan.started)
         self.settle(plan)
         if ending is not Ending.DEPOSED and self._is_there(plan):
+            self._clearing.add(plan.record.id)
             self._start(self._clear_after(plan))
         self._requeue(plan, ending, now)
         self._wake()
@@ -329,13 +334,16 @@ class Tender:
 
     async def _clear_after(self, plan: Plan) -> None:
         """Clear once the nomination is not on its way any more: what is written last must be the clearing."""
-        if plan.task is not None and plan.step is Step.NOMINATING:
-            await asyncio.wait((plan.task,))
-        if plan.ended is Ending.BOUND:
-            await self._executor.checkpoint("bound")
-        pod = self._state.pod(plan.key)
-        if pod is not None and self._is_there(plan):
-            await self._clear(pod, plan.record.id, plan.node)
+        try:
+            if plan.task is not None and plan.step is Step.NOMINATING:
+                await asyncio.wait((plan.task,))
+            if plan.ended is Ending.BOUND:
+                await self._executor.checkpoint("bound")
+            pod = self._state.pod(plan.key)
+            if pod is not None and self._is_there(plan):
+                await self._clear(pod, plan.record.id, plan.node)
+        finally:
+            self._clearing.discard(plan.record.id)
 
     async def _clear(self, pod: Pod, plan_id: str, node: str) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
@@ -348,6 +356,7 @@ class Tender:
                     log.warning("nomination of %s cannot be cleared yet: %s", key_of(pod), error)
                     await asyncio.sleep(_CLEAR_PAUSE)
                 else:
+                    self._cleared[key_of(pod)] = plan_id
                     return
         except DeposedError:
             return

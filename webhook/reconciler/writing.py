@@ -289,8 +289,10 @@ class Writer:
         await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
 
     async def _patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
+        """Patch the pod as it is known; a bound one, which gets no further plan, whatever the kubelet has written."""
         meta = pod.metadata
-        guarded = {**body, "metadata": {**body["metadata"], "uid": meta.uid, "resourceVersion": meta.resource_version}}
+        guard = {"uid": meta.uid} if pod.spec.node_name else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        guarded = {**body, "metadata": {**body["metadata"], **guard}}
         path = POD.path(meta.namespace, meta.name, "status")
         return await self._timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
