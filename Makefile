@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test lint fmt bench demo soak lock schema clean
+.PHONY: install test lint fmt bench demo fuzz soak lock schema clean
 
 install: $(STAMP)
 
@@ -34,6 +34,9 @@ demo: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.bench.mutated
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak --run-soak tests/e2e tests/reconciler/test_promises.py

@@ -211,12 +211,12 @@ def _files(directory: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _process(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """A server of ours and its two ports, read from its first line; what it logs goes nowhere."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=log, cwd=ROOT)
+def _process(*arguments: str, log: Path | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """A server of ours and its two ports, read from its first line; what it writes goes to a file, if at all."""
+    with log.open("wb+") if log else tempfile.TemporaryFile() as output:
+        process = subprocess.Popen([sys.executable, *arguments], stdout=output, stderr=log and output, cwd=ROOT)
         try:
-            yield process, *_ports(log, process)
+            yield process, *_ports(output, process)
         finally:
             process.terminate()
             process.wait()

@@ -1,0 +1,305 @@
+"""Recorded reviews, mutated, to a real server over TLS: `make fuzz`, `python -m tests.bench.mutated [COUNT [SEED]]`.
+
+Every answer must be well formed and carry the review's uid; the server must log no exception and keep its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import random
+import ssl
+import sys
+import tempfile
+import time
+from collections import Counter
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.bench.admission import _files, _options, _process, _resident
+from webhook.serving.bodies import BODY_LIMIT
+from webhook.serving.showcase import recorded
+
+COUNT, CONNECTIONS, GROWTH_MB = 200_000, 8, 5.0
+CODES = {200, 400, 413, 415}
+_REVIEWS = [row.review for row in recorded()]
+_FIELDS: list[tuple[str, ...]] = [
+    ("request", "operation"),
+    ("request", "subResource"),
+    ("request", "namespace"),
+    ("request", "name"),
+    ("request", "dryRun"),
+    ("request", "oldObject"),
+    ("request", "userInfo"),
+    ("request", "userInfo", "groups"),
+    ("request", "userInfo", "extra"),
+    ("request", "object"),
+    *(
+        ("request", part, *path)
+        for part in ("object", "oldObject")
+        for path in (
+            ("metadata",),
+            ("metadata", "labels"),
+            ("metadata", "labels", "giveway.dev/preemption"),
+            ("metadata", "annotations"),
+            ("metadata", "annotations", "giveway.dev/plan"),
+            ("metadata", "annotations", "godel.bytedance.com/can-be-preempted"),
+            ("metadata", "managedFields"),
+            ("metadata", "ownerReferences"),
+            ("metadata", "deletionTimestamp"),
+            ("metadata", "generateName"),
+            ("spec",),
+            ("spec", "priority"),
+            ("spec", "priorityClassName"),
+            ("spec", "preemptionPolicy"),
+            ("spec", "template"),
+            ("spec", "template", "spec"),
+            ("value",),
+            ("globalDefault",),
+            ("preemptionPolicy",),
+        )
+    ),
+]
+_TEXTS = [
+    "",
+    "true",
+    "Never",
+    "CREATE",
+    "UPDATE",
+    "high-priority",
+    "system-node-critical",
+    "team-a",
+    "a/b",
+    "\x00",
+    "\u2028",
+]
+_NUMBERS = [0, -1, 2**31 - 1, 2**31, -(2**31) - 1, 2**63, 2**64, 1e308, 0.5]
+
+
+def _value(random: random.Random, depth: int = 0) -> Any:
+    """A value of any type."""
+    match random.randrange(9 if depth < 3 else 6):
+        case 0:
+            return None
+        case 1:
+            return random.random() < 0.5
+        case 2:
+            return random.choice(_NUMBERS)
+        case 3:
+            return "x" * random.choice((1, 64, 300, 70_000 if random.random() < 0.05 else 5))
+        case 4 | 5:
+            return random.choice(_TEXTS)
+        case 6:
+            return [_value(random, depth + 1) for _ in range(random.randrange(4))]
+        case 7:
+            return _nested(random.choice((1, 50, 200)))
+        case _:
+            return {random.choice(_TEXTS): _value(random, depth + 1) for _ in range(random.randrange(4))}
+
+
+def _nested(depth: int) -> Any:
+    found: Any = {}
+    for _ in range(depth):
+        found = {"f:a": found}
+    return found
+
+
+def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(place for key, value in items for place in _places(value, (*path, key)))]
+
+
+def _change(random: random.Random, body: dict[str, Any]) -> None:
+    """Replace, add, take away or copy one place; the uid stays."""
+    known = _places(body)
+    path = random.choice(_FIELDS) if random.random() < 0.5 else random.choice(known)
+    if not path or path[:2] == ("request", "uid") or path == ("request",):
+        return
+    part: Any = body
+    for key in path[:-1]:
+        if isinstance(part, dict):
+            part = part.setdefault(key, {})
+        elif isinstance(part, list) and isinstance(key, int) and key < len(part):
+            part = part[key]
+        else:
+            return
+    key = path[-1]
+    if isinstance(part, list) and isinstance(key, int) and key < len(part):
+        part[key] = _value(random)
+    elif isinstance(part, dict) and isinstance(key, str):
+        if random.random() < 0.3:
+            part.pop(key, None)
+        elif random.random() < 0.2:
+            part[key] = deepcopy(_at(body, random.choice(known)))
+        else:
+            part[key] = _value(random)
+
+
+def _at(node: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        try:
+            node = node[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return node
+
+
+def _damage(random: random.Random, body: bytes) -> bytes:
+    """Cut, change or put in a few bytes."""
+    raw = bytearray(body)
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(len(raw) + 1)
+        raw[at : at + random.randrange(4)] = random.randbytes(random.randrange(5))
+    return bytes(raw[: random.randrange(len(raw) + 1)] if random.random() < 0.2 else raw)
+
+
+class Mutated(msgspec.Struct, frozen=True):
+    """A request to send: `uid` is what the answer must carry, or None if the body may not be readable."""
+
+    path: str
+    body: bytes
+    uid: str | None
+    content_type: str = "application/json"
+    pieces: int = 1
+    chunked: bool = False
+
+
+def mutated(random: random.Random) -> Mutated:
+    """One recorded review with a few places changed, sometimes damaged, oversized or sent in an unusual way."""
+    review = deepcopy(random.choice(_REVIEWS))
+    for _ in range(random.randrange(5)):
+        _change(random, review)
+    uid = review["request"]["uid"]
+    path = random.choice(("/mutate", "/validate")) + random.choice(("", "?timeout=5s", "?timeout=30s", "?timeout=x"))
+    body = json.dumps(review, ensure_ascii=random.random() < 0.5, separators=(",", ":")).encode(errors="surrogatepass")
+    chance = random.random()
+    if chance < 0.1:
+        return Mutated(path, _damage(random, body), None)
+    if chance < 0.1005:
+        beginning, end = body[:-1], b',"padding":"' + b"\\u003c" * (BODY_LIMIT // 6) + b'"}'
+        return Mutated(path, beginning + end, uid)
+    content_type = "text/plain" if chance < 0.12 else "application/json"
+    return Mutated(path, body, uid, content_type, random.choice((1, 1, 1, 2, 5)), random.random() < 0.1)
+
+
+def verify(sent: Mutated, status: int, answer: bytes) -> str:
+    """What became of it: the verdict. Raises AssertionError for a malformed answer."""
+    assert status in CODES, (status, answer[:300])
+    review = msgspec.json.decode(answer)
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response = review["response"]
+    assert set(response) <= {"uid", "allowed", "status", "patch", "patchType", "warnings", "auditAnnotations"}
+    assert isinstance(response["uid"], str)
+    assert all(0 < len(text) <= 256 for text in response.get("warnings", ()))
+    if sent.uid is not None and status in {200, 400}:
+        assert response["uid"] == sent.uid, response
+    if response["allowed"]:
+        assert status == 200
+        if "patch" in response:
+            assert response["patchType"] == "JSONPatch"
+            assert sent.path.startswith("/mutate")
+            assert all(
+                operation["path"].startswith("/") for operation in json.loads(base64.b64decode(response["patch"]))
+            )
+        return "patched" if "patch" in response else "allowed"
+    assert response["status"]["code"] == (403 if status == 200 else status)
+    assert response["status"]["message"]
+    assert "patch" not in response
+    return "denied" if status == 200 else str(status)
+
+
+class _Sender:
+    """One connection, made again whenever the server ends it."""
+
+    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+        self._port, self._trust = port, trust
+        self._reader: asyncio.StreamReader | None = None
+
+    async def send(self, request: Mutated) -> tuple[int, bytes]:
+        if self._reader is None or self._reader.at_eof():
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust)
+        length = "Transfer-Encoding: chunked" if request.chunked else f"Content-Length: {len(request.body)}"
+        head = f"POST {request.path} HTTP/1.1\r\nHost: a\r\nContent-Type: {request.content_type}\r\n{length}\r\n\r\n"
+        data = _chunks(request.body) if request.chunked else request.body
+        whole, step = head.encode() + data, -(-(len(head) + len(data)) // request.pieces)
+        for at in range(0, len(whole), step):
+            self._writer.write(whole[at : at + step])
+            await self._writer.drain()
+            if request.pieces > 1:
+                await asyncio.sleep(0)
+        return await self._answer()
+
+    async def _answer(self) -> tuple[int, bytes]:
+        assert self._reader is not None
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
+        fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        body = await self._reader.readexactly(int(fields["content-length"]))
+        if fields.get("connection") == "close":
+            self._writer.close()
+            self._reader = None
+        return int(head.split()[1]), body
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._writer.transport.abort()
+
+
+def _chunks(body: bytes) -> bytes:
+    parts = (body[at : at + 1000] for at in range(0, len(body), 1000))
+    return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+async def send_all(port: int, trust: ssl.SSLContext, count: int, seed: int) -> Counter[str]:
+    """Send so many mutated reviews; what became of them. Raises AssertionError for a malformed answer."""
+    found: Counter[str] = Counter()
+
+    async def work(number: int) -> None:
+        chance = random.Random(f"{seed}/{number}")
+        sender = _Sender(port, trust)
+        try:
+            for _ in range(number, count, CONNECTIONS):
+                request = mutated(chance)
+                found[verify(request, *await sender.send(request))] += 1
+        finally:
+            sender.close()
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(CONNECTIONS):
+            tasks.create_task(work(number))
+    return found
+
+
+def main() -> None:
+    """Send COUNT reviews to `giveway serve` and print what became of them, and the server's memory."""
+    count, seed = [*(int(word) for word in sys.argv[1:]), *(COUNT, 1)[len(sys.argv) - 1 :]]
+    rounds = 5
+    with tempfile.TemporaryDirectory(prefix="giveway-fuzz-") as directory:
+        files = _files(Path(directory))
+        arguments = ("-m", "webhook.cli", "serve", *_options(files), "--objects", files["few"])
+        log = Path(directory, "log")
+        with _process(*arguments, log=log) as (process, port, _):
+            trust = ssl.create_default_context(cafile=files["ca"])
+            found, memory, began = Counter[str](), [_resident(process.pid)], time.monotonic()
+            for number in range(rounds):
+                found += asyncio.run(send_all(port, trust, count // rounds, seed * rounds + number))
+                memory.append(_resident(process.pid))
+            took = time.monotonic() - began
+        lines = [line for line in log.read_bytes().splitlines() if not line.startswith(b"{") or b'"exception"' in line]
+    print(f"{sum(found.values())} mutated reviews over {CONNECTIONS} TLS connections, seed {seed}, {took:.0f} s")
+    print("  " + ", ".join(f"{name} {number}" for name, number in found.most_common()) + "; none malformed")
+    print(f"  exceptions logged: {len(lines)} {'ok' if not lines else 'MISSED'}")
+    for line in lines[:5]:
+        print(f"    {line.decode(errors='replace')[:2000]}")
+    growth = memory[-1] - memory[1]
+    print(f"  resident memory {', '.join(f'{size:.1f}' for size in memory)} MB (at the start, after each fifth)")
+    verdict = "ok" if growth <= GROWTH_MB else "MISSED"
+    print(f"  growth after the first fifth {growth:+.1f} MB (limit {GROWTH_MB:g}) {verdict}")
+    sys.exit(1 if lines or growth > GROWTH_MB else 0)
+
+
+if __name__ == "__main__":
+    main()
