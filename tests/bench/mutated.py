@@ -96,7 +96,7 @@ def _value(random: random.Random, depth: int = 0) -> Any:
         case 6:
             return [_value(random, depth + 1) for _ in range(random.randrange(4))]
         case 7:
-            return _nested(random.choice((1, 50, 200)))
+            return _nested(random.choice((1, 10, 40)))
         case _:
             return {random.choice(_TEXTS): _value(random, depth + 1) for _ in range(random.randrange(4))}
 
@@ -109,6 +109,9 @@ def _nested(depth: int) -> Any:
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a document that is not nested deeper than reviews are by themselves."""
+    if len(path) > 12:
+        return [path]
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     return [path, *(place for key, value in items for place in _places(value, (*path, key)))]
 
@@ -182,6 +185,9 @@ def mutated(random: random.Random) -> Mutated:
     if chance < 0.1005:
         beginning, end = body[:-1], b',"padding":"' + b"\\u003c" * (BODY_LIMIT // 6) + b'"}'
         return Mutated(path, beginning + end, uid)
+    if chance < 0.105:
+        deep = random.choice((500, 5000, 100_000))
+        return Mutated(path, body[:-1] + b',"deep":' + b'{"a":' * deep + b"1" + b"}" * (deep + 1), uid)
     content_type = "text/plain" if chance < 0.12 else "application/json"
     return Mutated(path, body, uid, content_type, random.choice((1, 1, 1, 2, 5)), random.random() < 0.1)
 

@@ -38,11 +38,15 @@ WORKLOADS = {
 
 
 class BadReviewError(Exception):
-    """A body that is no AdmissionReview: `code` is the HTTP status, `uid` the request's where it could be read."""
+    """A body that is no AdmissionReview: `code` is the HTTP status, `uid` the request's where it could be read.
 
-    def __init__(self, message: str, *, uid: str = "", code: int = 400) -> None:
+    `rule` names the built-in rule by which a review is refused that an API server may well have sent, because of what
+    a tenant put into its object. An error would let it pass if `failurePolicy` is Ignore.
+    """
+
+    def __init__(self, message: str, *, uid: str = "", code: int = 400, rule: str = "") -> None:
         super().__init__(message)
-        self.message, self.uid, self.code = message, uid, code
+        self.message, self.uid, self.code, self.rule = message, uid, code, rule
 
 
 class View(msgspec.Struct, rename="camel"):
@@ -225,7 +229,7 @@ class Review:
         try:
             return decoder.decode(raw)
         except _UNREADABLE as error:
-            raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid) from None
+            raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid, rule=_rule(error)) from None
 
 
 def decode(body: bytes) -> Review:
@@ -235,7 +239,8 @@ def decode(body: bytes) -> Review:
     try:
         review = _review.decode(body)
     except _UNREADABLE as error:
-        raise BadReviewError(f"the body is no AdmissionReview: {_readable(error)}", uid=_find_uid(body)) from None
+        text = f"the body is no AdmissionReview: {_readable(error)}"
+        raise BadReviewError(text, uid=_find_uid(body), rule=_rule(error)) from None
     request = review.request
     uid = request.uid if request else ""
     if review.kind != "AdmissionReview":
@@ -282,6 +287,11 @@ def _find_uid(body: bytes) -> str:
     except (*_UNREADABLE, LookupError, TypeError):
         found = uid_of(body[:4096])
     return found if isinstance(found, str) else ""
+
+
+def _rule(error: Exception) -> str:
+    """An API server takes objects that are nested 10 000 deep, ten times as deep as is read here."""
+    return "depth" if isinstance(error, RecursionError) else ""
 
 
 def _readable(error: Exception) -> str:

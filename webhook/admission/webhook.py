@@ -67,7 +67,9 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
         answer = _dispatch(context, phase, asked)
     except BadReviewError as bad:
         uid = bad.uid or uid
-        answer = failure(bad.code, bad.message)
+        answer = Answer() if bad.rule and uid else failure(bad.code, bad.message)
+        if bad.rule and uid:
+            answer.deny(bad.rule, bad.message)
     except AllowanceError:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
