@@ -205,10 +205,17 @@ async def test_trust_belongs_to_whoever_renews_it():
     assert {entry["clientConfig"]["caBundle"] for path in PATHS.values() for entry in api.webhooks(path)} == {"renewed"}
 
 
-async def test_at_a_url_the_file_is_what_is_trusted():
-    """Nobody else renews the trust in a webhook outside the cluster."""
-    api, server, target = FakeApi(), Server(), Target(url="https://10.0.0.1:9443")
-    async with keeping(api, server, target=target):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"target": Target(url="https://10.0.0.1:9443")}, id="url"),
+        pytest.param({"target": Target(), "owns_trust": True}, id="told-so"),
+    ],
+)
+async def test_where_nobody_else_renews_it_the_file_is_what_is_trusted(settings):
+    """A webhook outside the cluster, or certificates from elsewhere: every entry follows the file."""
+    api, server, target = FakeApi(), Server(), settings["target"]
+    async with keeping(api, server, **settings):
         await until(lambda: complete(api, target=target))
         server.trust = b"next"
         renewed = base64.b64encode(b"next").decode()

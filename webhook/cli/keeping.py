@@ -30,6 +30,11 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Path(path_type=Path)},
     ),
     (
+        "--sync-ca-bundle",
+        "Keep every caBundle equal to --ca-file, as always with --url: nobody else renews it.",
+        {"is_flag": True},
+    ),
+    (
         "--sync-period",
         "Seconds between two looks at the configurations.",
         {"type": click.FloatRange(min=0.1), "default": 10.0, "show_default": True},
@@ -71,6 +76,7 @@ def keep_configurations(server: Server, source: Cluster, client: Client, values:
         name=values["webhook_configuration"],
         target=target,
         deployment=values["deployment"],
+        owns_trust=values["sync_ca_bundle"],
         period=values["sync_period"],
     )
     keeper = Keeper(client, settings, situation)

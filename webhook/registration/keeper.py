@@ -27,6 +27,7 @@ from webhook.kube.paths import (
 from webhook.policy.model import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, VALIDATING, Entry, Target, entries
+from webhook.registration.stored import Trust
 
 __all__ = ["Api", "Keeper", "Settings", "Situation"]
 
@@ -61,12 +62,14 @@ class Api(Protocol):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which objects are kept, and what they say; times are in seconds.
 
-    `deployment` is the server's own, in the target's namespace; None if it has none.
+    `deployment` is the server's own, in the target's namespace; None if it has none. `owns_trust` says that nobody else
+    renews `caBundle`, as is always so at a URL.
     """
 
     name: str = "giveway"
     target: Target = Target()
     deployment: str | None = None
+    owns_trust: bool = False
     period: float = _PERIOD
     patience: float = _PATIENCE
 
@@ -149,8 +152,7 @@ class Keeper:
         if not found:
             self._say(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
-        trust = stored.trusted(found.values()) if self._settings.target.url is None else ""
-        trust = trust or stored.pem_bundle(situation.trust())
+        trust = self._trust(found)
         wanted = entries(situation.policies(), self._settings.target)
         due = [kind for kind, obj in found.items() if self._is_due(kind, obj, wanted[kind], trust)]
         if due and not await self._reached(found, wanted, trust):
@@ -164,7 +166,14 @@ class Keeper:
         self._say("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
         return self._settings.period
 
-    def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: str) -> bool:
+    def _trust(self, found: Mapping[str, Json]) -> Trust:
+        """The file's authorities; if somebody else renews those in use, then these for new entries, too."""
+        given, settings = stored.pem_bundle(self._situation.trust()), self._settings
+        if settings.owns_trust or settings.target.url is not None:
+            return Trust(given, fixed=True)
+        return Trust(stored.trusted(found.values()) or given)
+
+    def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
         mine, there = stored.digest(wanted), stored.digest(configuration.get("webhooks") or ())
         if there == mine:
@@ -179,7 +188,7 @@ class Keeper:
             self._others[kind] = (there, since)
         return time.monotonic() - since >= self._settings.patience
 
-    async def _reached(self, found: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: str) -> bool:
+    async def _reached(self, found: Mapping[str, Json], wanted: Mapping[str, list[Entry]], trust: Trust) -> bool:
         """Whether reviews come through right now, asked through the probe entries, which are written if need be.
 
         `found` is brought up to date with what was written.

@@ -11,10 +11,13 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from webhook.registration.entries import PROBES, Entry
 
 __all__ = [
     "WRITTEN",
+    "Trust",
     "digest",
     "emptied",
     "has_probes",
@@ -30,6 +33,22 @@ Json = dict[str, Any]
 
 WRITTEN = "giveway.dev/entries"
 """The annotation with the digest of the entries as a replica wrote them: others' changes are told apart by it."""
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """What the API server is to trust, as it stands in `caBundle`; empty if that is not known.
+
+    With `fixed`, every entry is to have just that: nobody else renews it. Otherwise only those that have none get it.
+    """
+
+    bundle: str = ""
+    fixed: bool = False
+
+    def of(self, entry: Entry) -> str:
+        """The `caBundle` that the entry is to have."""
+        there = _bundle(entry)
+        return (self.bundle or there) if self.fixed else (there or self.bundle)
+
 
 _DEFAULTS: Json = {
     "failurePolicy": "Fail",
@@ -54,7 +73,7 @@ def is_ours(configuration: Json) -> bool:
     return _annotations(configuration).get(WRITTEN) == digest(_entries(configuration))
 
 
-def has_probes(configuration: Json, wanted: Iterable[Entry], trust: str) -> bool:
+def has_probes(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> bool:
     """Whether the entries by which the server is probed are there, as they are wanted."""
     there = _probes(_entries(configuration))
     return digest(there) == digest(_probes(wanted)) and not any(_lacks(entry, trust) for entry in there)
@@ -62,25 +81,22 @@ def has_probes(configuration: Json, wanted: Iterable[Entry], trust: str) -> bool
 
 def trusted(configurations: Iterable[Json]) -> str:
     """A `caBundle` that is in use in one of the configurations; empty if there is none."""
-    bundles = (_bundle(entry) for found in configurations for entry in _entries(found) if "service" in _client(entry))
+    bundles = (_bundle(entry) for found in configurations for entry in _entries(found))
     return next(filter(None, bundles), "")
 
 
-def untrusted(configuration: Json, trust: str) -> bool:
-    """Whether an entry lacks a `caBundle` that could be filled in, or has another one than the file's at a URL.
-
-    What is reached through a Service has its `caBundle` renewed by whoever renews the certificates.
-    """
+def untrusted(configuration: Json, trust: Trust) -> bool:
+    """Whether an entry has another `caBundle` than it is to have."""
     return any(_lacks(entry, trust) for entry in _entries(configuration))
 
 
-def with_entries(configuration: Json, wanted: list[Entry], trust: str) -> Json:
-    """The configuration with these entries. `caBundle` stays where it is; an entry without one gets `trust`."""
+def with_entries(configuration: Json, wanted: list[Entry], trust: Trust) -> Json:
+    """The configuration with these entries."""
     marked = {**_annotations(configuration), WRITTEN: digest(wanted)}
     return _replaced(configuration, _merged(configuration, wanted, trust), marked)
 
 
-def with_probes(configuration: Json, wanted: list[Entry], trust: str) -> Json:
+def with_probes(configuration: Json, wanted: list[Entry], trust: Trust) -> Json:
     """The configuration as it is, but for the entries by which the server is probed."""
     others = [entry for entry in _entries(configuration) if entry.get("name") not in PROBES]
     return _replaced(
@@ -111,26 +127,19 @@ def _meaning(entry: Entry) -> Json:
     }
 
 
-def _merged(configuration: Json, wanted: Iterable[Entry], trust: str) -> list[Entry]:
+def _merged(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> list[Entry]:
     stored = {entry.get("name"): entry for entry in _entries(configuration)}
     return [_one(stored.get(entry["name"]) or {}, entry, trust) for entry in wanted]
 
 
-def _one(stored: Entry, wanted: Entry, trust: str) -> Entry:
-    bundle = _trust(stored, wanted, trust)
+def _one(stored: Entry, wanted: Entry, trust: Trust) -> Entry:
+    bundle = trust.of(stored)
     client = {**wanted["clientConfig"], **({"caBundle": bundle} if bundle else {})}
     return {**stored, **wanted, "clientConfig": client}
 
 
-def _trust(stored: Entry, wanted: Entry, trust: str) -> str:
-    """The `caBundle` of an entry: at a URL there is nobody else who would renew it."""
-    if "url" in _client(wanted):
-        return trust or _bundle(stored)
-    return _bundle(stored) or trust
-
-
-def _lacks(entry: Entry, trust: str) -> bool:
-    return _trust(entry, entry, trust) != _bundle(entry)
+def _lacks(entry: Entry, trust: Trust) -> bool:
+    return trust.of(entry) != _bundle(entry)
 
 
 def _probes(entries: Iterable[Entry]) -> list[Entry]:
