@@ -32,7 +32,7 @@ class FakeApi:
     def __init__(self):
         self.objects = {path: {"metadata": {"name": "giveway", "resourceVersion": "1"}} for path in PATHS.values()}
         self.objects[DEPLOYMENT] = {"metadata": {"name": "giveway-webhook"}, "spec": {"replicas": 2}}
-        self.reached, self.writes, self.failing = True, [], []
+        self.reached, self.writes, self.failing, self.unknown = True, [], [], []
 
     async def get(self, path):
         self._fail("get", path)
@@ -46,6 +46,9 @@ class FakeApi:
         if body["metadata"]["resourceVersion"] != current:
             raise ApiError(409, "Conflict", path)
         self.objects[path] = copy.deepcopy(body)
+        for entry in self.webhooks(path):
+            for field in self.unknown:
+                entry.pop(field, None)
         self.objects[path]["metadata"]["resourceVersion"] = str(int(current) + 1)
         self.writes.append((path, [entry["name"] for entry in body["webhooks"]]))
         return copy.deepcopy(self.objects[path])
@@ -164,6 +167,20 @@ async def test_what_the_api_server_fills_in_is_no_difference():
         before = len(api.writes)
         await settle()
         assert len(api.writes) == before
+
+
+async def test_an_api_server_that_drops_fields_is_not_written_to_for_ever(caplog):
+    """One that does not know matchConditions keeps something else; that is said once, and left so."""
+    api = FakeApi()
+    api.unknown = ["matchConditions"]
+    async with keeping(api):
+        await until(lambda: min(api.names()) > 1)
+        before = len(api.writes)
+        await settle()
+        assert len(api.writes) == before
+        del api.objects[PATHS[MUTATING]]["webhooks"][0]
+        await until(lambda: len(api.webhooks(PATHS[MUTATING])) == len(entries(Policies(), Target())[MUTATING]))
+    assert caplog.text.count("needs Kubernetes 1.30") == len(PATHS)
 
 
 @pytest.mark.parametrize(

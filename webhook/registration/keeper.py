@@ -101,6 +101,8 @@ class Keeper:
         """Whether at the last look all entries were there, as this server or another replica wrote them."""
         self._mine: dict[str, str] = {}
         """By kind, the digest of the entries that this server wrote last or found written."""
+        self._kept: dict[str, tuple[str, str]] = {}
+        """By kind, the digests of what was written last and of what the API server kept of it."""
         self._others: dict[str, tuple[str, float]] = {}
         """By kind, the digest of what another replica wrote instead, and since when it has been seen."""
         self.note = "not looked at yet"
@@ -158,13 +160,22 @@ class Keeper:
         if due and not await self._reached(found, wanted, trust):
             return self._soon()
         for kind in due:
-            await self._write(kind, stored.with_entries(found[kind], wanted[kind], trust))
-            self._mine[kind] = stored.digest(wanted[kind])
+            written = await self._write(kind, stored.with_entries(found[kind], wanted[kind], trust))
+            self._note_written(kind, stored.digest(wanted[kind]), stored.digest(written.get("webhooks") or ()))
             log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
         self._hurried = 0
         self.in_force = len(found) == len(self._paths)
         self._say("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
         return self._settings.period
+
+    def _note_written(self, kind: str, mine: str, kept: str) -> None:
+        self._mine[kind] = mine
+        if kept != mine and self._kept.get(kind) != (mine, kept):
+            log.warning(
+                "%s %s: the API server keeps other entries than were written; giveway needs Kubernetes 1.30 or newer",
+                *(kind, self._settings.name),
+            )
+        self._kept[kind] = mine, kept
 
     def _trust(self, found: Mapping[str, Json]) -> Trust:
         """The file's authorities; if somebody else renews those in use, then these for new entries, too."""
@@ -176,7 +187,7 @@ class Keeper:
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
         mine, there = stored.digest(wanted), stored.digest(configuration.get("webhooks") or ())
-        if there == mine:
+        if there == mine or self._kept.get(kind) == (mine, there):
             self._mine[kind] = mine
             self._others.pop(kind, None)
             return stored.untrusted(configuration, trust)
@@ -208,8 +219,9 @@ class Keeper:
             return False
         silent = [_PHASES[kind] for kind in found if not answered(_PHASES[kind], heard)]
         if silent:
+            phases = ", ".join(silent)
             self._say(
-                f"waiting: the API server does not reach this webhook yet ({', '.join(silent)}); nothing is refused"
+                f"waiting: the API server does not reach this webhook yet ({phases}); nothing that refuses is written"
             )
         return not silent
 

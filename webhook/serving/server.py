@@ -249,6 +249,8 @@ class Server:
         self._use(fresh)
         self._tls_problem = ""
         self.metrics.certificate_reloads.labels("success").inc()
+        if self._keeper:
+            self._keeper.wake()
         log.info("certificate reloaded: %s, expires %s", fresh.subject, _date(fresh.expires))
         return True
 
