@@ -2,7 +2,8 @@
 
 Two processes: an API server that renders pods from templates (`large_cluster`), and `giveway reconcile --dry-run` with
 all its caches and the snapshot. Every figure is the kernel's: VmRSS is what is resident, VmHWM the most that was.
-Targets at 150 000 pods: at most 1 GiB resident, at most 1.3 GiB at the peak of a relist.
+Targets at 150 000 pods (GIVEWAY_BENCH_PODS sets another number): at most 1 GiB resident, at most 1.3 GiB at the peak of
+a relist.
 """
 
 from __future__ import annotations

@@ -285,7 +285,8 @@ TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too la
 )
 async def test_failures_of_a_watch_are_no_reason_to_list(server, follow, action, monkeypatch):
     """However often watching fails, it goes on from the last version, and nothing is listed again."""
-    monkeypatch.setattr(Backoff, "next", lambda _self: 0.01)
+    wait = Backoff.next
+    monkeypatch.setattr(Backoff, "next", lambda self: min(wait(self), 0.01))
     server.put(f"{A}/one")
     server.fault(action, contains="watch=", times=10)
     cache, _ = follow()

@@ -82,11 +82,11 @@ class Transport:
                 asyncio.timeout(self._limits.total) as beginning,
                 self._session().request("GET", self._url(path, query), **options) as answer,
             ):
-                beginning.reschedule(None)
                 if answer.status >= 300:
                     error = await _error(answer)
                     await self._worth_another(error, "GET")
                     raise error
+                beginning.reschedule(None)
                 yield b""
                 async for line in split_lines(answer.content.iter_any()):
                     yield line
