@@ -53,6 +53,22 @@ def test_what_pods_have_in_common_is_one_object():
         assert getattr(one.spec, part) is getattr(other.spec, part)
 
 
+def test_pods_of_a_stateful_set_share():
+    """Pods that differ in their claims have their containers in common all the same."""
+    share = SharedPods()
+    kept = [
+        share(decoded(spec={"nodeName": node, "containers": [{"name": "c"}], "volumes": [claim(node)]}))
+        for node in ("n1", "n2")
+    ]
+    assert kept[0].spec.containers is kept[1].spec.containers
+    assert [pod.spec.volumes[0].persistent_volume_claim.claim_name for pod in kept] == ["data-n1", "data-n2"]
+
+
+def claim(node):
+    """A volume whose claim is named for a node."""
+    return {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{node}"}}
+
+
 PARTS = [
     pytest.param({}, id="nothing"),
     pytest.param({"spec": {"nodeName": "n1", "priority": 5, "priorityClassName": "low"}}, id="bound"),
@@ -100,10 +116,13 @@ def test_a_pod_says_the_same_as_before(fields):
 
 
 def test_what_nobody_reads_is_left_out():
-    """Of a pod with a node, messages and instants of conditions and volumes of no consequence are not kept."""
+    """Of a pod with a node, images, its own ports, idle volumes, messages and instants of conditions are not kept."""
     conditions = [{"type": "Ready", "status": "False", "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
     volumes = [{"name": "kube-api-access-x2v4p"}, {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    kept = SharedPods()(decoded(spec={"nodeName": "n1", "volumes": volumes}, status={"conditions": conditions}))
+    container = {"name": "c", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]}
+    spec = {"nodeName": "n1", "volumes": volumes, "containers": [container]}
+    kept = SharedPods()(decoded(spec=spec, status={"conditions": conditions}))
+    assert (kept.spec.containers[0].image, [port.host_port for port in kept.spec.containers[0].ports]) == ("", [81])
     assert [volume.name for volume in kept.spec.volumes] == ["v"]
     assert msgspec.to_builtins(kept.status.conditions) == [{"type": "Ready", "status": "False"}]
 

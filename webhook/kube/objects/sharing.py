@@ -61,8 +61,9 @@ class SharedParts(Generic[V]):
 class SharedPods:
     """Makes of decoded pods what is kept of them; call it with each.
 
-    Of a pod that has a node, the messages and instants of its conditions and the volumes of which nothing is read are
-    left out: no decision looks at them, and they differ from pod to pod.
+    Of a pod that has a node no decision reads images, ports that are not the host's, volumes that bind it to nothing,
+    and the messages and instants of its conditions. They are left out: they differ from workload to workload, or from
+    pod to pod.
     """
 
     def __init__(self, most: int = _MOST) -> None:
@@ -76,7 +77,6 @@ class SharedPods:
     def __call__(self, pod: Pod) -> Pod:
         """The pod with shared parts; the one given is used up."""
         meta, status, texts = pod.metadata, pod.status, self._texts
-        bound = bool(pod.spec.node_name)
         if meta.labels:
             meta.labels = self._labels.get(_encode(meta.labels), meta.labels)
         if meta.annotations:
@@ -88,9 +88,10 @@ class SharedPods:
         status.phase = texts.get(status.phase, status.phase)
         if status.start_time == meta.creation_timestamp:
             status.start_time = meta.creation_timestamp
-        if bound:
+        if pod.spec.node_name:
+            _strip(pod.spec)
             self._share_conditions(status)
-        pod.spec = self._shared_spec(pod.spec, bound=bound)
+        pod.spec = self._shared_spec(pod.spec)
         return pod
 
     def _share_conditions(self, status: PodStatus) -> None:
@@ -100,12 +101,20 @@ class SharedPods:
             one.message, one.last_transition_time = "", None
         status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
 
-    def _shared_spec(self, spec: PodSpec, *, bound: bool) -> PodSpec:
-        """A spec with the parts of the first one that was equal but for the node."""
-        node = self._texts.get(spec.node_name, spec.node_name)
-        spec.node_name = ""
-        if bound and spec.volumes:
-            spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
+    def _shared_spec(self, spec: PodSpec) -> PodSpec:
+        """A spec with the parts of the first one that was equal but for node and volumes."""
+        node, volumes = self._texts.get(spec.node_name, spec.node_name), spec.volumes
+        spec.node_name, spec.volumes = "", None
         shared = copy.copy(self._specs.get(_encode(spec), spec))
-        shared.node_name = node
+        shared.node_name, shared.volumes = node, volumes
         return shared
+
+
+def _strip(spec: PodSpec) -> None:
+    """Leave out what is not read of a pod that has a node."""
+    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+        container.image = ""
+        if container.ports:
+            container.ports = [port for port in container.ports if port.host_port] or None
+    if spec.volumes:
+        spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
