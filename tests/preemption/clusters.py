@@ -120,12 +120,16 @@ class _Maker:
         pod["spec"]["nodeName"] = node
         pod["status"] = {"phase": "Running", "startTime": instant(rng.randrange(40) * 100)}
         self.bind(pod, preemptor=False)
+        if self.rng.random() < 0.8:
+            pod["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+        if self.has("oddities", 0.1):
+            pod["status"]["phase"] = "Pending"
         if self.has("terminating", 0.2):
             pod["metadata"]["deletionTimestamp"] = instant(9000)
             if rng.random() < 0.6:
                 condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
                 withdrawn = [{**condition, "status": "False"}] if self.has("oddities", 0.3) else []
-                pod["status"]["conditions"] = [*withdrawn, condition]
+                pod["status"].setdefault("conditions", []).extend([*withdrawn, condition])
         if self.has("resized", 0.4):
             report_resize(rng, pod)
         if self.has("oddities", 0.1):
@@ -347,6 +351,9 @@ class _Maker:
             budget["spec"]["selector"] = rng.choice((self.selector(), {"matchLabels": {"tier": "be"}}, {}))
             if rng.random() < 0.3 and pods:
                 budget["status"]["disruptedPods"] = {rng.choice(pods)["metadata"]["name"]: instant(8000)}
+            if rng.random() < 0.3:
+                budget["spec"]["unhealthyPodEvictionPolicy"] = rng.choice(("AlwaysAllow", "IfHealthyBudget"))
+            budget["status"]["currentHealthy"] = rng.choice((0, 1, 9))
             if rng.random() < 0.2:
                 budget["metadata"]["generation"], budget["status"]["observedGeneration"] = 2, 1
             budgets.append(budget)

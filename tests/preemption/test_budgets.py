@@ -141,3 +141,54 @@ def test_a_pod_on_its_way_out_uses_no_budget():
             [going, staying], rules(), preemptor=asking, podDisruptionBudgets=[budget("web", {"app": "web"}, allowed)]
         )
         assert got == expected
+
+
+READY = [{"type": "Ready", "status": "True"}]
+UNREADY = [{"type": "Ready", "status": "False"}]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "phase", "policy", "healthy", "went"),
+    [
+        pytest.param(READY, "Running", "AlwaysAllow", 0, False, id="a ready pod is guarded whatever the policy"),
+        pytest.param(UNREADY, "Running", "AlwaysAllow", 0, True, id="AlwaysAllow lets one go that is not ready"),
+        pytest.param([], "Running", "AlwaysAllow", 0, True, id="and one that never was"),
+        pytest.param(UNREADY, "Running", "IfHealthyBudget", 2, True, id="IfHealthyBudget does if enough are healthy"),
+        pytest.param(UNREADY, "Running", None, 2, True, id="it is the default"),
+        pytest.param(UNREADY, "Running", "IfHealthyBudget", 1, False, id="but not if too few are"),
+        pytest.param(UNREADY, "Pending", "IfHealthyBudget", 1, True, id="a pod that is still starting has no budget"),
+    ],
+)
+def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, phase, policy, healthy, went):
+    """Where victims go by the Eviction API they violate nothing and may go; plain Kubernetes rules count them."""
+    victim = pod("victim", on="n1", cpu="3")
+    victim["status"] |= {"conditions": conditions, "phase": phase}
+    spent = budget("web", {"app": "victim"}, 0, currentHealthy=healthy, desiredHealthy=2)
+    if policy is not None:
+        spent["spec"]["unhealthyPodEvictionPolicy"] = policy
+    assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == (["victim"] if went else [])
+    data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
+    for by, violations in ((rules(budgets=Budgets.BEST_EFFORT), int(not went)), (kubernetes_rules(), 1)):
+        decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
+        assert decision.selected.pdb_violations == violations
+
+
+def test_an_unready_pod_leaves_the_budget_to_others():
+    """A pod that the API lets go anyway does not use up the one disruption that a ready pod needs."""
+    ready, unready = replicas(2)
+    ready["status"]["conditions"] = READY
+    covering = budget("web", {"app": "web"}, 1, currentHealthy=2, desiredHealthy=2)
+    asking = pod("preemptor", priority=100, cpu="4")
+    assert outcome([ready, unready], rules(), preemptor=asking, podDisruptionBudgets=[covering])[0] == ["r0", "r1"]
+
+
+def test_deleted_victims_are_counted_as_before():
+    """Where victims are deleted nobody asks whether they are ready: a strict budget keeps them."""
+    victim = pod("victim", on="n1", cpu="3")
+    spent = budget("web", {"app": "victim"}, 0, currentHealthy=2, desiredHealthy=2)
+    by = compile_rules(
+        PreemptionPolicy(
+            name="policy", source=Source(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=Eviction.DELETE
+        )
+    )
+    assert outcome([victim], by, podDisruptionBudgets=[spent]) == ([], {"victim": "policy/budget"})

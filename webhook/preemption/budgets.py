@@ -13,6 +13,7 @@ from webhook.kube.objects import PodDisruptionBudget
 from webhook.preemption.coverage import Budget, Coverage, as_budget, covers_by_api_server, covers_by_scheduler
 from webhook.preemption.nodes import grown
 from webhook.preemption.pods import Pods
+from webhook.preemption.reading import STARTING, UNREADY
 
 __all__ = ["Budgets"]
 
@@ -24,7 +25,7 @@ class Budgets:
     """All budgets by row, and which of them cover a pod.
 
     Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
-    and whether some pods are `_disrupted` already.
+    whether some pods are `_disrupted` already, and whether it is `_lenient` with pods that are not ready.
     """
 
     def __init__(self, pods: Pods) -> None:
@@ -34,6 +35,7 @@ class Budgets:
         self._allowed: Ints = np.zeros(16, np.int64)
         self._granted: Ints = np.zeros(16, np.int64)
         self._disrupted: Mask = np.zeros(16, np.bool_)
+        self._lenient: Mask = np.zeros(16, np.bool_)
         self._free: list[int] = []
         self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
         self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
@@ -54,6 +56,7 @@ class Budgets:
         self._allowed[row] = after.allowed
         self._granted[row] = 0 if after.stale else after.allowed
         self._disrupted[row] = bool(after.disrupted)
+        self._lenient[row] = after.lenient
         if before is None or before.selector != after.selector:
             self._look_again()
 
@@ -78,6 +81,19 @@ class Budgets:
             return np.zeros(rows.shape, np.bool_)
         covered: Mask = (self._coverage(strict=strict).column() != 0)[self._pods.identity[rows]]
         return covered
+
+    def unguarded(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
+
+        Those that are still starting, and those that are not ready, where the one budget that covers them is lenient.
+        """
+        health = self._pods.health[rows]
+        sets = self._strict.column()[self._pods.identity[rows]]
+        members = self._strict.members()
+        lenient = np.append(self._lenient[: len(self._rows)], False)[members].any(axis=1)
+        spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
+        result: Mask = (health == STARTING) | ((health == UNREADY) & spares[sets])
+        return result
 
     def several(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods more than one budget covers: the Eviction API lets none of them go, whatever is left."""
@@ -130,7 +146,7 @@ class Budgets:
         self._rows.append(None)
         if row == len(self._allowed):
             self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
-            self._disrupted = grown(self._disrupted, 2 * row)
+            self._disrupted, self._lenient = grown(self._disrupted, 2 * row), grown(self._lenient, 2 * row)
         return row
 
     def _look_again(self) -> None:

@@ -25,12 +25,15 @@ class Budget(NamedTuple):
     """A budget as the decision needs it; a selector that cannot be parsed selects nothing.
 
     `stale` is one whose status is older than its spec: the API server lets no pod go by it until the two agree.
+    `lenient` is one that does not keep the Eviction API from taking pods that are not ready: its policy says so, or
+    as many as it wants are healthy.
     """
 
     namespace: str
     name: str
     allowed: int
     stale: bool
+    lenient: bool
     disrupted: frozenset[str]
     selects: Matcher
     selector: LabelSelector | None
@@ -51,6 +54,8 @@ def as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
         name=meta.name,
         allowed=int32(status.disruptions_allowed, place),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
+        lenient=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+        or status.current_healthy >= status.desired_healthy > 0,
         disrupted=frozenset(status.disrupted_pods or ()),
         selects=before.selects if before and before.selector == selector else _matcher(selector),
         selector=selector,

@@ -24,6 +24,7 @@ from webhook.preemption.reading import (
     disruption_of,
     end_of,
     grace_of,
+    health_of,
     priority_of,
     start_of,
 )
@@ -65,6 +66,7 @@ class Pods:
         self.gone_at: NDArray[np.float64] = np.zeros(64, np.float64)
         self.grace: NDArray[np.float64] = np.zeros(64, np.float64)
         self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
+        self.health: NDArray[np.int8] = np.zeros(64, np.int8)
         self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
         self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
         self.owner: NDArray[np.int32] = np.zeros(64, np.int32)
@@ -144,6 +146,7 @@ class Pods:
         self.gone_at[row] = end_of(meta)
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
+        self.health[row] = health_of(pod)
         self._take_references(row, pod)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
@@ -294,8 +297,8 @@ class Pods:
 
     def _grow(self, size: int) -> None:
         for name in (
-            "priority", "start", "terminating", "gone_at", "grace", "disruption", "identity", "profile", "owner",
-            "port_set", "anti_set", "claim_set", "amounts",
+            "priority", "start", "terminating", "gone_at", "grace", "disruption", "health", "identity", "profile",
+            "owner", "port_set", "anti_set", "claim_set", "amounts",
         ):  # fmt: skip
             setattr(self, name, grown(getattr(self, name), size))
         self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)

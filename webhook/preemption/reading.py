@@ -12,6 +12,9 @@ from webhook.preemption.amounts import ClusterError, int32
 __all__ = [
     "BY_EVICTION",
     "BY_SCHEDULER",
+    "HEALTHY",
+    "STARTING",
+    "UNREADY",
     "Identity",
     "Owner",
     "PodView",
@@ -20,12 +23,17 @@ __all__ = [
     "disruption_of",
     "end_of",
     "grace_of",
+    "health_of",
     "priority_of",
     "start_of",
 ]
 
 BY_SCHEDULER, BY_EVICTION = 1, 2
 """Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""
+
+
+HEALTHY, UNREADY, STARTING = range(3)
+"""What the Eviction API makes of a pod: its budget guards it; it is not ready; its phase is still Pending."""
 
 
 class Identity(NamedTuple):
@@ -109,6 +117,14 @@ def grace_of(pod: Pod) -> int:
     """How many seconds the pod gets to end, as it says or by Kubernetes' default."""
     seconds = pod.spec.termination_grace_period_seconds
     return _DEFAULT_GRACE if seconds is None else seconds
+
+
+def health_of(pod: Pod) -> int:
+    """How far the pod has come, as the Eviction API asks before it asks a budget."""
+    if pod.status.phase == "Pending":
+        return STARTING
+    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+    return HEALTHY if ready else UNREADY
 
 
 def disruption_of(pod: Pod) -> int:

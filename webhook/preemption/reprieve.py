@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from webhook.preemption.attachments import Attached
 from webhook.preemption.candidates import Plans
 from webhook.preemption.filters import Problem
+from webhook.preemption.rules import Rules
 from webhook.preemption.victims import MAY_GO, Verdicts
 
 __all__ = ["find_victims"]
@@ -168,7 +169,7 @@ def _binding(problem: Problem, nodes: Index) -> list[int]:
 
 
 def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index) -> Plans:
-    pods, strict = _pods(problem, verdicts, nodes), verdicts.rules.strict_budgets
+    pods, rules = _pods(problem, verdicts, nodes), verdicts.rules
     shares = _shares(problem, binding, pods)
     room = _Room(problem, binding, pods.nodes)
     room.remove(shares.together())
@@ -180,9 +181,9 @@ def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index
         pods, shares = pods.only(columns), shares.only(columns)
         room = _Room(problem, binding, pods.nodes)
         room.remove(shares.together())
-    violating = _violating(problem, pods, strict=strict)
+    violating = _violating(problem, pods, rules)
     kept = _put_back(room, shares, violating, pods.may_go)
-    return _plans(problem, pods, violating, pods.may_go & ~kept, strict=strict)
+    return _plans(problem, pods, violating, pods.may_go & ~kept, rules)
 
 
 def _pods(problem: Problem, verdicts: Verdicts, nodes: Index) -> _Pods:
@@ -205,13 +206,15 @@ def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
     return shares.of(pods.may_go)
 
 
-def _violating(problem: Problem, pods: _Pods, *, strict: bool) -> Mask:
+def _violating(problem: Problem, pods: _Pods, rules: Rules) -> Mask:
     """Which of the pods that may go are beyond a budget."""
-    budgets = problem.snapshot.budgets
+    budgets, strict = problem.snapshot.budgets, rules.strict_budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
     if not len(budgets):
         return violating
     covered = np.flatnonzero(budgets.covered(pods.rows, strict=strict) & pods.may_go)
+    if rules.evicts:
+        covered = covered[~budgets.unguarded(pods.rows.ravel()[covered])]
     beyond = budgets.violating(pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), strict=strict)
     violating.ravel()[covered[beyond]] = True
     return violating
@@ -228,13 +231,15 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, may_go: Mask) -> Ma
     return kept
 
 
-def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, *, strict: bool) -> Plans:
+def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Plans:
     column, step = np.nonzero(evicted.T)
     victims = pods.rows[step, column]
     beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
-    if strict and beyond.any():
-        over = problem.snapshot.budgets.over(victims, column)
+    if rules.strict_budgets and beyond.any():
+        budgets = problem.snapshot.budgets
+        counted = ~budgets.unguarded(victims) if rules.evicts else np.ones(len(victims), np.bool_)
+        over = budgets.over(victims[counted], column[counted])
         stays = ~np.isin(column, list(over))
         column, victims, beyond = column[stays], victims[stays], beyond[stays]
     starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return Plans(problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not strict))
+    return Plans(problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not rules.strict_budgets))

@@ -117,6 +117,8 @@ def judge(
     _apply(code, spared, SPARED)
     if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
         open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
+        if rules.evicts:
+            open_rows = open_rows[~snapshot.budgets.unguarded(open_rows)]
         if rules.strict_budgets:
             code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
         if rules.evicts:

@@ -67,6 +67,7 @@ class PodDisruptionBudgetSpec(KubeStruct):
     selector: LabelSelector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
 
 
 class PodDisruptionBudgetStatus(KubeStruct):
