@@ -8,6 +8,7 @@ from tests.reconciler.acting import PODS, playing
 from tests.workloads import eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.kube.paths import PRIORITY_CLASS
+from webhook.reconciler.record import PLAN
 
 NO_POST_FILTER = ("preemption",)
 """Without kube-scheduler's own preemption the profile has no PostFilter plugin."""
@@ -19,7 +20,7 @@ def endings(play) -> list[str]:
 
 async def test_plan_goes_on_without_its_nomination():
     """A scheduler that clears the nomination when the first victim is gone ends no plan; that is said once."""
-    async with playing(2, without=NO_POST_FILTER, termination_seconds=0.5) as play, play.reconciling() as service:
+    async with playing(2, without=NO_POST_FILTER, termination_seconds=3.0) as play, play.reconciling() as service:
         for number in (1, 2):
             await play.victim(f"a{number}", f"node-{number}", "4")
             await play.victim(f"b{number}", f"node-{number}", "4")
@@ -39,7 +40,7 @@ async def test_plan_goes_on_without_its_nomination():
 
 async def test_replacement_that_takes_the_room():
     """A pod of lower priority that is bound in room which nothing reserves has taken it: no nomination was lost."""
-    async with playing(1, without=NO_POST_FILTER, termination_seconds=2.0) as play, play.reconciling():
+    async with playing(1, without=NO_POST_FILTER, termination_seconds=3.0) as play, play.reconciling():
         await play.victim("a", "node-1", "4")
         await play.victim("b", "node-1", "4")
         await play.preemptor("p", "8")
@@ -88,13 +89,13 @@ async def both_asked(play) -> bool:
 
 
 async def tried_again(play, name: str) -> None:
-    """Let the scheduler try a preemptor once it is nominated, before its victims are gone."""
-    await eventually(lambda: nominated(play, name))
+    """Let the scheduler try a preemptor once it has a plan, before its victims are gone."""
+    await eventually(lambda: planned(play, name))
     await play.client.patch(f"{PODS}/{name}", {"metadata": {"labels": {"a": "b"}}})
 
 
-async def nominated(play, name: str) -> bool:
-    return bool((await play.get(name)).status.nominated_node_name)
+async def planned(play, name: str) -> bool:
+    return PLAN in ((await play.get(name)).metadata.annotations or {})
 
 
 async def gone_or_leaving(play, name: str) -> bool:
