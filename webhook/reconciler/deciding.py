@@ -40,8 +40,6 @@ _SCHEDULERS = 100
 """Schedulers that are remembered."""
 _LOWEST = -(2**31)
 """The lowest priority there is."""
-_NARROWED = 4
-"""Times that it is decided again with fewer victims where every candidate has too many for a rate."""
 _HASTE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
 
@@ -213,7 +211,7 @@ def _decide(
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
-    Where every candidate has more victims than a rate ever allows, it is decided again with those beyond it kept:
+    Where every candidate has more victims than a rate ever allows, it is decided once more with those beyond it kept:
     fewer pods that are more important may do.
     """
     state = world.state
@@ -228,16 +226,12 @@ def _decide(
         return decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates, left_out=left_out)
 
     decision = decided()
-    barred = decision.barred
-    for _ in range(_NARROWED):
-        if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in barred:
-            break
-        kept = sparing.union(kept, sparing.of_rows(state, np.concatenate(rates.surplus)))
-        rates.surplus.clear()
-        decision = decided()
-        barred |= decision.barred
-    decision.barred = barred
-    return decision
+    if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.barred:
+        return decision
+    kept = sparing.union(kept, sparing.of_rows(state, np.concatenate(rates.surplus)))
+    narrowed = decided()
+    narrowed.barred |= decision.barred
+    return narrowed
 
 
 def _wait(world: World, pod: Pod, decision: Decision, leaving: Rows) -> Waits | Hopeless | None:
