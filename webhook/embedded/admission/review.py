@@ -19,6 +19,8 @@ from webhook.embedded.protocol.statuses import StatusError, bad_request
 __all__ = ["Answer", "InvalidAnswerError", "denial", "dry_run_unsupported", "read_answer", "request_of", "review_of"]
 
 LOWEST_REFUSAL = 400
+_ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+"""What Go's encoding/json escapes for the sake of HTML, and which makes a review larger than its object."""
 
 
 class InvalidAnswerError(Exception):
@@ -64,9 +66,9 @@ def request_of(attributes: Attributes) -> Object:
 
 
 def review_of(request: Object) -> bytes:
-    """The AdmissionReview around a request, encoded."""
+    """The AdmissionReview around a request, encoded as Go does."""
     review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    return json.dumps(review, separators=(",", ":")).encode()
+    return json.dumps(review, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED).encode(errors="replace")
 
 
 def read_answer(body: bytes, uid: str, *, mutating: bool) -> Answer:

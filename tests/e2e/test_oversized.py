@@ -1,0 +1,36 @@
+"""An object whose review is too large to be read is refused by a verdict, and not by an error."""
+
+from __future__ import annotations
+
+from tests.e2e.software import installed
+from tests.workloads import eventually
+from webhook.kube.client import ApiError
+from webhook.kube.paths import PRIORITY_CLASS
+
+POLICIES = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: bands}
+spec:
+  rules:
+  - name: urgent
+    reserve: {from: 876544000, to: 876544000, use: [{namespaces: [nobody]}]}
+"""
+
+
+async def test_a_padded_object_is_refused_by_a_verdict(sandbox, kubeconfig, tmp_path):
+    """A review spends six bytes on each `<`, so that an object which an API server takes can be too large for it."""
+    padded = {"metadata": {"name": f"{sandbox.id}-padded"}, "value": 7, "description": "<" * 1_430_000}
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.serve(POLICIES)
+        await eventually(lambda: refused(sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All")), 20)
+
+
+async def refused(request) -> bool:
+    """Whether a request is refused for its size. An API server may take a moment to learn of a webhook."""
+    try:
+        await request
+    except ApiError as error:
+        text = "rule builtin/size: the review of this request is larger than 8388608 bytes"
+        return error.status == 403 and text in error.message
+    return False
