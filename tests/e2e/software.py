@@ -116,8 +116,11 @@ class Software:
             "reconcile", f"--policies={directory}", *ports, *SHORT_LEASE, *arguments, account=RECONCILER
         )
 
-    async def serve(self, policies: str, *arguments: str, wait: float = 30) -> Process:
-        """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base."""
+    async def serve(self, policies: str, *arguments: str, reached: bool = True) -> Process:
+        """Start `giveway serve`, and wait until it has filled in the configurations of manifests/base.
+
+        One that the API server does not reach is waited for only until it probes.
+        """
         await self.register()
         directory, certificates = self.directory / "served", self.directory / "certs"
         directory.mkdir(exist_ok=True)
@@ -140,7 +143,9 @@ class Software:
             account=WEBHOOK,
         )
         what = "the webhook has filled in its configurations"
-        await eventually(lambda: self.in_force(f"https://127.0.0.1:{port}/"), wait, what=what)
+        await eventually(
+            lambda: self.in_force(f"https://127.0.0.1:{port}/") if reached else self.probed(), 30, what=what
+        )
         return process
 
     async def register(self) -> None:
@@ -157,6 +162,10 @@ class Software:
         """Whether both configurations hold more than the entry that probes, and lead there."""
         found = [(await self.client.get(path)).get("webhooks") or () for path in self.configurations]
         return all(len(entries) > 1 and entries[0]["clientConfig"]["url"].startswith(url) for entries in found)
+
+    async def probed(self) -> bool:
+        """Whether both configurations hold the entry that probes."""
+        return all([(await self.client.get(path)).get("webhooks") for path in self.configurations])
 
     async def kubeconfig_of(self, account: str) -> str:
         """A kubeconfig with a token of a service account."""
