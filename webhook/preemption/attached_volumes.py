@@ -50,8 +50,10 @@ class AttachedVolumes:
 
     def of_claim(self, claim: str) -> AttachedVolume | None:
         """The volume behind the claim `namespace/name`; None where it is none that a CSI driver attaches."""
+        if claim not in self._claims:
+            return None  # and not remembered: nothing would tell when to forget it
         if claim not in self._known:
-            self._known[claim] = self._look_up(claim)
+            self._known[claim] = self._look_up(claim, self._claims[claim])
         return self._known[claim]
 
     def claim_changed(self, claim: str) -> None:
@@ -68,10 +70,7 @@ class AttachedVolumes:
         self._known.clear()
         self._claims_of.clear()
 
-    def _look_up(self, key: str) -> AttachedVolume | None:
-        claim = self._claims.get(key)
-        if claim is None:
-            return None
+    def _look_up(self, key: str, claim: PersistentVolumeClaim) -> AttachedVolume | None:
         name = claim.spec.volume_name
         if name:
             self._claims_of.setdefault(name, set()).add(key)
