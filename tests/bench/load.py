@@ -21,6 +21,7 @@ class Load:
     seconds: float
     p50: float
     p99: float
+    longest: float
 
     @property
     def rate(self) -> float:
@@ -71,11 +72,18 @@ class _Connection(asyncio.Protocol):
 
 
 async def drive(
-    port: int, trust: ssl.SSLContext, body: bytes, connections: int, seconds: float, *, most: int = 10**9
+    port: int,
+    trust: ssl.SSLContext,
+    body: bytes,
+    connections: int,
+    seconds: float,
+    *,
+    most: int = 10**9,
+    path: str = "/mutate",
 ) -> Load:
     """Send the review over and over for so many seconds, or so many times. Raises for any answer but 200."""
     head = [
-        "POST /mutate?timeout=10s HTTP/1.1",
+        f"POST {path}?timeout=10s HTTP/1.1",
         "Host: bench",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
@@ -98,4 +106,4 @@ async def drive(
     for transport, _ in made:
         transport.abort()
     times.sort()
-    return Load(len(times), took, times[len(times) // 2], times[len(times) * 99 // 100])
+    return Load(len(times), took, times[len(times) // 2], times[len(times) * 99 // 100], times[-1])

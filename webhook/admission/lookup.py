@@ -113,12 +113,6 @@ class Context:
         changed.lookup = lookup
         return changed
 
-    def without_allowance(self) -> Context:
-        """The same for a review that may take as long as it takes."""
-        changed = copy.copy(self)
-        changed.allowance = None
-        return changed
-
     def is_managed(self, name: str) -> bool:
         """Whether pods of this class are the reconciler's to preempt for."""
         return self.managed(name) is not None

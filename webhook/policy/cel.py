@@ -40,6 +40,8 @@ VARIABLES = {
 LONGEST_EXPRESSION = 4096
 """Characters."""
 LONGEST_MESSAGE = 2048
+MOST_IN_ALL = 1_000_000_000.0
+"""Nanoseconds that all expressions of a request may take, by their estimates: less than any webhook has time."""
 
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 
@@ -96,6 +98,7 @@ class Inputs:
     def __init__(self, variables: Callable[[], dict[str, Any]], allowance: float | None = None) -> None:
         self._variables = variables
         self._allowance = math.inf if allowance is None else allowance
+        self._spent = 0.0
         self._data: dict[str, Any] = {}
         self._activation: Any = None
         self._sizes: dict[str, int] = {}
@@ -124,10 +127,12 @@ class Inputs:
         return max((self._elements[name] for name in names), default=0)
 
     def spend(self, estimate: float) -> None:
-        """Take an expression's estimate off the allowance. Raises AllowanceError when it is used up."""
-        self._allowance -= estimate
-        if self._allowance < 0:
+        """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError where it is too much in all."""
+        self._spent += estimate
+        if self._spent > self._allowance:
             raise AllowanceError
+        if self._spent > MOST_IN_ALL:
+            raise CelRuntimeError(f"the expressions of this request could take {self._spent / 1e9:.1f} s in all")
 
     def _values(self) -> dict[str, Any]:
         if not self._data:

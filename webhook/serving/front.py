@@ -7,7 +7,6 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from aiohttp import web
@@ -23,6 +22,7 @@ from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections
 from webhook.serving.logs import Lines, review_line
 from webhook.serving.metrics import Metrics
+from webhook.serving.review_process import ReviewProcess, ReviewProcessError
 
 __all__ = ["ALLOWANCE", "Front"]
 
@@ -68,12 +68,12 @@ class Front:
         self._metrics, self._lines, self._connections = metrics, lines, connections
         self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
         self._lookups = asyncio.Semaphore(_LOOKUPS)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="review")
+        self._process = ReviewProcess()
         self.draining = False
 
-    def close(self) -> None:
-        """Take no further review into the thread."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """End what was started for long reviews."""
+        await self._process.close()
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -161,12 +161,14 @@ class Front:
         return await self._review(self._context().with_lookup(lookup), phase, body)
 
     async def _review(self, context: Context, phase: Phase, body: bytes) -> Reviewed:
-        """Answer a review; one that takes long in a thread, so that the others go on meanwhile."""
+        """Answer a review; one that takes long in a process of its own, so that the others go on meanwhile."""
         at_once = self._at_once(context, phase, body)
         if at_once is not None:
             return at_once
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, review, context.without_allowance(), phase, body)
+        try:
+            return await self._process.review(context, phase, body)
+        except ReviewProcessError as error:
+            raise _RefusedError(500, f"giveway failed on this review: {error}") from error
 
     def _at_once(self, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
         """The answer, if it can be given before others would notice."""

@@ -209,7 +209,7 @@ class Server:
             with suppress(asyncio.CancelledError):
                 await task
         await self._private.aclose()
-        self.front.close()
+        await self.front.close()
         log.info("stopped")
 
     def _stop_logging(self) -> None:
