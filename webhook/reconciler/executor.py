@@ -147,6 +147,8 @@ class Executor:
 
     async def _remove(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
         for wave in self._waves(plan):
+            if plan.ended is not None:
+                return plan.ended
             objection = self._view.objection(plan)
             if objection:
                 log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)

@@ -121,7 +121,7 @@ class Tender:
             self._start(self._clear(pod, record.id, record.node))
             return
         policy = self._book().policy_of(pod)
-        if pod.status.nominated_node_name not in {"", record.node} or standing(pod, policy) or policy is None:
+        if not _holds(pod, record) or standing(pod, policy) or policy is None:
             self._start(self._clear(pod, record.id, record.node))
             return
         self._take_over(pod, record, policy)
@@ -373,6 +373,15 @@ class Tender:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a plan's task failed", exc_info=error)
+
+
+def _holds(pod: Pod, record: PlanRecord) -> bool:
+    """Whether a plan found on a pod is under way: its nomination stands, or is one that the scheduler clears.
+
+    A plan without a nomination is believed only if the scheduler's own words say that: anybody can annotate a pod.
+    """
+    nominated = pod.status.nominated_node_name
+    return nominated == record.node or (not nominated and lacks_post_filter(pod))
 
 
 def _taker(plan: Plan) -> str:

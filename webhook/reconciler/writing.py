@@ -229,7 +229,7 @@ class Writer:
 
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
         """
-        tries, begun = 0, False
+        tries, begun, pause = 0, False, 0.0
         while wanted():
             try:
                 await ask()
@@ -240,14 +240,15 @@ class Writer:
                     return Left.REFUSED
                 tries += 1
                 if _is_on_its_way(error):
-                    tries, begun, pause = 0, True, _AWAY_PAUSE
+                    tries, begun, pause = 0, True, max(_AWAY_PAUSE, 2 * pause)
                 elif _may_pass(error) and error.reason != "Timeout" and tries < _TRIES:
                     pause = _FIRST_PAUSE * 3 ** (tries - 1)
                 else:
                     left = await self._fate(victim, error)
                     if left is not None:
                         return left
-                    tries, pause = 0, _AWAY_PAUSE
+                    tries, pause = 0, max(_AWAY_PAUSE, 2 * pause)
+                pause = min(_LONGEST_PAUSE, pause)
                 await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
             else:
                 return Left.ASKED
