@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.cli.explain import show
-from webhook.policy.model import Extender, VictimMode, Victims
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import Extender, Limits, Rate, VictimMode, Victims
+from webhook.reconciler.record import DECISION, DecisionRecord, encode
 
 
 def said(setting, one, capsys):
@@ -48,3 +50,24 @@ def test_extenders_are_named_and_not_asked(monkeypatch, capsys):
     setting.add(pod("a", "7", node="n1", priority=10))
     text = said(setting, preemptor(cpu="4"), capsys)
     assert text.endswith("Now: evicting on n1 would make room; extender http://127.0.0.1:9/preempt says where it may.")
+
+
+def test_a_rate_that_no_plan_can_keep_is_named(monkeypatch, capsys):
+    """A preemptor that waits because every plan is larger than a rate is told which rate that is."""
+    monkeypatch.setenv("COLUMNS", "200")
+    setting = Setting(node("n1"), under=policy(limits=Limits(per_node=Rate(1, 60.0))))
+    setting.add(pod("a", "4", node="n1"), pod("b", "4", node="n1"))
+    text = said(setting, preemptor(cpu="8"), capsys)
+    assert text.endswith("more would have to go at once than limits.perNode ever allows.")
+
+
+def test_nodes_that_were_left_out_are_named(setting, capsys):
+    """What the last decision left out, and what happens where a fit stands, can be read off the pod."""
+    record = DecisionRecord(
+        plan="0123456789abcdef", at=rfc3339(START), node="n2", policy="test", attempt=2, left_out=("n1",)
+    )
+    made = preemptor(cpu="4")
+    made.metadata.annotations = {DECISION: encode(record)}
+    text = said(setting, made, capsys)
+    assert "Left out then, since the scheduler did not bind it there though there was room: n1." in text
+    assert "kube-scheduler can bind it to n1 (if it does not, the reconciler decides for it without that node" in text

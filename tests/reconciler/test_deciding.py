@@ -120,7 +120,7 @@ def test_no_hole_is_promised_twice():
 def test_room_that_comes_up_is_shared_with_a_lower_nomination(cpu: str):
     """Nobody is evicted where room comes up, though a pod of lower priority is nominated there."""
     setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2", priority=10))
     setting.add(preemptor("low", "1", priority=90, nominated="n1"))
     assert setting.consider(preemptor("p", cpu, priority=100)) == Waits("n1", 1)
 

@@ -175,6 +175,7 @@ def _plausible_decision(record: DecisionRecord) -> bool:
         and _is_instant(record.at)
         and len({victim.pod for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(map(_plausible_victim, victims))
+        and _are_names(*record.left_out)
     )
 
 
