@@ -3,16 +3,19 @@
 import asyncio
 import json
 import random
+import tracemalloc
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from tests.bench.large_cluster import LargeCluster
 from tests.kube.server import Server, answer, cut, delay, reply, status, until
 from webhook.kube import cache as caches
 from webhook.kube import paths
 from webhook.kube.backoff import Backoff
 from webhook.kube.cache import Cache
-from webhook.kube.client import Client
+from webhook.kube.client import Client, Page, PageMeta
 from webhook.kube.objects import Pod
 
 PODS = paths.POD.path()
@@ -421,6 +424,50 @@ async def test_a_list_is_told_as_a_whole(server, follow, monkeypatch, action):
     await until(lambda: held(cache) == truth(server))
     assert changes == [("deleted", "a/d"), ("modified", "a/a"), ("added", "a/e")]
     assert len(server.asked("GET", "continue=2")) == 3
+
+
+class Pages:
+    """A source of 1000 ordinary pods that sends every watch back to the list once."""
+
+    def __init__(self):
+        self.cluster = LargeCluster(1000, 100)
+        self.decoder = msgspec.json.Decoder(Pod)
+        self.watched = asyncio.Queue()
+        self.again = asyncio.Event()
+
+    async def pages(self, _path, _type, *, limit, **_query):
+        """All pods, page by page."""
+        for start in range(0, 1000, limit):
+            pods = [self.decoder.decode(self.cluster.pod(number)) for number in range(start, start + limit)]
+            yield Page(pods, PageMeta(str(self.cluster.version)))
+
+    async def watch(self, _path, **_query):
+        """Nothing, and then 410."""
+        self.watched.put_nowait(None)
+        await self.again.wait()
+        self.again.clear()
+        yield "ERROR", json.dumps(status(410, "Expired")).encode()
+
+
+async def test_listing_again_makes_no_second_copy(monkeypatch):
+    """The memory in use while everything is listed again is what was in use before and some pages, no more."""
+    monkeypatch.setattr(caches, "_PAGE", 50)
+    source = Pages()
+    cache = Cache(source, PODS, Pod)
+    tracemalloc.start()
+    following = asyncio.create_task(cache.run())
+    try:
+        await source.watched.get()
+        before, _ = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        source.again.set()
+        await source.watched.get()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        following.cancel()
+    assert len(cache.items()) == 1000
+    assert peak < 1.35 * before
 
 
 async def test_what_is_kept_may_be_less_than_what_is_sent(server, follow):
