@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import time
 
 import pytest
 
@@ -99,6 +100,18 @@ async def test_a_body_must_come_at_a_minimum_rate(start, connect, monkeypatch):
         line = await running.logged(message="review", code=504)
         assert line["error"].startswith("the body came too slowly")
         assert await metric(running, "giveway_requests_ended_total", reason="slow") == 1
+
+
+async def test_a_body_that_came_while_the_server_was_held_up_is_not_late(start, connect, monkeypatch):
+    """What has arrived counts, also if this process had no time to look."""
+    monkeypatch.setattr(bodies, "_PAUSE", 0.3)
+    async with start(objects=Objects([HIGH])) as running:
+        reader, writer = await connect(running)
+        writer.write(head(len(GOOD)) + GOOD[:10])
+        await until(lambda: unfinished(running, 1))
+        writer.write(GOOD[10:])
+        time.sleep(0.6)  # noqa: ASYNC251 - the server shares this loop: nobody gets a turn
+        assert await answered(reader) == 200
 
 
 async def test_a_large_body_at_a_fair_rate_is_read(start, connect, monkeypatch):

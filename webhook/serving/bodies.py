@@ -59,11 +59,11 @@ _TEXTS = {
 class Waiting:
     """One request that waits: for its body, or, once that is `whole`, for the API server."""
 
-    __slots__ = ("bytes", "ended", "peer", "slow", "timer", "whole")
+    __slots__ = ("bytes", "ended", "peer", "timer", "whole")
 
     def __init__(self, peer: str, timer: asyncio.Timeout) -> None:
         self.peer, self.timer = peer, timer
-        self.bytes, self.whole, self.slow, self.ended = 0, False, False, ""
+        self.bytes, self.whole, self.ended = 0, False, ""
 
 
 class Bodies:
@@ -88,8 +88,6 @@ class Bodies:
             async with timer:
                 yield entry
         except TimeoutError:
-            if entry.slow and not entry.ended:
-                self._end(entry, "slow")
             if entry.ended:
                 raise EndedError(entry.ended) from None
             raise
@@ -100,13 +98,15 @@ class Bodies:
         """Read a body. Raises EndedError, OversizedError, and what the stream raises."""
         self._enter(entry)
         loop = asyncio.get_running_loop()
-        deadline, began, received = entry.timer.when() or 0.0, loop.time(), 0
+        began, received = loop.time(), 0
         chunks: list[bytes] = []
         while not content.at_eof():
             patience = min(loop.time(), began + received / _RATE) + _PAUSE
-            entry.slow = patience < deadline
-            entry.timer.reschedule(min(patience, deadline))
-            chunk = await content.readany()
+            late = loop.call_at(patience, self._end_if_late, entry, content, received)
+            try:
+                chunk = await content.readany()
+            finally:
+                late.cancel()
             if entry.ended:
                 raise EndedError(entry.ended)
             received += len(chunk)
@@ -118,8 +118,6 @@ class Bodies:
             elif entry.bytes:
                 chunks = [_beginning([*chunks, chunk])]
                 self._charge(entry, -entry.bytes)
-        entry.slow = False
-        entry.timer.reschedule(deadline)
         self._leave(entry)
         if received > BODY_LIMIT:
             raise OversizedError(_beginning(chunks), drained=True)
@@ -153,6 +151,11 @@ class Bodies:
             self._end(min(holders, key=lambda other: other.whole), "room")
         if entry.ended:
             raise EndedError(entry.ended)
+
+    def _end_if_late(self, entry: Waiting, content: StreamReader, received: int) -> None:
+        """End a body of which no more has come; if this process was held up, more may have come meanwhile."""
+        if content.total_bytes <= received and not entry.ended:
+            self._end(entry, "slow")
 
     def _end(self, entry: Waiting, reason: str) -> None:
         entry.ended = reason
