@@ -84,6 +84,8 @@ class Simulation:
         """The pods as the reconciler's watch has shown them."""
         self.kept: set[str] = set()
         self.shunned: set[str] = set()
+        self._refused: set[str] = set()
+        """Kept pods that the reconciler has asked: of the others it cannot know."""
         self.evicted: list[str] = []
         self.needless: list[str] = []
         self._version = 0
@@ -152,7 +154,8 @@ class Simulation:
         del kind
         pod = copy.deepcopy(self._found(path.split("/")[-2]))
         meta = body["metadata"]
-        if (meta["uid"], meta["resourceVersion"]) != (pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]):
+        version = pod["metadata"]["resourceVersion"]
+        if (meta["uid"], meta.get("resourceVersion", version)) != (pod["metadata"]["uid"], version):
             raise ApiError(409, "Conflict", "it has changed")
         annotations = {**pod["metadata"].get("annotations", {}), **meta.get("annotations", {})}
         pod["metadata"]["annotations"] = {key: value for key, value in annotations.items() if value is not None}
@@ -172,6 +175,7 @@ class Simulation:
         if pod["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
             raise ApiError(409, "Conflict", "another pod of that name")
         if name in self.kept:
+            self._refused.add(name)
             raise ApiError(403, "Forbidden", "it is kept")
         if "deletionTimestamp" in pod["metadata"]:
             return
@@ -325,7 +329,7 @@ class Simulation:
             for one in self.budgets.values()
             if one["spec"]["selector"]["matchLabels"].items() <= meta["labels"].items()
         )
-        kept = meta["name"] in self.kept or "deletionTimestamp" in meta
+        kept = meta["name"] in self._refused or "deletionTimestamp" in meta
         return free and not kept and meta.get("annotations", {}).get(CAN_BE_PREEMPTED) == "true"
 
 
