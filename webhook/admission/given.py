@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,11 +39,6 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str = msgspec.field(default="", name="class")
     copied: dict[str, str] = {}
 
-    @classmethod
-    def of(cls, name: str, copied: Mapping[str, str]) -> Given:
-        """What a call gave: the class and these annotations."""
-        return cls(name, {key: _brief(value) for key, value in copied.items()})
-
     def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
         """The keys that were copied and have not been changed since."""
         return {
@@ -64,9 +60,15 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Given)
 
 
-def encode(given: Given) -> str:
-    """The annotation's text: compact JSON."""
-    return msgspec.json.encode(given).decode()
+def encode(name: str, copied: Mapping[str, str]) -> str:
+    """The annotation's text, compact JSON: the class that the pod has now, and what was copied to it."""
+    return _encoded(name, tuple(copied.items()))
+
+
+@lru_cache(1024)
+def _encoded(name: str, copied: tuple[tuple[str, str], ...]) -> str:
+    """The text; the pods of one class mostly get the same."""
+    return msgspec.json.encode(Given(name, {key: _brief(value) for key, value in copied})).decode()
 
 
 def given_earlier(annotations: Mapping[str, str], sent: Callable[[], dict[str, Any]]) -> Given | None:

@@ -108,7 +108,7 @@ def _annotations(
     since a restored or copied manifest may carry it.
     """
     noted = bool(copied) or found.overwrite or given is not None
-    record = encode(Given.of(found.name, copied)) if noted else None
+    record = encode(found.name, copied) if noted else None
     return {**dict.fromkeys(ours), **copied, PLAN: None, DECISION: None, GIVEN: record}
 
 
@@ -149,9 +149,10 @@ def _copied(
 
 def _parents(pod: PodView, found: Resolution, annotations: Mapping[str, str | None]) -> list[Operation]:
     """Objects to make before anything can be put into them."""
-    filled = found.managed or any(value is not None for value in annotations.values())
-    needed = [("metadata", pod.metadata is None and filled), ("spec", pod.spec is None)]
-    return [{"op": "add", "path": f"/{field}", "value": {}} for field, missing in needed if missing]
+    needed = ["spec"] if pod.spec is None else []
+    if pod.metadata is None and (found.managed or any(value is not None for value in annotations.values())):
+        needed.insert(0, "metadata")
+    return [{"op": "add", "path": f"/{field}", "value": {}} for field in needed]
 
 
 def _preserve(pod: PodView, old: PodView) -> list[Operation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["Operation", "apply", "escape", "fields", "members"]
@@ -12,6 +13,7 @@ Operation = dict[str, Any]
 """One operation: `op` (add, replace or remove), `path`, and `value` unless it removes."""
 
 
+@lru_cache(1024)
 def escape(key: str) -> str:
     """A key as one token of a JSON Pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -86,8 +86,11 @@ class CompiledPolicy:
         return self._match(facts) or self._exclude(facts) or self._unmet(facts)
 
     def gives(self, facts: Facts) -> bool:
-        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met."""
-        return self._gives(facts) is None and self.standing(facts) is None
+        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
+
+        What gives is part of what applies, so `match` need not be asked as well.
+        """
+        return (self._gives(facts) or self._exclude(facts) or self._unmet(facts)) is None
 
     def _unmet(self, facts: Facts) -> Standing:
         for name, program in self._conditions:
