@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from webhook.policy.cel import CelRuntimeError, Inputs, compile_bool
+from webhook.policy.cel import CelError, CelRuntimeError, Inputs, compile_bool
 from webhook.policy.cel_ast import parse
 from webhook.policy.cel_cost import BUDGET
 
@@ -96,6 +96,10 @@ def test_no_expression_takes_long(expression, value):
         pytest.param("object.l.filter(x, x > 0).map(x, x + 1) != []", {"l": list(range(400))}, id="filter, then map"),
         pytest.param(IMAGES, pod(200), id="regular expression"),
         pytest.param("object.s.matches('(a|b)*b(a|b){12}c')", {"s": "abbabaab" * 1000}, id="states of a pattern"),
+        pytest.param(
+            "google.protobuf.ListValue{values: object.l}.size() > 0", {"l": [list(range(99))] * 90}, id="message"
+        ),
+        pytest.param("object.l.all(x, x + x + x + x != [])", {"l": [list(range(100))] * 200}, id="lists joined"),
         pytest.param("object.s.contains(object.t)", {"s": "a" * 20_000, "t": "a" * 9000 + "b"}, id="search"),
         pytest.param("object.l.all(x, x.replace('a', 'bb') != '')", {"l": ["a" * 100] * 300}, id="replace"),
         pytest.param("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(600)]}, id="in"),
@@ -112,6 +116,14 @@ def test_the_estimate_is_an_upper_bound(expression, value):
         program.run(read)
         taken.append(time.thread_time_ns() - began)
     assert min(taken) <= estimate
+
+
+@pytest.mark.parametrize("set_", [r"[\pN_]", r"[^\p{L}x]", r"[\p{^L}]", r"[\x{100}-\x{10ffff}]", r"[\W_]"])
+def test_large_sets_of_characters(set_):
+    """What a set holds is counted however it is written: each takes many steps of a compiled regular expression."""
+    with pytest.raises(CelError, match="may take"):
+        compile_bool(f"object.s.matches(r'{set_}{{40}}')")
+    assert compile_bool(r"object.s.matches(r'[\w.-]{1,63}')")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +154,14 @@ def test_free_variables():
     """A variable that a loop or a bind makes is none of the request's."""
     program = compile_bool("object.l.all(x, x == request.name) && cel.bind(y, oldObject, y != null)")
     assert program.cost.variables == {"object", "request", "oldObject"}
+
+
+@pytest.mark.parametrize("type_", ["list", "google.protobuf.Timestamp"])
+def test_names_of_types(type_):
+    """The name of a type is no variable of the request, so there is no input to measure for it."""
+    program = compile_bool(f"type(object.l) == {type_} || type(object.l) == list")
+    assert program.cost.variables == {"object"}
+    assert program.holds(inputs(object={"l": []}))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x0a", b"\xff\xff", b"\x0b\x00", b"no message"])

@@ -208,7 +208,7 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     if kind not in (wanted, _types().DYN):
         raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     try:
-        return Program(text, expression, Cost(parse(expression.serialize())))
+        return Program(text, expression, Cost(parse(expression.serialize()), VARIABLES))
     except CostError as error:
         raise CelError([Problem(1, 1, str(error))]) from error
 

@@ -35,7 +35,10 @@ class Select(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A function or operator, its target first; `scalar` if its value is a number, a bool or an instant."""
+    """A function or operator, its target first; `scalar` if its value is a number, a bool or an instant.
+
+    A message written out, `google.protobuf.ListValue{values: object.l}`, is the call of its name on its fields' values.
+    """
 
     function: str
     arguments: tuple[Tree, ...]
@@ -43,7 +46,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Collection(msgspec.Struct, frozen=True):
-    """A list, a map or a message written out; of a map, the keys and values in turn."""
+    """A list or a map written out; of a map, the keys and values in turn."""
 
     elements: tuple[Tree, ...]
 
@@ -101,7 +104,9 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
             return Collection(tuple(_tree(element, scalars) for element in _messages(body, 1)))
         case 8:
             parts = [part for entry in _messages(body, 2) for field in (3, 4) for part in _messages(entry, field)]
-            return Collection(tuple(_tree(part, scalars) for part in parts))
+            made = tuple(_tree(part, scalars) for part in parts)
+            message = _text(body, 1)
+            return Call(message, made, scalar=False) if message else Collection(made)
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])

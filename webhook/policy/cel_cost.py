@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ import msgspec
 
 from webhook.policy.cel_ast import Call, Collection, Comprehension, Constant, Identifier, Select, Tree
 
-__all__ = ["BUDGET", "LARGEST", "Cost", "CostError", "variables_of"]
+__all__ = ["BUDGET", "LARGEST", "Cost", "CostError"]
 
 BUDGET = 20_000_000
 """Nanoseconds that one expression may take by its estimate."""
@@ -36,7 +36,7 @@ _ITERATIONS = 10_000
 _STEP = 60.0
 """Nanoseconds for one operation, whatever it reads."""
 _COPY = 25.0
-"""Nanoseconds for each element that `map` and `filter` have collected, at every further one."""
+"""Nanoseconds for each element that `map` and `filter` have collected, at every further one, and that `+` joins."""
 _SCALAR = 8.0
 _SMALLEST_ELEMENT = 2.0
 """Bytes: a digit and a comma."""
@@ -69,10 +69,11 @@ _LONGEST_REPETITION, _LONGEST_NUMBER = 1000, 1000
 
 _PATTERN_PARTS = re.compile(
     r"(?P<open>\((?:\?[^:)]*:)?)|(?P<close>\))|\{(?P<repeated>\d{1,4}(?:,\d{0,4})?)\}"
-    r"|(?P<category>\\[pP](?:\{\w*\}|.))|\[(?!\^)(?:[\x20-\x5a\x5e-\x7e]|\\[^\x80-\U0010ffff])*\]"
+    r"|(?P<category>\\[pP](?:\{\^?\w*\}|.))|\[(?!\^)(?:[\x20-\x5a\x5e-\x7e]|\\[^pPDSWx\x80-\U0010ffff])*\]"
     r"|(?P<set>\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]|\.|\\[DSW])|\\.|.",
     re.DOTALL,
 )
+_CATEGORY = re.compile(r"\\[pP]")
 _STEPS = {"category": 500.0, "set": 12.0}
 """The steps of a Unicode category, and of a set with characters beyond ASCII, as bytes of UTF-8; any other is one."""
 
@@ -107,11 +108,14 @@ _Scope: TypeAlias = dict[str, _Value]
 
 
 class Cost:
-    """The cost of one expression. Raises CostError where an ordinary object could already cost too much."""
+    """The cost of one expression. Raises CostError where an ordinary object could already cost too much.
 
-    def __init__(self, tree: Tree) -> None:
+    `variables` are those of a request. Names of types (`type(object.x) == list`) are free in the tree, but no variables.
+    """
+
+    def __init__(self, tree: Tree, variables: Iterable[str]) -> None:
         self._tree = tree
-        self.variables = variables_of(tree)
+        self.variables = _free_names(tree).intersection(variables)
         """The variables of the request that the expression reads."""
         self._rounded = lru_cache(256)(self.estimate)
         ordinary = self.estimate(ORDINARY_SIZE, ORDINARY_ELEMENTS)
@@ -134,19 +138,19 @@ class Cost:
         return rough if rough <= BUDGET / 10 else self.estimate(size, elements)
 
 
-def variables_of(tree: Tree, bound: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The free variables of an expression."""
+def _free_names(tree: Tree, bound: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The names that an expression uses and no loop or bind of its own makes."""
     match tree:
         case Identifier(name):
             return frozenset() if name in bound else frozenset((name,))
         case Select(operand):
-            return variables_of(operand, bound)
+            return _free_names(operand, bound)
         case Call(_, parts) | Collection(parts):
-            return frozenset().union(*(variables_of(part, bound) for part in parts))
+            return frozenset().union(*(_free_names(part, bound) for part in parts))
         case Comprehension():
-            outside = variables_of(tree.range, bound) | variables_of(tree.init, bound)
+            outside = _free_names(tree.range, bound) | _free_names(tree.init, bound)
             inner = bound | {tree.variable, tree.accumulator}
-            return outside.union(*(variables_of(part, inner) for part in (tree.condition, tree.step, tree.result)))
+            return outside.union(*(_free_names(part, inner) for part in (tree.condition, tree.step, tree.result)))
         case _:
             return frozenset()
 
@@ -196,6 +200,8 @@ class _Estimate:
             self._charge(_sum(_times(_sum(steps, _number(_COMPILED_AT_LEAST)), _COMPILED), _times(sizes[0], _MATCHED)))
             self._charge(_times(_product(sizes[0], steps), _MATCHED_STEP))
         else:
+            if name == "_+_" and not call.scalar:
+                self._charge(_number(_COPY * result.elements))
             result = _NUMBER if call.scalar else self._made(name, values, result)
             self._charge(_times(_sum(*sizes, result.size), _RATES.get(name, _OTHER_RATE)))
         return _NUMBER if call.scalar else result
@@ -305,6 +311,8 @@ def _steps_of_pattern(pattern: _Value) -> _Polynomial:
                 last = repeated
             case group:
                 last = _STEPS.get(group or "", 1.0)
+                if group == "set":
+                    last += _STEPS["category"] * len(_CATEGORY.findall(part[group]))
                 groups[-1] += last
     return _number(sum(groups) + 2)
 
