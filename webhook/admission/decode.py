@@ -147,8 +147,8 @@ class Review:
     """One request to judge.
 
     Pods are by far the most of them, and of a pod admission mostly reads a dozen fields: the objects are kept as
-    they came, and decoded in full only when `object` or `old_object` is asked for; `raw` is the AdmissionRequest without
-    them.
+    they came, and decoded in full only when `object` or `old_object` is asked for; `raw` is the AdmissionRequest
+    without them.
     """
 
     def __init__(self, body: bytes, request: _Request, resource: _Resource) -> None:

@@ -110,7 +110,7 @@ _Scope: TypeAlias = dict[str, _Value]
 class Cost:
     """The cost of one expression. Raises CostError where an ordinary object could already cost too much.
 
-    `variables` are those of a request. Names of types (`type(object.x) == list`) are free in the tree, but no variables.
+    `variables` are those of a request. A name of a type (`type(object.x) == list`) is free in the tree, but is none.
     """
 
     def __init__(self, tree: Tree, variables: Iterable[str]) -> None:
