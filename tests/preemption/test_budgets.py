@@ -46,6 +46,22 @@ def test_strict_budgets_count_across_sizes():
     assert got == ["large"]
 
 
+def test_strict_budgets_go_to_the_more_important_where_the_less_do_not_make_the_room():
+    """If the least important of a budget's pods cannot make the room within it, a more important one goes.
+
+    The small pod would go first. Then the large one has to go too, since the other pod, which is more important, has
+    the room that is left: two of a budget that allows one. As kube-scheduler counts, the large one has the budget.
+    """
+    large, small = pod("large", on="n1", cpu="2", started=3600), pod("small", on="n1", cpu="1")
+    for one in (large, small):
+        one["metadata"]["labels"] = {"app": "web"}
+    got, _ = outcome(
+        [large, small, pod("other", on="n1", cpu="1", priority=5)], rules(), nodes=[node("n1", "4")],
+        preemptor=pod("preemptor", priority=100, cpu="3"), podDisruptionBudgets=[budget("web", {"app": "web"}, 1)],
+    )  # fmt: skip
+    assert got == ["other", "large"]
+
+
 def test_a_used_up_budget_is_named():
     """A pod kept by its budget says so."""
     _, excluded = outcome(replicas(1), rules(), podDisruptionBudgets=[budget("web", {"app": "web"}, 0)])

@@ -131,6 +131,7 @@ def holds(seed: int) -> None:
 @example(seed=34)  # a pod that ends between two waves
 @example(seed=53)  # a plan larger than a rate
 @example(seed=93)  # room that comes up under a lower nomination
+@example(seed=6522)  # a budget that only the more important of its pods can use
 def test_no_needless_eviction_and_nobody_left_behind(seed: int):
     """Nobody goes for a preemptor that fits without it; nobody waits while a plan within the rules exists."""
     holds(seed)

@@ -110,21 +110,15 @@ class Budgets:
         result[positions] = True
         return result
 
-    def violating(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool) -> Mask:
+    def violating(
+        self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool = False
+    ) -> Mask:
         """Which pods go beyond a budget, counted node by node and pod by pod.
 
         `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
         node. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
-        the least important one, as here where it is strict, gives the budget to those who should go first.
+        the least important one, `from_end`, gives the budget to those who should go first.
         """
-        return self._beyond(rows, nodes, strict=strict, from_end=strict)
-
-    def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> set[int]:
-        """The numbers in `nodes` where these pods together are more than one of their budgets allows."""
-        beyond = self._beyond(rows, nodes, strict=True, from_end=False)
-        return set(nodes[beyond].tolist())
-
-    def _beyond(self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool) -> Mask:
         sets = self._sets(rows, strict=strict)
         result: Mask = self._spent_sets(strict=strict)[sets]
         left = self._left(strict=strict)
@@ -135,6 +129,10 @@ class Budgets:
             rank = _rank_in_group(group, from_end=from_end)
             result[positions[rank >= left[numbers]]] = True
         return result
+
+    def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers in `nodes` where these pods together are more than one of their budgets allows, each once."""
+        return np.unique(nodes[self.violating(rows, nodes, strict=True)])
 
     def _coverage(self, *, strict: bool) -> Coverage:
         return self._strict if strict else self._loose

@@ -182,8 +182,13 @@ def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index
         room = _Room(problem, binding, pods.nodes)
         room.remove(shares.together())
     violating = _violating(problem, pods, rules)
-    kept = _put_back(room, shares, violating, pods.may_go)
-    return _plans(problem, pods, violating, pods.may_go & ~kept, rules)
+    evicted = pods.may_go & ~_put_back(room, shares, violating, pods.may_go)
+    if rules.strict_budgets and (violating & evicted).any():
+        over = _over(problem, pods, evicted, rules)
+        evicted[:, over] = _by_importance(problem, binding, pods.only(over), shares.only(over), rules)
+        stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(problem, pods.only(over), evicted[:, over], rules)])
+        pods, violating, evicted = pods.only(stays), violating[:, stays], evicted[:, stays]
+    return _plans(problem, pods, violating, evicted, rules)
 
 
 def _pods(problem: Problem, verdicts: Verdicts, nodes: Index) -> _Pods:
@@ -206,8 +211,29 @@ def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
     return shares.of(pods.may_go)
 
 
-def _violating(problem: Problem, pods: _Pods, rules: Rules) -> Mask:
-    """Which of the pods that may go are beyond a budget."""
+def _by_importance(problem: Problem, binding: list[int], pods: _Pods, shares: _Shares, rules: Rules) -> Mask:
+    """The victims if each budget belongs to the most important of its pods, as kube-scheduler counts.
+
+    For nodes where the least important of a budget's pods do not make the room: a more important one may.
+    """
+    room = _Room(problem, binding, pods.nodes)
+    room.remove(shares.together())
+    violating = _violating(problem, pods, rules, most_important_first=True)
+    return pods.may_go & ~_put_back(room, shares, violating, pods.may_go)
+
+
+def _over(problem: Problem, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
+    """The columns whose victims together are more than one of their budgets allows."""
+    column, step = np.nonzero(evicted.T)
+    victims = pods.rows[step, column]
+    if rules.evicts:
+        guarded = ~problem.snapshot.budgets.unguarded(victims)
+        victims, column = victims[guarded], column[guarded]
+    return problem.snapshot.budgets.over(victims, column)
+
+
+def _violating(problem: Problem, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
+    """Which of the pods that may go are beyond a budget, `Budgets.violating`."""
     budgets, strict = problem.snapshot.budgets, rules.strict_budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
     if not len(budgets):
@@ -215,7 +241,12 @@ def _violating(problem: Problem, pods: _Pods, rules: Rules) -> Mask:
     covered = np.flatnonzero(budgets.covered(pods.rows, strict=strict) & pods.may_go)
     if rules.evicts:
         covered = covered[~budgets.unguarded(pods.rows.ravel()[covered])]
-    beyond = budgets.violating(pods.rows.ravel()[covered], covered % max(1, len(pods.nodes)), strict=strict)
+    beyond = budgets.violating(
+        pods.rows.ravel()[covered],
+        covered % max(1, len(pods.nodes)),
+        strict=strict,
+        from_end=strict and not most_important_first,
+    )
     violating.ravel()[covered[beyond]] = True
     return violating
 
@@ -235,11 +266,5 @@ def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, rules:
     column, step = np.nonzero(evicted.T)
     victims = pods.rows[step, column]
     beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
-    if rules.strict_budgets and beyond.any():
-        budgets = problem.snapshot.budgets
-        counted = ~budgets.unguarded(victims) if rules.evicts else np.ones(len(victims), np.bool_)
-        over = budgets.over(victims[counted], column[counted])
-        stays = ~np.isin(column, list(over))
-        column, victims, beyond = column[stays], victims[stays], beyond[stays]
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     return Plans(problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not rules.strict_budgets))
