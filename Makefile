@@ -16,8 +16,9 @@ $(STAMP): pyproject.toml requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The tests wait more than they work, so four processes share two cores; the tests of a file stay together.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
