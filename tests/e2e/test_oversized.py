@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.kube.client import ApiError
-from webhook.kube.paths import PRIORITY_CLASS
+from webhook.kube.paths import DEPLOYMENT, PRIORITY_CLASS
 
 POLICIES = """
 apiVersion: giveway.dev/v1alpha1
@@ -24,6 +24,18 @@ async def test_a_padded_object_is_refused_by_a_verdict(sandbox, kubeconfig, tmp_
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         await giveway.serve(POLICIES)
         await eventually(lambda: refused(sandbox.client.create(PRIORITY_CLASS.path(), padded, dryRun="All")), 20)
+
+
+async def test_a_padded_workload_does_not_pass_unjudged(sandbox, kubeconfig, tmp_path):
+    """Workloads are let through if nobody answers; one that is too large to be read is answered, and refused."""
+    container = {"name": "c", "image": "i", "env": [{"name": "PADDING", "value": "<" * 1_430_000}]}
+    template = {"metadata": {"labels": {"app": "padded"}}, "spec": {"containers": [container]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "padded"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "padded"}, "spec": spec}
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.serve(POLICIES)
+        path = DEPLOYMENT.path(sandbox.id)
+        await eventually(lambda: refused(sandbox.client.create(path, deployment, dryRun="All")), 20)
 
 
 async def refused(request) -> bool:

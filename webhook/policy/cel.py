@@ -150,6 +150,10 @@ class Program(msgspec.Struct, frozen=True):
     def run(self, inputs: Inputs) -> Any:
         """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
         self._check_cost(inputs)
+        return self.evaluate(inputs)
+
+    def evaluate(self, inputs: Inputs) -> Any:
+        """The value, however long it takes. Raises CelRuntimeError."""
         try:
             value = self.expression.eval(inputs.activation())
         except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
