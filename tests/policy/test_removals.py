@@ -149,10 +149,69 @@ def test_nothing_given_up(old, new):
     assert removals(policies(old), policies(new)) == []
 
 
-PREEMPTION = """
-preemptors: {priorityClasses: [online], twins: {high: high-never}}
-protection: {default: 30s, maximum: 1h}
-limits: {perNode: {evictions: 1, window: 1m}, attemptsPerPreemptor: 3}
+CAN_BE = "godel.bytedance.com/can-be-preempted"
+GUARD = rule("protectAnnotations: {keys: [a.io/x], allow: [{namespaces: [a]}]}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        pytest.param(
+            "",
+            rule(f"protectAnnotations: {{keys: [{CAN_BE}], allow: [{{namespaces: [a]}}]}}"),
+            [f"p/r: more may change the annotations: {CAN_BE}"],
+            id="what the built-in rule guarded",
+        ),
+        pytest.param(
+            GUARD,
+            GUARD.replace("[a.io/x]", f"[a.io/x, {CAN_BE}]"),
+            [f"p/r: more may change the annotations: {CAN_BE}"],
+            id="one more key",
+        ),
+        pytest.param(
+            GUARD,
+            GUARD + "\n- {name: s, protectAnnotations: {keys: [a.io/x], allow: [{namespaces: [b]}]}}",
+            ["p/s: more may change the annotations: a.io/x"],
+            id="a second right",
+        ),
+        pytest.param(
+            GUARD + "\nmatch: {namespaces: [a, b]}",
+            GUARD,
+            ["p/r: more may change the annotations: a.io/x"],
+            id="match of a right",
+        ),
+        pytest.param(
+            GUARD + "\nexclude: {namespaces: [a]}",
+            GUARD,
+            ["p/r: more may change the annotations: a.io/x"],
+            id="exclude of a right",
+        ),
+        pytest.param("", GUARD, [], id="what everybody could change"),
+        pytest.param("", rule(f"protectAnnotations: {{keys: [{CAN_BE}]}}"), [], id="no right"),
+        pytest.param(
+            "",
+            rule(f"protectAnnotations: {{keys: [{CAN_BE}], allow: [{{namespaces: [a]}}]}}", enforcement="warn"),
+            [],
+            id="a rule on trial gives nothing",
+        ),
+        pytest.param(
+            GUARD,
+            GUARD + "\nmatch: {namespaces: [a]}",
+            ["p: match.namespaces takes in less, or something else"],
+            id="smaller match",
+        ),
+    ],
+)
+def test_rights_that_are_added(old, new, found):
+    """Rules that protect annotations give rights, which add up; so a rule more can open what was guarded."""
+    assert [str(one) for one in removals(policies(old), policies(new))] == found
+
+
+EXTENDER = "extenders: [{urlPrefix: 'http://e:1', preemptVerb: p}]\n"
+PREEMPTION = f"""
+{EXTENDER}preemptors: {{priorityClasses: [online], twins: {{high: high-never}}}}
+protection: {{default: 30s, maximum: 1h}}
+limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
 """
 
 
@@ -174,6 +233,25 @@ limits: {perNode: {evictions: 1, window: 1m}, attemptsPerPreemptor: 3}
         pytest.param(("protection", "budgets: best-effort\nprotection"), "budgets may be broken", id="budgets"),
         pytest.param(
             ("protection", "eviction: delete\nprotection"), "victims are deleted instead of evicted", id="delete"
+        ),
+        pytest.param(
+            ("protection", "victims: {schedulerNames: [default-scheduler, other]}\nprotection"),
+            "pods of more schedulers may be evicted: other",
+            id="schedulers of victims",
+        ),
+        pytest.param(
+            ("protection", "gracePeriodSeconds: 5\nprotection"), "victims have only 5 s to end", id="grace period"
+        ),
+        pytest.param((EXTENDER, ""), "the extender http://e:1/p is no longer asked", id="extender"),
+        pytest.param(
+            ("preemptVerb: p", "preemptVerb: p, ignorable: true"),
+            "the extender http://e:1/p is passed over where it fails",
+            id="ignorable extender",
+        ),
+        pytest.param(
+            ("preemptVerb: p", "preemptVerb: p, managedResources: [a.io/gpu]"),
+            "the extender http://e:1/p is asked about fewer pods",
+            id="managed resources of an extender",
         ),
     ],
 )

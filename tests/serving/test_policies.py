@@ -156,6 +156,22 @@ async def test_a_restart_with_a_lost_file_comes_up_closed(client, directory):
     assert "kubernetes" in one.problem
 
 
+async def test_a_kept_set_that_somebody_deletes(client, directory):
+    """What is held back stays so, because the set in use is known; and that set is kept again for the next restart."""
+    one = files(directory, client)
+    await one.reload()
+    put(directory, TEAMS)
+    await one.reload()
+    await client.delete(KEPT)
+    await one._settle()
+    assert names(one) == ["kubernetes", "teams"]
+    assert "kubernetes" in one.problem
+    kept = await client.get(KEPT)
+    assert kept["data"] == {"0.yaml": RANGE, "1.yaml": TEAMS}
+    await one._settle()
+    assert (await client.get(KEPT))["metadata"]["resourceVersion"] == kept["metadata"]["resourceVersion"]
+
+
 async def test_an_annotation_allows_it_later(client, directory):
     """What was held back is taken into use as soon as the ConfigMap says that it is meant, without another change."""
     await files(directory, client).reload()

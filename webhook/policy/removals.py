@@ -12,11 +12,13 @@ from typing import Any
 
 import msgspec
 
+from webhook.policy.engine import shielded
 from webhook.policy.model import (
     Budgets,
     Definers,
     Enforcement,
     Eviction,
+    Extender,
     Limits,
     Match,
     Policies,
@@ -56,6 +58,7 @@ def removals(old: Policies, new: Policies) -> list[Removal]:
     found: list[Removal] = []
     for policy in old.priority:
         found += _priority_policy(policy, priority.get(policy.name))
+    found += _grants(old, new)
     for other in old.preemption:
         found += _preemption_policy(other, preemption.get(other.name))
     return found
@@ -151,6 +154,43 @@ def _shield(old: ProtectAnnotations, new: ProtectAnnotations) -> Iterator[str]:
         yield "more may change the annotations"
 
 
+def _grants(old: Policies, new: Policies) -> Iterator[Removal]:
+    """Rules that let somebody change an annotation which was guarded without them: the rights of such rules add up.
+
+    What stood in the same rule before is compared there; here it is what a rule newly speaks of, or speaks of in more
+    places. Nothing is said of a key that everybody could change.
+    """
+    builtin = {(key, "UPDATE") for key in shielded(old.preemption)}
+    before = {policy.name: policy for policy in old.priority}
+    guarded = builtin.union(*(_decided(rule) for policy in old.priority for rule in policy.rules))
+    for policy in new.priority:
+        known = before.get(policy.name)
+        rules = {rule.name: rule for rule in known.rules} if known else {}
+        wider = known is not None and _reaches_further(known, policy)
+        for rule in policy.rules:
+            then = _decided(rules[rule.name]) if rule.name in rules else frozenset()
+            gives = bool(rule.protect_annotations and rule.protect_annotations.allow)
+            granted = guarded & _decided(rule)
+            keys = sorted({key for key, _ in (granted if wider else granted - then)})
+            if gives and keys:
+                yield Removal(f"{policy.name}/{rule.name}", f"more may change the annotations: {', '.join(keys)}")
+
+
+def _reaches_further(old: PriorityPolicy, new: PriorityPolicy) -> bool:
+    """Whether the policy applies to more than before, so that what its rules give is given to more."""
+    excluded = old.exclude is None or _narrower(old.exclude, new.exclude)
+    dropped = {one.expression for one in old.conditions} - {one.expression for one in new.conditions}
+    return not _narrower(new.match, old.match) or not excluded or bool(dropped)
+
+
+def _decided(rule: Rule) -> frozenset[tuple[str, str]]:
+    """The annotations about which a rule decides, each with the operation; none under `warn` and `audit`."""
+    body = rule.protect_annotations
+    if body is None or rule.enforcement is not Enforcement.ENFORCE:
+        return frozenset()
+    return frozenset((key, operation) for key in body.keys for operation in body.operations)
+
+
 def _validate(old: Validate, new: Validate) -> Iterator[str]:
     yield from _lost("resources are no longer looked at", old.resources, new.resources)
 
@@ -202,6 +242,7 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
     yield from _lost(
         "annotations no longer protect", old.victims.protection_annotations, new.victims.protection_annotations
     )
+    yield from _lost("pods of more schedulers may be evicted", new.victims.scheduler_names, old.victims.scheduler_names)
     pairs = old.victims.pairs
     if pairs is not None and not (new.victims.pairs is not None and all(one in pairs for one in new.victims.pairs)):
         yield "more pairs of preemptors and victims are allowed"
@@ -209,10 +250,27 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
         yield "budgets may be broken"
     if old.eviction is Eviction.EVICT and new.eviction is Eviction.DELETE:
         yield "victims are deleted instead of evicted"
+    if new.grace_period is not None and (old.grace_period is None or new.grace_period < old.grace_period):
+        yield f"victims have only {new.grace_period} s to end"
+    yield from _extenders(old.extenders, new.extenders)
     if new.protection.default < old.protection.default:
         yield f"pods are protected for {new.protection.default:g} s instead of {old.protection.default:g} s"
     if new.protection.maximum is not None and new.protection.maximum < (old.protection.maximum or float("inf")):
         yield f"pods may ask for at most {new.protection.maximum:g} s of protection"
+
+
+def _extenders(old: Sequence[Extender], new: Sequence[Extender]) -> Iterator[str]:
+    """Who could keep a victim or a node out, and cannot any more."""
+    now = {(one.url_prefix, one.preempt_verb): one for one in new}
+    for one in old:
+        found = now.get((one.url_prefix, one.preempt_verb))
+        address = f"{one.url_prefix}/{one.preempt_verb}"
+        if found is None:
+            yield f"the extender {address} is no longer asked"
+        elif found.ignorable and not one.ignorable:
+            yield f"the extender {address} is passed over where it fails"
+        elif found.managed_resources and not set(one.managed_resources or ("",)) <= set(found.managed_resources):
+            yield f"the extender {address} is asked about fewer pods"
 
 
 def _limited(old: Limits, new: Limits) -> Iterator[str]:

@@ -31,6 +31,8 @@ class KeptPolicies:
         self._client = client
         self.namespace, self.name = namespace, name
         self._version = ""
+        self.is_there = False
+        """Whether `read` last found files."""
 
     def __str__(self) -> str:
         return f"ConfigMap {self.namespace}/{self.name}"
@@ -39,6 +41,7 @@ class KeptPolicies:
         """The files of the set in force, by name; None where none was kept yet. Raises ApiError."""
         found = await self._get(self.name)
         self._version = found.metadata.resource_version if found else ""
+        self.is_there = bool(found and found.data)
         return dict(found.data or {}) if found else None
 
     async def write(self, files: Mapping[str, str]) -> bool:

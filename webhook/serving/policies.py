@@ -128,12 +128,12 @@ class PolicyFiles:
         self._tell(problem)
 
     async def _in_force(self) -> _Set | None:
-        """The set that must not shrink: the kept one, or what is in use where nothing is kept."""
+        """The set that must not shrink: the kept one, or what is in use where nothing is kept, or not any more."""
         if self._kept is None:
             return self._in_use
         texts = await self._kept.read()
         if not texts:
-            return None
+            return self._in_use if self._judge and self.settled.is_set() else None
         if texts == self._in_use.texts:
             return self._in_use
         found = await asyncio.to_thread(_parse, texts, str(self._kept))
@@ -162,7 +162,10 @@ class PolicyFiles:
 
     async def _keep(self, choice: _Set, in_force: _Set | None) -> bool:
         """Keep what is in use now; False where somebody else kept another set meanwhile, and it must be looked at."""
-        if self._kept is None or (in_force is not None and choice.texts == in_force.texts):
+        if self._kept is None:
+            return True
+        unchanged = in_force is not None and choice.texts == in_force.texts
+        if unchanged and (self._kept.is_there or not choice.texts):
             return True
         return await self._kept.write(choice.texts)
 
