@@ -70,6 +70,13 @@ def test_decisions_share_the_replacements():
     assert charged(*both, pods=(web("c", age=5), web("d", age=90))) == [WEB, WEB]
 
 
+def test_a_decision_on_a_pod_that_is_being_deleted():
+    """Nobody judges what is written on such a pod, so whoever owns it could write a decision of their own."""
+    leaving = decided(("a", ""))
+    leaving.metadata.deletion_timestamp = rfc3339(START)
+    assert charged(leaving) == []
+
+
 def test_a_decision_of_tomorrow_is_none():
     """An instant beyond what clocks may differ by was never written by a leader."""
     assert charged(decided(("a", ""), age=-3600)) == []

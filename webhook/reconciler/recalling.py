@@ -1,7 +1,8 @@
 """What a new leader learns of the evictions of late from the decisions written on the pods.
 
 A decision is text on a pod, so it is not believed by itself. It uses up the rates of an owner only as far as the
-cluster bears it out: the victim is leaving, or it is gone and its owner has made another pod since.
+cluster bears it out: the victim is leaving, or it is gone and its owner has made another pod since. That of a pod that
+is being deleted counts no more than that of one that is gone: admission judges no changes of such a pod.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def recalled(preemptors: Iterable[Pod], pods: Mapping[str, Pod], wall: float) ->
 
     `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch.
     """
-    written = [(instant(found.at), found) for pod in preemptors if (found := decision_of(pod)) is not None]
+    present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
+    written = [(instant(found.at), found) for pod in present if (found := decision_of(pod)) is not None]
     told = sorted(((at, found) for at, found in written if at <= wall + _AHEAD), key=lambda row: -row[0])
     births = _Births(pods.values(), since=told[-1][0]) if told else None
     for at, decision in told:
