@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.e2e.software import SYSTEM, installed
-from tests.workloads import pod
+from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError
 from webhook.kube.paths import CONFIG_MAP
 
@@ -60,6 +60,10 @@ async def test_what_is_in_force_outlives_broken_files(sandbox, kubeconfig, tmp_p
         assert await server.stop(signal.SIGKILL) == -signal.SIGKILL
         server = await giveway.serve(FORBIDDEN.replace("deny", "denny"), f"--kept-policies={KEPT}")
         assert "e2e/none" in await refused()
-        assert any("the set in force stays" in line["message"] for line in server.lines())
+
+        async def told() -> bool:
+            return any("the set in force stays" in line["message"] for line in server.lines())
+
+        await eventually(told, what="the server's log says so")
         meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "e2e/none"}}}
         await sandbox.client.patch(APPLIED, {**meant, "data": {"policies.yaml": WITHOUT}})
