@@ -160,7 +160,7 @@ class Sandbox:
         return str(await eventually(check, seconds, f"{name} is unschedulable"))
 
     async def nominate(self, name: str, node_name: str | None) -> None:
-        """Set or clear the pod's nomination, as an outside component does (FACTS 8 and 13)."""
+        """Set or clear the pod's nomination, as an outside component does (docs/kubernetes-behaviour.md K8 and K20)."""
         body = {"status": {"nominatedNodeName": node_name}}
         await self.client.patch(f"{self.pods}/{name}/status", body, kind="merge")
 

@@ -1,4 +1,4 @@
-"""The eviction sub-resource from outside: budgets, preconditions, what a victim is told (FACTS 11 and 14)."""
+"""The eviction sub-resource: budgets, preconditions, what a victim is told (docs/kubernetes-behaviour.md K16, K17)."""
 
 from __future__ import annotations
 

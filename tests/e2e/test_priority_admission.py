@@ -1,4 +1,4 @@
-"""What the in-tree Priority plugin does without any webhook (FACTS 1 to 4)."""
+"""What the in-tree Priority plugin does without any webhook (docs/kubernetes-behaviour.md K1 to K4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gödel's six quickstart scenarios (SEMANTICS G), with real processes under the rights of manifests/base."""
+"""Gödel's six quickstart scenarios (docs/semantics.md G), with real processes under the rights of manifests/base."""
 
 from __future__ import annotations
 

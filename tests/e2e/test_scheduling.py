@@ -1,4 +1,4 @@
-"""What an outside preemptor relies on in kube-scheduler (FACTS 7 to 10)."""
+"""What an outside preemptor relies on in kube-scheduler (docs/kubernetes-behaviour.md K7 to K15)."""
 
 from __future__ import annotations
 

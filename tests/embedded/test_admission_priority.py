@@ -1,4 +1,4 @@
-"""The Priority plugin: before the webhooks, once more after them, and in its own words (FACTS 1 to 4)."""
+"""The Priority plugin: before and after the webhooks, in its own words (docs/kubernetes-behaviour.md K1 to K4)."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ async def test_unknown_kind_of_patch():
 
 
 async def test_patch_of_status_and_annotations_together():
-    """One patch of a pod's status writes annotations with it, or neither where the version is outdated (FACTS 13)."""
+    """One patch of a pod's status writes annotations too, or neither if stale (docs/kubernetes-behaviour.md K20)."""
     client = ApiServer().local()
     pods = "/api/v1/namespaces/n/pods"
     created = await client.create(pods, {"metadata": {"name": "a"}, "spec": {"containers": containers("c")}})

@@ -1,4 +1,4 @@
-"""Reserved ranges: who may define classes in them and who may use them (SEMANTICS B)."""
+"""Reserved ranges: who may define classes in them and who may use them (docs/semantics.md B)."""
 
 import pytest
 

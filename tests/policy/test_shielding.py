@@ -1,4 +1,4 @@
-"""Who may set, change or remove the preemptibility annotations (SEMANTICS C)."""
+"""Who may set, change or remove the preemptibility annotations (docs/semantics.md C5)."""
 
 import pytest
 

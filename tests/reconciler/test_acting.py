@@ -1,4 +1,4 @@
-"""Carrying plans out on a control plane: order, budgets, nominations and their end (SEMANTICS E)."""
+"""Carrying plans out on a control plane: order, budgets, nominations and their end (docs/semantics.md E)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extenders against a real server on loopback: the wire format, and asking without waiting (SEMANTICS D5)."""
+"""Extenders against a real server on loopback: the wire format, and asking without waiting (docs/semantics.md D5)."""
 
 from __future__ import annotations
 

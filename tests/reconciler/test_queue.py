@@ -1,4 +1,4 @@
-"""The queue: order, back-off, flush, and who is woken (SEMANTICS F)."""
+"""The queue: order, back-off, flush, and who is woken (docs/semantics.md F)."""
 
 from __future__ import annotations
 

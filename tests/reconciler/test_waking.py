@@ -1,4 +1,4 @@
-"""Which change could help a preemptor that found no room (SEMANTICS F)."""
+"""Which change could help a preemptor that found no room (docs/semantics.md F3)."""
 
 from __future__ import annotations
 

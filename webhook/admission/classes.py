@@ -1,4 +1,4 @@
-"""Validation of PriorityClasses, with the API server's own words where it has them (FACTS 4)."""
+"""Validation of PriorityClasses, in the API server's words if it has any (docs/kubernetes-behaviour.md K4)."""
 
 from __future__ import annotations
 

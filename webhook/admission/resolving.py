@@ -1,4 +1,7 @@
-"""Which PriorityClass, value and preemption policy a pod has or is about to get (SEMANTICS A, FACTS 1-3)."""
+"""Which PriorityClass, value and preemption policy a pod has or is about to get.
+
+The rules are docs/semantics.md A1 to A5; what the API server does is docs/kubernetes-behaviour.md K1 to K3.
+"""
 
 from __future__ import annotations
 

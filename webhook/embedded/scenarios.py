@@ -1,4 +1,4 @@
-"""Gödel's six quickstart scenarios (SEMANTICS G), played with ordinary API calls on a cluster that runs giveway.
+"""Gödel's six quickstart scenarios (docs/semantics.md G), played with ordinary API calls on a cluster with giveway.
 
 Nothing here knows what kind of cluster it is. Every scenario has a node, a namespace and objects of its own, so that
 all six can be played at once.

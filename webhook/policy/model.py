@@ -129,7 +129,7 @@ class Definers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reserve(msgspec.Struct, frozen=True, kw_only=True):
-    """A reserved range of priority values, both ends included, and who may define and use it (SEMANTICS B).
+    """A reserved range of priority values, both ends included, and who may define and use it (docs/semantics.md B).
 
     Each right is a list of alternatives: one that holds suffices, and without any nobody has the right.
     """

@@ -25,8 +25,9 @@ class Request(msgspec.Struct, kw_only=True):
 
     `object` and `old_object` are the JSON data as sent (`old_object` on UPDATE only). `priority_class` is the
     class that the pod or template names or is given, `priority` the value it has in effect, however it got there
-    (SEMANTICS B). `raw` is the AdmissionRequest, which CEL reads as `request`. `allowance` is how many nanoseconds
-    the expressions may take by their estimates before the engine gives up with AllowanceError; None for any number.
+    (docs/semantics.md B). `raw` is the AdmissionRequest, which CEL reads as `request`. `allowance` is how many
+    nanoseconds the expressions may take by their estimates before the engine gives up with AllowanceError; None for
+    any number.
     """
 
     operation: str

@@ -1,4 +1,4 @@
-"""Disruption budgets and how many more pods each lets go (SEMANTICS D4).
+"""Disruption budgets and how many more pods each lets go (docs/semantics.md D4).
 
 `strict` asks what the API server would let go, otherwise what kube-scheduler reckons with. Pods in
 `status.disruptedPods` are already counted and do not use a budget again; nor do, to the API server, terminating ones.

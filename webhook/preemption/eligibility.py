@@ -1,4 +1,4 @@
-"""Whether the preemptor may preempt at all (SEMANTICS D1, kube-scheduler's `PodEligibleToPreemptOthers`)."""
+"""Whether the preemptor may preempt at all (docs/semantics.md D1, kube-scheduler's `PodEligibleToPreemptOthers`)."""
 
 from __future__ import annotations
 

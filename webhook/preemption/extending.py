@@ -1,4 +1,4 @@
-"""Extenders: components outside the scheduler that may drop candidate nodes or victims (SEMANTICS D5).
+"""Extenders: components outside the scheduler that may drop candidate nodes or victims (docs/semantics.md D5).
 
 What an extender is asked over lies outside this package; here it is something to call.
 """

@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What a candidate is compared by (SEMANTICS D6); in the sum every priority is raised by 2**31; seconds."""
+    """What a candidate is compared by (docs/semantics.md D6); in the sum every priority is raised by 2**31; seconds."""
 
     node: str
     violations: int

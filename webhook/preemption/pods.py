@@ -1,7 +1,8 @@
 """The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
 
 Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 where there are no more:
-higher priority, then earlier start (SEMANTICS D3), then name and namespace, so that the order is always the same.
+higher priority, then earlier start (docs/semantics.md D3), then name and namespace, so that the order
+is always the same.
 """
 
 from __future__ import annotations

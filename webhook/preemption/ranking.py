@@ -1,4 +1,4 @@
-"""The best of the candidate nodes (SEMANTICS D6, kube-scheduler's `pickOneNodeForPreemption`)."""
+"""The best of the candidate nodes (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Victims on every candidate node at once (SEMANTICS D3, kube-scheduler's `SelectVictimsOnNode`).
+"""Victims on every candidate node at once (docs/semantics.md D3, kube-scheduler's `SelectVictimsOnNode`).
 
 All pods that may go are taken away; where the preemptor then fits, they are put back one by one, those beyond a
 budget first and then the others, most important first, each staying if the preemptor still fits. The nodes are the

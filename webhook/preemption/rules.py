@@ -1,4 +1,4 @@
-"""Who may be a victim: Kubernetes' plain rule, or a PreemptionPolicy compiled (SEMANTICS C and D4).
+"""Who may be a victim: Kubernetes' plain rule, or a PreemptionPolicy compiled (docs/semantics.md C and D4).
 
 A policy's rules are judged on what many pods share (`Profile`), so a decision asks each question once per distinct
 class, scheduler and annotations instead of once per pod.

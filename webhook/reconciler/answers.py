@@ -1,4 +1,4 @@
-"""What extenders said, as decisions see it (SEMANTICS D5). Pure.
+"""What extenders said, as decisions see it (docs/semantics.md D5). Pure.
 
 A decision does not wait. Where it would have to ask it stops with `UnaskedError`; once the question is answered, the
 preemptor is decided for again, on the state of then. What an extender said of a node with certain victims holds for

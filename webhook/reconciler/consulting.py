@@ -1,4 +1,4 @@
-"""Asking a policy's extenders in the background, so that no decision waits for one (SEMANTICS D5)."""
+"""Asking a policy's extenders in the background, so that no decision waits for one (docs/semantics.md D5)."""
 
 from __future__ import annotations
 

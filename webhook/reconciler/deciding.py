@@ -120,7 +120,7 @@ def consider(
     extenders: Sequence[Extender] = (),
     left_out: Collection[str] = (),
 ) -> Outcome:
-    """What to do for a preemptor (SEMANTICS D).
+    """What to do for a preemptor (docs/semantics.md D).
 
     `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
     """

@@ -1,4 +1,4 @@
-"""Carrying a plan out (SEMANTICS E): nominate, displace lower nominations, have the victims leave, the last one last.
+"""Carrying a plan out (docs/semantics.md E1 to E4): nominate, displace lower nominations, evict, the last victim last.
 
 What to do next is decided here step by step; every step can be the last one of this process, and the plan written on
 the preemptor says to the next leader how to go on.

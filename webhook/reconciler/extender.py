@@ -1,4 +1,4 @@
-"""A scheduler extender asked over HTTP which candidates of a preemption may stand (SEMANTICS D5).
+"""A scheduler extender asked over HTTP which candidates of a preemption may stand (docs/semantics.md D5).
 
 The wire format is that of `k8s.io/kube-scheduler/extender/v1`: `ExtenderPreemptionArgs` goes out, an
 `ExtenderPreemptionResult` comes back, always with uids.

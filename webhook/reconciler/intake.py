@@ -21,7 +21,7 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """Turns changes of the cluster into moves of the queue (SEMANTICS F); `stir` is called when there is work."""
+    """Turns changes of the cluster into moves of the queue (docs/semantics.md F3). Calls `stir` if there is work."""
 
     def __init__(
         self,

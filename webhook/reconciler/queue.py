@@ -1,4 +1,4 @@
-"""The preemptors to try (SEMANTICS F): by priority, then age; backing off; waiting for the cluster to change; busy.
+"""The preemptors to try (docs/semantics.md F): by priority, then age; backing off; waiting for a change; busy.
 
 Pure: time is an argument, in monotonic seconds. An entry that failed waits until an event that could help, a time it
 named, or the periodic flush; if it failed a moment ago, an event lets it back only when its back-off is over. So one

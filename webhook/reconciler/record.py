@@ -87,7 +87,7 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Another node that would have done, with what the choice compares (SEMANTICS D6)."""
+    """Another node that would have done, with what the choice compares (docs/semantics.md D6)."""
 
     node: str
     victims: int

@@ -1,4 +1,4 @@
-"""Telling people: Events on both sides, one line and one annotation a decision, metrics (SEMANTICS E)."""
+"""Telling people: Events on both sides, one line and one annotation a decision, metrics (docs/semantics.md E6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which change of the cluster could help a preemptor that found no room (SEMANTICS F), by kind of object. Pure."""
+"""Which change could help a preemptor that found no room (docs/semantics.md F3), by kind of object. Pure."""
 
 from __future__ import annotations
 

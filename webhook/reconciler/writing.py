@@ -89,7 +89,7 @@ class Writer:
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
     async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
-        """Write nomination, plan and decision in one patch (FACTS 13); returns the pod as written.
+        """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20); returns the new pod.
 
         Where the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError where
         it is not, or carries another plan; ApiError where the API refuses.
@@ -136,7 +136,7 @@ class Writer:
         return False
 
     async def displace(self, pod: Pod) -> None:
-        """Take the nomination of a pod of lower priority, with the plan that may stand behind it (SEMANTICS E)."""
+        """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2)."""
         await self._retrying(lambda: self._patch_status("displace", pod, _CLEARED))
 
     async def evict(self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], bool] = always) -> Left:

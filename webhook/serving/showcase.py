@@ -35,7 +35,7 @@ POLICIES = Path(__file__).parents[2] / "policies"
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """What must become of a review under the shipped policies (SEMANTICS A-C)."""
+    """What must become of a review under the shipped policies (docs/semantics.md A to C)."""
 
     verdict: str
     rules: list[str]

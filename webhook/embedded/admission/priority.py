@@ -1,6 +1,7 @@
-"""The in-tree `Priority` admission plugin: what a pod's class says goes into the pod (FACTS 1 to 4).
+"""The in-tree `Priority` admission plugin: what a pod's class says goes into the pod.
 
-It runs before the mutating webhooks and once more after one of them changed the object.
+It does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks, and once more after
+one of them changed the object.
 """
 
 from __future__ import annotations

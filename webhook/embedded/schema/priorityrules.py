@@ -1,4 +1,4 @@
-"""What Kubernetes itself asks of a PriorityClass (FACTS 4; `apis/scheduling/validation`)."""
+"""What Kubernetes itself asks of a PriorityClass (docs/kubernetes-behaviour.md K4; `apis/scheduling/validation`)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Preemption:
         return selected.node, ""
 
     async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodView]) -> None:
-        """Clear lower nominations, remove the victims side by side, the last one last (SEMANTICS E)."""
+        """Clear lower nominations, remove the victims side by side, the last one last (docs/semantics.md E3)."""
         for pod in outranked:
             await self._patch_status(pod.namespace, pod.name, {"nominatedNodeName": None})
         *first, last = plan.victims

@@ -1,7 +1,7 @@
 """A stand-in for kube-scheduler: its queue, the project's own filters, nominations kept, and its messages.
 
 One pod after the other: pop, filter all nodes, take the nominated or the emptiest one, assume it there, bind in the
-background. A pod that fits nowhere waits for an event that could help it (FACTS 7 to 10).
+background. A pod that fits nowhere waits for an event that could help it (docs/kubernetes-behaviour.md K7 to K15).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def after_volume_change(entry: Entry) -> bool:
 
 
 def is_reshaped(old: Pod, new: Pod) -> bool:
-    """Whether a pending pod's own change could make it fit; its status and annotations cannot (FACTS 9)."""
+    """Whether a pod's own change could make it fit; its status cannot (docs/kubernetes-behaviour.md K14)."""
     return old.spec != new.spec or old.metadata.labels != new.metadata.labels
 
 
