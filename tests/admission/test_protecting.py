@@ -193,3 +193,12 @@ def test_a_new_pod_with_a_plan_is_refused(key):
     """Where mutation was not asked, validation refuses what a new pod cannot have."""
     answer = judged(make_review(annotated(key, "{}")))
     assert f"annotation {key} is written by giveway's reconciler only" in message_of(answer)
+
+
+def test_a_policy_for_labelled_pods_holds_for_every_binding():
+    """A Binding does not say which labels its pod has, so nobody escapes a policy for some of the pods by binding."""
+    rule = make_rule("guard", protect_annotations=ProtectAnnotations(keys=("a.io/x",)))
+    policy = make_policy("gold", rule, object_selector=LabelSelector(match_labels={"tier": "gold"}))
+    context = make_context(policies=(policy,))
+    assert judged(bind_review(binding(annotations={"a.io/x": "1"})), context)["allowed"] is False
+    assert judged(bind_review(binding(annotations={"a.io/y": "1"})), context)["allowed"] is True

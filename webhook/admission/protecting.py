@@ -61,7 +61,7 @@ def validate_status(context: Context, review: Review, answer: Answer) -> None:
 def validate_binding(context: Context, review: Review, answer: Answer) -> None:
     """Judge a Binding as an update that sets its annotations and labels on the pod; what the pod had is not known.
 
-    Its own labels give no rights: whoever binds chooses them.
+    Its own labels give no rights: whoever binds chooses them. So those of the pod are not known here.
     """
     if review.operation != "CREATE":
         return
@@ -70,4 +70,5 @@ def validate_binding(context: Context, review: Review, answer: Answer) -> None:
     check_changes(context, review, meta, None, answer)
     data = {"metadata": {"name": review.name or meta.name, "annotations": meta.annotations}}
     request = request_for(context, review, data, {"metadata": {}})
-    judge_annotations(context, msgspec.structs.replace(request, operation="UPDATE", resource="pods"), answer)
+    change = msgspec.structs.replace(request, operation="UPDATE", resource="pods", labels_known=False)
+    judge_annotations(context, change, answer)

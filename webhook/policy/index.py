@@ -81,7 +81,9 @@ class _Table(Generic[T]):
             found.update(self._namespaces.everything)
             found.update(self._namespace_labels.everything)
         found.update(self._by_subject(facts))
-        if self._labels:
+        if self._labels and not facts.request.labels_known:
+            found.update(self._labels.everything)
+        elif self._labels:
             found.update(self._labels.find(facts.labels))
             found.update(self._labels.find(facts.old_labels or {}))
         return [found[place] for place in sorted(found)]

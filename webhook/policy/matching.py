@@ -156,7 +156,12 @@ def _object(match: Match, *, gives: bool) -> Test:
     enough = all if gives else any
 
     def test(facts: Facts) -> str | None:
-        """Nobody escapes a restriction by taking a label off, or gains a right by putting one on."""
+        """Nobody escapes a restriction by taking a label off, or gains a right by putting one on.
+
+        Labels that are not known are taken for those that give no right and lift no restriction.
+        """
+        if not facts.request.labels_known:
+            return reason if gives else None
         old = None if gives and facts.operation == "CREATE" else facts.old_labels
         found = (facts.labels,) if old is None else (facts.labels, old)
         return None if enough(map(selected, found)) else reason

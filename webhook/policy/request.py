@@ -42,4 +42,6 @@ class Request(msgspec.Struct, kw_only=True):
     priority: int | None = None
     raw: dict[str, Any] = {}
     dry_run: bool = False
+    labels_known: bool = True
+    """Whether the object's labels are there: a Binding changes a pod without carrying it."""
     allowance: float | None = None

@@ -70,6 +70,8 @@ class PolicyFiles:
         self._pending = True
         """Whether the files wait to be taken into use."""
         self._in_use = _Set({}, Loaded(Policies(), []))
+        self._unreadable: dict[str, str] | None = None
+        """What is kept, if this version cannot read it: parsed and told once, not at every look."""
         self.engine = Engine(Policies())
         self.problem = ""
         self.settled = asyncio.Event()
@@ -136,10 +138,14 @@ class PolicyFiles:
             return self._in_use if self._judge and self.settled.is_set() else None
         if texts == self._in_use.texts:
             return self._in_use
+        last = self._in_use if self.settled.is_set() else None
+        if texts == self._unreadable:
+            return last
         found = await asyncio.to_thread(_parse, texts, str(self._kept))
         if found.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, found.problem)
-            return self._in_use if self.settled.is_set() else None
+            self._unreadable = texts
+            return last
         return found
 
     async def _choose(self, in_force: _Set | None) -> tuple[_Set | None, str]:
