@@ -389,7 +389,7 @@ def begun(setting: Setting) -> Plan:
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
     decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
-    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, freed=setting.state.freed)
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, looked=setting.state.snapshot.version)
 
 
 def written(*victims: str) -> PlanRecord:
@@ -455,6 +455,24 @@ def test_objection_when_a_pod_has_shrunk():
     setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
     plan = begun(setting)
     setting.add(pod("big", "2", node="n2", priority=1000))
+    assert "without preemption" in setting.world.objection(plan)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda s: s.remove("default/nominee"), id="its pod is gone"),
+        pytest.param(lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")), id="it goes elsewhere"),
+        pytest.param(lambda s: s.remove("default/small"), id="a pod ends beside it"),
+    ],
+)
+def test_objection_when_room_comes_up_under_a_nomination(happens):
+    """Room on a node that a pod is nominated to counts, whether the nomination goes or it fits beside it."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("small", "2", node="n2", priority=1000))
+    setting.add(pod("nominee", "4", priority=1000, nominated="n2"))
+    plan = begun(setting)
+    happens(setting)
     assert "without preemption" in setting.world.objection(plan)
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.reconciler.acting import PODS, Play, playing
+from tests.reconciler.acting import PODS, Play, managing, playing
 from tests.reconciler.builders import Setting, node, preemptor
 from tests.workloads import eventually
 from webhook.reconciler import deciding
@@ -76,6 +76,20 @@ async def test_room_on_the_own_node_before_the_last_is_asked():
         await play.nominated("p", "")
         assert len(service.state.expectations) == 0
         assert len(service.reconciler.world.restraint._cluster.times) == 1
+
+
+async def test_own_victims_are_waited_for():
+    """The room of a victim that was asked counts, even if it takes longer to end than the policy waits for others."""
+    interlude = Interlude("all-but-last")
+    policies = managing(wait_for_terminating=0.0)
+    async with playing(termination_seconds=1.0) as play, play.reconciling(policies, checkpoint=interlude) as service:
+        for name in ("a", "b"):
+            await play.victim(name, "node-1", "3", terminationGracePeriodSeconds=600)
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "5")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        assert len(await play.here() & {"a", "b"}) == 1
 
 
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):

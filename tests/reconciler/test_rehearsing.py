@@ -36,6 +36,16 @@ async def test_one_decision_a_preemptor():
     assert {line["preemptor"] for line in desk.lines("decision")} == {"default/p0", "default/p1", "default/p2"}
 
 
+async def test_a_grace_period_beyond_the_calendar():
+    """A pod that asks for more seconds to end than there are until the year 9999 is a victim like any other."""
+    setting = Setting(node("n0"))
+    setting.add(pod("v", "8", node="n0", spec={"terminationGracePeriodSeconds": 2**63 - 1}))
+    desk = Desk(setting, dry_run=True)
+    setting.add(preemptor())
+    await desk.work(60.0)
+    assert victims(desk) == ["default/v"]
+
+
 async def test_room_is_shared():
     """A second pod that fits beside the first one is shown that it waits for the same victim."""
     setting = crowded(1)

@@ -77,6 +77,7 @@ class PodView(NamedTuple):
 
 _NO_OWNER = Owner("", "", "")
 _DEFAULT_GRACE = 30
+_LONGEST_GRACE = 10 * 366 * 86_400
 
 
 def priority_of(pod: Pod) -> int:
@@ -114,9 +115,12 @@ def end_of(meta: ObjectMeta) -> float:
 
 
 def grace_of(pod: Pod) -> int:
-    """How many seconds the pod gets to end, as it says or by Kubernetes' default."""
+    """How many seconds the pod gets to end, as it says or by Kubernetes' default.
+
+    The API server takes any int64, with which no instant can be reckoned: what is more than ten years counts as that.
+    """
     seconds = pod.spec.termination_grace_period_seconds
-    return _DEFAULT_GRACE if seconds is None else seconds
+    return _DEFAULT_GRACE if seconds is None else min(seconds, _LONGEST_GRACE)
 
 
 def health_of(pod: Pod) -> int:

@@ -29,7 +29,7 @@ from webhook.reconciler.refusals import Refusals
 from webhook.reconciler.restraint import Full, Restraint, is_last_resort
 from webhook.reconciler.state import State
 
-__all__ = ["World", "consider", "decide_sparing", "looks_around", "still_allowed"]
+__all__ = ["World", "consider", "decide_sparing", "still_allowed"]
 
 Rows = NDArray[np.intp]
 
@@ -86,7 +86,7 @@ class World:
     def objection(self, plan: Plan) -> str:
         """Why a plan whose nomination stands should not go on to evict; empty where it should.
 
-        Whether it fits is worked out again where something happened that could have changed the answer.
+        Where it fits is worked out again if anything has happened since that was last done.
         """
         pod = self.state.pod(plan.key)
         if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
@@ -99,14 +99,13 @@ class World:
                 continue
             if _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"
-        if (
-            not plan.gone
-            and plan.freed != self.state.freed
-            and not plan.left_out.issuperset(fits(self.state.snapshot, pod))
-        ):
-            return "it fits without preemption by now"
-        if (plan.touched or looks_around(pod)) and not self.has_room(pod, plan.node):
+        if plan.looked == self.state.snapshot.version:
+            return ""
+        if not self.has_room(pod, plan.node):
             return f"evicting would not make room on {plan.node} any more"
+        found = () if plan.gone else fits(self.state.snapshot, pod)
+        if plan.node not in found and not plan.left_out.issuperset(found):
+            return "it fits without preemption by now"
         return ""
 
 
@@ -354,13 +353,6 @@ def _unnominated(pod: Pod) -> Pod:
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
-
-
-def looks_around(pod: Pod) -> bool:
-    """Whether pods on other nodes decide where this one fits."""
-    affinity = pod.spec.affinity
-    by_pods = affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity)
-    return bool(by_pods or pod.spec.topology_spread_constraints)
 
 
 def _is_alive(state: State, key: str, uid: str) -> bool:

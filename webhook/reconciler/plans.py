@@ -69,10 +69,8 @@ class Plan:
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out for the preemptor when it was decided."""
-    freed: int = 0
-    """`State.freed` when it was decided."""
-    freed_there: int = 0
-    """`State.freed_on` its node when that was last looked at."""
+    looked: int = -1
+    """`Snapshot.version` when it was decided or last looked at before an eviction."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None

@@ -1,6 +1,6 @@
 """A look at a plan's own node between the decision and an eviction: whether its victims still have to go there.
 
-One node is cheap, so it is looked at before every eviction, if anything came free there since it was last looked at.
+Looking is cheap, so it is done before every eviction, if anything at all has happened since it was last done.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from webhook.kube.objects import Pod
 from webhook.preemption.decision import fits, fits_on
-from webhook.reconciler.deciding import World, looks_around
+from webhook.reconciler.deciding import World
 from webhook.reconciler.plans import Plan
 
 __all__ = ["enough"]
@@ -24,22 +24,27 @@ def enough(world: World, plan: Plan, wait: float) -> str:
     pod = state.pod(plan.key)
     if pod is None:
         return ""
-    if plan.gone and plan.freed != state.freed and not plan.left_out.issuperset(fits(state.snapshot, pod)):
-        return "it fits without further evictions by now"
-    freed = state.freed_on(plan.node)
-    if freed == plan.freed_there and not looks_around(pod):
+    if plan.looked == state.snapshot.version:
         return ""
-    plan.freed_there = freed
-    if fits_on(state.snapshot, pod, plan.node):
+    plan.looked = state.snapshot.version
+    found = fits(state.snapshot, pod)
+    if plan.node in found:
         return f"it fits on {plan.node} by now"
+    if plan.gone and not plan.left_out.issuperset(found):
+        return "it fits without further evictions by now"
     return _room_comes_up(world, plan, pod, wait)
 
 
 def _room_comes_up(world: World, plan: Plan, pod: Pod, wait: float) -> str:
-    """Whether the pods that leave anyway, and the victims that have been asked, make the room."""
-    snapshot = world.state.snapshot
-    unasked = [victim.key for victim in plan.record.victims if victim.uid not in plan.gone]
-    leaving = np.setdiff1d(world.leaving_within(wait), snapshot.pod_rows(unasked))
+    """Whether the pods that leave anyway soon enough, and the victims that were asked, make the room.
+
+    The plan waits for its own victims however long they take.
+    """
+    snapshot, victims = world.state.snapshot, plan.record.victims
+    asked = snapshot.pod_rows([victim.key for victim in victims if victim.uid in plan.gone])
+    unasked = snapshot.pod_rows([victim.key for victim in victims if victim.uid not in plan.gone])
+    asked = np.intersect1d(asked, snapshot.pods.leaving())
+    leaving = np.setdiff1d(np.union1d(world.leaving_within(wait), asked), unasked).astype(np.intp)
     if len(leaving) and fits_on(snapshot, pod, plan.node, without=leaving):
         return f"it fits on {plan.node} once pods that are leaving anyway are gone"
     return ""

@@ -65,9 +65,6 @@ class State:
         self.disruptions = Disruptions()
         self.listeners: list[Listener] = []
         self.index = Indexes()
-        self.freed = 0
-        """Counts the times that room came up which nobody had been promised."""
-        self._freed_on: dict[str, int] = {}
         self._minor: dict[str, Cache[Any]] = {}
         self.pods = Cache(client, POD.path(), Pod, transform=SharedPods())
         self.nodes = Cache(client, NODE.path(), Node)
@@ -95,7 +92,8 @@ class State:
         """See to it that the snapshot keeps these pod annotations; it is made anew where it does not."""
         if set(annotations) <= self.snapshot.pods.annotations:
             return
-        self.snapshot = Snapshot(annotations)
+        before, self.snapshot = self.snapshot, Snapshot(annotations)
+        self.snapshot.version = before.version
         for name, cache in self._minor.items():
             for key, item in cache.items().items():
                 self._take(name, key, item)
@@ -177,10 +175,6 @@ class State:
         for budget in self.disruptions.give_up(plan, but={victim.name for victim in done}):
             self._take_budget(budget)
 
-    def freed_on(self, node: str) -> int:
-        """Counts the times that a pod on the node ended, shrank or began to leave, and that the node changed."""
-        return self._freed_on.get(node, 0)
-
     def has_budget(self, pod: Pod) -> bool:
         """Whether a disruption budget covers the pod."""
         return bool(self._budgets_of(pod))
@@ -222,7 +216,6 @@ class State:
                 self._take_budget(budget)
         else:
             self._take_pod(change.key, change.new)
-        self._note_freed(change)
         self._tell("pod", change)
 
     def _take_pod(self, key: str, actual: Pod) -> None:
@@ -242,26 +235,8 @@ class State:
         self.snapshot.remove_pod(key)
         self.index.drop(key)
 
-    def _note_freed(self, change: Change[Pod]) -> None:
-        old, new = change.old, change.new
-        if old is None or not old.spec.node_name:
-            return
-        node = old.spec.node_name
-        came_free = (
-            new is None
-            or is_over(new)
-            or old.spec.containers != new.spec.containers
-            or old.status.container_statuses != new.status.container_statuses
-        )
-        if came_free or (new is not None and new.metadata.deletion_timestamp != old.metadata.deletion_timestamp):
-            self._freed_on[node] = self.freed_on(node) + 1
-        self.freed += came_free and node not in self.index.nominated
-
     def _node_changed(self, change: Change[Node]) -> None:
-        self.freed += 1
-        self._freed_on[change.key] = self.freed_on(change.key) + 1
         if change.new is None:
-            del self._freed_on[change.key]
             self.snapshot.remove_node(change.key)
         else:
             self._take_node(change.new)

@@ -256,11 +256,11 @@ class Tender:
 
     def _expect(self, plan: Plan, policy: PreemptionPolicy, victims: tuple[Pod, ...] | list[Pod]) -> None:
         """Let every later decision count the victims as leaving and the preemptor as nominated."""
-        plan.freed, plan.freed_there = self._state.freed, self._state.freed_on(plan.node)
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         now = self._clock.wall()
         ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
+        plan.looked = self._state.snapshot.version
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
         tickets = self._world.restraint.note(evictions, self._clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
