@@ -139,6 +139,22 @@ def test_the_snapshot_is_the_same():
         assert (getattr(plain.pods, column) == getattr(shared.pods, column)).all()
 
 
+def test_what_one_pod_alone_says_is_not_kept():
+    """A preemptor's plan and decision are not held for others; what a second pod says, too, is shared from then on."""
+    share = SharedPods()
+
+    def annotated(name, says):
+        return share(decoded(metadata={"name": name, "namespace": "a", "annotations": {"a": says}}))
+
+    for number in range(100):
+        annotated("p", f"plan {number}")
+    assert len(share._annotations) == 0
+    second, third = annotated("q", "same"), (annotated("r", "same"), annotated("s", "same"))
+    assert third[0].metadata.annotations is third[1].metadata.annotations
+    assert second.metadata.annotations == third[0].metadata.annotations
+    assert len(share._annotations) == 1
+
+
 def test_what_is_kept_for_sharing_is_bounded():
     """Parts that nobody asks for any more are forgotten, those in use stay, and what is too large is not kept."""
     parts = SharedParts(most=3000)

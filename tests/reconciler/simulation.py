@@ -235,15 +235,9 @@ class Simulation:
 
     def _judge(self, name: str) -> None:
         """Whether the preemptor behind an eviction would have fitted without it, for all that the reconciler knew."""
-        plan = next(
-            (
-                one
-                for one in self.reconciler.plans
-                if self.pods.get(name, {}).get("metadata", {}).get("uid") in one.asking
-            ),
-            None,
-        )
-        if plan is None or name not in self.seen:
+        uid = self.seen.get(name, {}).get("metadata", {}).get("uid")
+        plan = next((one for one in self.reconciler.plans if uid in one.asking), None)
+        if plan is None:
             self.needless.append(f"{name} was asked to leave for nobody")
             return
         preemptor = plan.key.partition("/")[2]

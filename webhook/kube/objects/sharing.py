@@ -32,11 +32,16 @@ class SharedParts(Generic[V]):
 
     There are two generations. What is found in the older one moves to the younger; when that is full it becomes the
     older, and what nobody asked for is forgotten. Whoever holds a forgotten value keeps it, unshared from then on.
+
+    With `repeated` a value is kept from the second time on that it is given, for values of which many come once only.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MOST, *, repeated: bool = False) -> None:
         self._most = most
+        self._repeated = repeated
         self._size = 0
+        self._once: set[int] = set()
+        """Hashes of keys that were given once."""
         self._young: dict[str | bytes, V] = {}
         self._old: dict[str | bytes, V] = {}
 
@@ -44,10 +49,12 @@ class SharedParts(Generic[V]):
         return len(self._young) + len(self._old)
 
     def get(self, key: str | bytes, value: V) -> V:
-        """The value kept under the key: this one where there is none yet."""
+        """The value kept under the key; this one, which is then kept, where there is none yet."""
         found = self._young.get(key)
         if found is not None:
             return found
+        if self._repeated and key not in self._old and self._is_first(hash(key)):
+            return value
         size = len(key) + _ENTRY
         if self._size + size > self._most:
             self._old, self._young, self._size = self._young, {}, 0
@@ -56,6 +63,14 @@ class SharedParts(Generic[V]):
         self._size += size
         found = self._young[key] = self._old.pop(key, value)
         return found
+
+    def _is_first(self, key: int) -> bool:
+        if key in self._once:
+            return False
+        if len(self._once) * _ENTRY >= self._most:
+            self._once.clear()
+        self._once.add(key)
+        return True
 
 
 class SharedPods:
@@ -69,7 +84,7 @@ class SharedPods:
     def __init__(self, most: int = _MOST) -> None:
         self._specs: SharedParts[PodSpec] = SharedParts(most)
         self._labels: SharedParts[dict[str, str]] = SharedParts(most)
-        self._annotations: SharedParts[dict[str, str]] = SharedParts(most)
+        self._annotations: SharedParts[dict[str, str]] = SharedParts(most, repeated=True)  # each plan comes once
         self._owners: SharedParts[list[OwnerReference]] = SharedParts(most)
         self._conditions: SharedParts[list[Condition]] = SharedParts(most)
         self._texts: SharedParts[str] = SharedParts(most)
