@@ -80,9 +80,9 @@ class Bundle:
 
 
 def parse(files: Mapping[str, bytes]) -> Bundle | None:
-    """The bundle in these files; None where there is nothing yet.
+    """The bundle in these files; None if there is nothing yet.
 
-    Raises BundleError where there is something else, which is not ours to overwrite.
+    Raises BundleError if there is something else, which is not ours to overwrite.
     """
     if not any(files.get(name) for name in ("tls.crt", "tls.key", "ca.crt", "ca.key")):
         return None

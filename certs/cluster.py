@@ -96,7 +96,7 @@ async def maintain(
 
 
 async def read_secret(api: Api, secret: SecretName) -> Bundle | None:
-    """The certificates in the Secret; None where there is none yet. Raises BundleError for one from elsewhere."""
+    """The certificates in the Secret; None if there is none yet. Raises BundleError for one from elsewhere."""
     return _bundle(secret, await _find(api, secret.path))
 
 
@@ -114,7 +114,7 @@ async def inject(api: Api, configurations: Sequence[str], trust: bytes) -> list[
 
 
 async def _update(api: Api, secret: SecretName, change: Callable[[Bundle | None], Bundle]) -> tuple[bool, Bundle]:
-    """Read, change, write; again from the start where someone else wrote meanwhile. Whether this made the first."""
+    """Read, change, write; again from the start if someone else wrote meanwhile. Whether this made the first."""
     for _ in range(_ATTEMPTS):
         stored = await _find(api, secret.path)
         found = _bundle(secret, stored)

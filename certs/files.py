@@ -28,7 +28,7 @@ def maintain_files(
 ) -> Bundle:
     """Make the certificates of a directory, or renew what is due; the certificates as they are then.
 
-    Raises BundleError where the directory holds certificates from elsewhere. Several processes may do this at once.
+    Raises BundleError if the directory holds certificates from elsewhere. Several processes may do this at once.
     """
     with _locked(directory):
         found = read_bundle(directory)
@@ -43,7 +43,7 @@ def maintain_files(
 
 
 def read_bundle(directory: Path) -> Bundle | None:
-    """The certificates in a directory; None where there are none. Raises BundleError for those from elsewhere."""
+    """The certificates in a directory; None if there are none. Raises BundleError for those from elsewhere."""
     try:
         return parse(read_files(directory))
     except BundleError as error:
@@ -51,7 +51,7 @@ def read_bundle(directory: Path) -> Bundle | None:
 
 
 def read_files(directory: Path) -> dict[str, bytes]:
-    """All certificate files in a directory; empty where there is none."""
+    """All certificate files in a directory; empty if there is none."""
     return {name: (directory / name).read_bytes() for name in FILES if (directory / name).is_file()}
 
 

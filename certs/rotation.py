@@ -23,7 +23,7 @@ SETTLE = timedelta(minutes=10)
 class Settings:
     """For which names certificates are issued, and for how long.
 
-    Raises ValueError where there is no name, or where authorities would not outlive what they sign.
+    Raises ValueError if there is no name, or if authorities would not outlive what they sign.
     """
 
     names: tuple[str, ...]
@@ -46,10 +46,10 @@ def begin(settings: Settings, now: datetime) -> Bundle:
 
 
 def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
-    """The bundle with a new authority where it is time for one, and without what has expired.
+    """The bundle with a new authority if it is time for one, and without what has expired.
 
     It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
-    last is still settling. Returns the same object where nothing changes.
+    last is still settling. Returns the same object if nothing changes.
     """
     bundle = bundle.pruned(now)
     due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
@@ -60,11 +60,11 @@ def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force:
 
 
 def renew_serving(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
-    """The bundle with a new serving certificate where it is time for one.
+    """The bundle with a new serving certificate if it is time for one.
 
     It is time when two thirds of its validity have passed, when a name is missing, or when a newer authority has
     settled. The certificate it replaces is remembered until it expires. Call this only when the bundle's authorities
-    are known to the API servers. Returns the same object where nothing changes.
+    are known to the API servers. Returns the same object if nothing changes.
     """
     current = bundle.serving.certificate
     begins, ends = current.not_valid_before_utc, current.not_valid_after_utc

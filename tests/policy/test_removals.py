@@ -107,7 +107,7 @@ def rule(body, **parts):
         pytest.param(
             TWO,
             TWO + "\nconditions: [{name: odd, expression: 'object.spec.x'}]",
-            ["p: the conditions odd are new: it applies only where they hold"],
+            ["p: the conditions odd are new: it applies only if they hold"],
             id="condition",
         ),
     ],
@@ -245,7 +245,7 @@ limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
         pytest.param((EXTENDER, ""), "the extender http://e:1/p is no longer asked", id="extender"),
         pytest.param(
             ("preemptVerb: p", "preemptVerb: p, ignorable: true"),
-            "the extender http://e:1/p is passed over where it fails",
+            "the extender http://e:1/p is passed over if it fails",
             id="ignorable extender",
         ),
         pytest.param(

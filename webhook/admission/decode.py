@@ -1,4 +1,4 @@
-"""Bytes to a typed AdmissionReview: only the fields that are used, the whole object only where a rule asks for it."""
+"""Bytes to a typed AdmissionReview: only the fields that are used, the whole object only if a rule asks for it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORKLOADS = {
 
 
 class BadReviewError(Exception):
-    """A body that is no AdmissionReview: `code` is the HTTP status, `uid` the request's where it could be read.
+    """A body that is no AdmissionReview: `code` is the HTTP status, `uid` the request's if it could be read.
 
     `rule` names the built-in rule by which a review is refused that an API server may well have sent, because of what
     a tenant put into its object. An error would let it pass if `failurePolicy` is Ignore.
@@ -244,7 +244,7 @@ class Review:
 
 
 def decode(body: bytes) -> Review:
-    """Read an AdmissionReview. Raises BadReviewError with what is wrong and, where it can be read, the uid."""
+    """Read an AdmissionReview. Raises BadReviewError with what is wrong and, if it can be read, the uid."""
     if not body or body.isspace():
         raise BadReviewError("the body is empty; an AdmissionReview was expected")
     try:
@@ -272,7 +272,7 @@ def decode(body: bytes) -> Review:
 
 
 def template_of(workload: dict[str, Any] | None, resource: str) -> dict[str, Any] | None:
-    """A workload's pod template; None where it has none."""
+    """A workload's pod template; None if it has none."""
     path = ("spec", "jobTemplate", "spec", "template") if resource == "cronjobs" else ("spec", "template")
     part: Any = workload
     for key in path:

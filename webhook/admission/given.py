@@ -48,7 +48,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
         }
 
     def as_sent(self, spec: PodSpec, lookup: Lookup) -> PodSpec:
-        """The spec without the numbers of the class it had, where another class was named since."""
+        """The spec without the numbers of the class it had, if another class was named since."""
         before = lookup.priority_class(self.name)
         if (spec.priority_class_name or "") == self.name or before is None:
             return spec

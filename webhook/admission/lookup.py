@@ -24,7 +24,7 @@ SYSTEM_CLASSES = {"system-node-critical": 2000001000, "system-cluster-critical":
 
 
 class Lookup(Protocol):
-    """Objects by name, as last heard of; None where there is no such object."""
+    """Objects by name, as last heard of; None if there is no such object."""
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""

@@ -136,7 +136,7 @@ def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
 def _copied(
     context: Context, request: Request, present: Collection[str], found: Resolution
 ) -> dict[str, tuple[str, str]]:
-    """Annotations that a rule copies from the class to a pod where they are not `present`, as (value, rule) by key."""
+    """Annotations that a rule copies from the class to a pod if they are not `present`, as (value, rule) by key."""
     offered = found.priority_class.metadata.annotations if found.priority_class else None
     if not offered:
         return {}

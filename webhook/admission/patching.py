@@ -29,7 +29,7 @@ def fields(parent: str, wanted: Iterable[tuple[str, Any, Any]]) -> list[Operatio
 
 
 def members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> list[Operation]:
-    """Set members of the map at `parent`, which is made where it is absent or null; None takes a member away.
+    """Set members of the map at `parent`, which is made if it is absent or null; None takes a member away.
 
     What is as wanted needs no operation.
     """

@@ -30,7 +30,7 @@ _SUFFIXES = (".yaml", ".yml")
 def judge_policies(context: Context, review: Review, answer: Answer) -> None:
     """Refuse files with errors, and files that give up rules in force unless the ConfigMap says that they may.
 
-    Raises AllowanceError where the review has no time for that: reading and compiling takes long.
+    Raises AllowanceError if the review has no time for that: reading and compiling takes long.
     """
     if context.allowance is not None:
         raise AllowanceError

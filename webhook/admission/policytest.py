@@ -113,7 +113,7 @@ def find(paths: Iterable[Path]) -> Iterator[tuple[Path, PolicyTest]]:
 
 
 def run(file: Path, test: PolicyTest) -> list[Result]:
-    """Run one PolicyTest. Raises TestFileError where its policies or objects cannot be loaded."""
+    """Run one PolicyTest. Raises TestFileError if its policies or objects cannot be loaded."""
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
         objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))

@@ -21,7 +21,7 @@ _OWN_RULE = "own-annotations"
 
 
 def check_new(meta: Meta, answer: Answer) -> None:
-    """Refuse a new pod that carries what only the reconciler writes; mutation has taken it away where it was asked."""
+    """Refuse a new pod that carries what only the reconciler writes; mutation has taken it away if it was asked."""
     for key in (PLAN, DECISION):
         if key in (meta.annotations or {}):
             answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")

@@ -33,7 +33,7 @@ def request_for(context: Context, review: Review, data: dict[str, Any], old: dic
 
 
 def pod_request(context: Context, review: Review, pod: PodView, old: PodView | None = None) -> Request:
-    """The request for a pod: in full where an expression may read any field, else with what other rules look at."""
+    """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
     if context.reads_everything:
         return request_for(context, review, review.object, review.old_object)
     return request_for(context, review, _reduced(pod), _reduced(old) if old is not None else None)

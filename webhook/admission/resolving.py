@@ -22,7 +22,7 @@ NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 
 
 class Resolution(msgspec.Struct, kw_only=True):
-    """What a pod resolves to. `priority_class` is None where none is named, or the named one does not exist.
+    """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist.
 
     `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
     `unsure` are the classes whose newest state would settle it.
@@ -136,7 +136,7 @@ def _take_policy_default(context: Context, request: Request, found: Resolution) 
 
 
 def _apply_management(context: Context, found: Resolution, own: PriorityClass) -> None:
-    """Move the pod of a managed class to its twin where it has one, and say whether the reconciler takes it."""
+    """Move the pod of a managed class to its twin if it has one, and say whether the reconciler takes it."""
     name = found.name
     managed = context.managed(name)
     if managed is None:

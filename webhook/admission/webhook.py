@@ -57,7 +57,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
 def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
     """Answer one AdmissionReview: what is no review is a 400, what goes wrong inside a 500.
 
-    Raises AllowanceError alone, where the expressions may take longer than the context allows: ask again elsewhere.
+    Raises only AllowanceError, if the expressions may take longer than the context allows: ask again elsewhere.
     """
     uid, asked = "", None
     error: Exception | None = None

@@ -104,7 +104,7 @@ async def keep_current(
     settings: Settings,
     directory: Path | None = None,
 ) -> None:
-    """Look once a minute for what is due in Secret, `caBundle` and directory; for ever. Errors are logged."""
+    """Look once a minute for what is due in Secret, `caBundle` and directory, without end. Errors are logged."""
     while True:
         try:
             bundle = await maintain(client, secret, configurations, settings, _now)

@@ -36,7 +36,7 @@ def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -
         trust = ca_file.read_bytes() if ca_file else b""
     except (PolicyError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only where it prints
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only if it prints
 
     writer = YAML()
     writer.width = 120

@@ -65,7 +65,7 @@ def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bo
         return
     decision = decide(snapshot, cluster.preemptor, rules, cluster.now)
     if explain:
-        from webhook.cli.decide_explain import explain_decision  # noqa: PLC0415  # rich loads only where it prints
+        from webhook.cli.decide_explain import explain_decision  # noqa: PLC0415  # rich loads only if it prints
 
         explain_decision(str(cluster.name or "cluster"), cluster.preemptor, snapshot, rules, decision)
         return
@@ -110,7 +110,7 @@ def _unmanaged(cluster: Cluster, snapshot: Snapshot) -> dict[str, Any]:
 
 def _from_policies(directory: Path) -> Choose:
     """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
-    from webhook.policy.engine import Engine  # noqa: PLC0415  # CEL loads only where policies are read
+    from webhook.policy.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
     from webhook.policy.loading import PolicyError, load_or_raise  # noqa: PLC0415
 
     try:

@@ -68,7 +68,7 @@ def decode(text: bytes) -> Cluster:
 
 
 def name_of(text: bytes, number: int) -> Any:
-    """The name a line gives itself, even where the rest of it is wrong; else its number."""
+    """The name a line gives itself, even if the rest is wrong; else its number."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -48,7 +48,7 @@ def command(*, keep: bool) -> None:
 
     Ends in less than a minute; the exit code is 0 if everything went as documented.
     """
-    from rich.console import Console  # noqa: PLC0415 - only where it prints
+    from rich.console import Console  # noqa: PLC0415 - only if it prints
 
     console = Console()
     well = True
@@ -123,7 +123,7 @@ async def _register(client: Client, url: str, trust: bytes) -> None:
 
 async def _play(console: Console, client: Client) -> list[Outcome | None]:
     """Play all scenarios at once; show them while they run."""
-    from rich.live import Live  # noqa: PLC0415 - only where it prints
+    from rich.live import Live  # noqa: PLC0415 - only if it prints
 
     progress = ["starting"] * len(SCENARIOS)
     outcomes: list[Outcome | None] = [None] * len(SCENARIOS)
@@ -155,7 +155,7 @@ async def _play(console: Console, client: Client) -> list[Outcome | None]:
 
 def _progress(progress: list[str], outcomes: list[Outcome | None], elapsed: float) -> Table:
     """One line a scenario, while they run."""
-    from rich.table import Table  # noqa: PLC0415 - only where it prints
+    from rich.table import Table  # noqa: PLC0415 - only if it prints
     from rich.text import Text  # noqa: PLC0415
 
     table = Table.grid(padding=(0, 2), expand=True)
@@ -170,7 +170,7 @@ def _progress(progress: list[str], outcomes: list[Outcome | None], elapsed: floa
 
 def _report(outcomes: list[Outcome | None]) -> Table:
     """What became of each, in full."""
-    from rich.table import Table  # noqa: PLC0415 - only where it prints
+    from rich.table import Table  # noqa: PLC0415 - only if it prints
     from rich.text import Text  # noqa: PLC0415
 
     table = Table.grid(padding=(0, 2))
@@ -187,7 +187,7 @@ def _report(outcomes: list[Outcome | None]) -> Table:
 
 
 def _mark(outcome: Outcome) -> Text:
-    from rich.text import Text  # noqa: PLC0415 - only where it prints
+    from rich.text import Text  # noqa: PLC0415 - only if it prints
 
     return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")
 

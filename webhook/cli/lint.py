@@ -55,7 +55,7 @@ def _print(results: list[tuple[Path, Loaded]]) -> None:
 
 
 def _coloured(finding: Finding) -> str:
-    """The finding as text; click drops the colours where the output is no terminal."""
+    """The finding as text; click drops the colours if the output is no terminal."""
     text = str(finding)
     head, _, rest = text.partition("\n")
     severity = finding.severity.value

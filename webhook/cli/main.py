@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The sub-command of that name, or None where there is none."""
+        """The sub-command of that name, or None if there is none."""
         del ctx
         if cmd_name not in COMMANDS:
             return None

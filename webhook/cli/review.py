@@ -18,7 +18,7 @@ from webhook.policy.loading import PolicyError, load_or_raise
 __all__ = ["command"]
 
 UNUSABLE = 2
-"""Exit code where a file is no review, or policies and objects cannot be read. A refusal is an answer: 0."""
+"""Exit code if a file is no review, or policies and objects cannot be read. A refusal is an answer: 0."""
 
 
 @click.command()
@@ -37,7 +37,7 @@ def command(
 ) -> None:
     """Read AdmissionReviews (JSON) from FILE… or standard input and print the answers as JSON.
 
-    Exits with 0 where every review has a verdict, whatever it is, and with 2 where one is none or nothing can be read.
+    Exits with 0 if every review has a verdict, whatever it is, and with 2 if one is none or nothing can be read.
     """
     try:
         engine = Engine(load_or_raise(policies))
@@ -58,7 +58,7 @@ def command(
 
 
 def _explain(phase: Phase, reviewed: Reviewed, trace: list[Considered]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only where it prints
+    from rich.console import Console  # noqa: PLC0415 - only if it prints
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 

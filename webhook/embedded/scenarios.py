@@ -89,7 +89,7 @@ class Stage:
         return await self.client.create(POD.path(self.namespace), pod)
 
     async def get(self, name: str) -> Object | None:
-        """A pod of this scenario, None where it is gone."""
+        """A pod of this scenario, None if it is gone."""
         try:
             return await self.client.get(POD.path(self.namespace, name))
         except ApiError as error:
@@ -98,7 +98,7 @@ class Stage:
             raise
 
     async def running(self, name: str, patience: float | None = None) -> float | None:
-        """Wait for a pod to run; after how many seconds it did, None where it does not within the patience."""
+        """Wait for a pod to run; after how many seconds it did, None if it does not within the patience."""
         begun = time.monotonic()
         while time.monotonic() - begun < (patience or self.patience):
             pod = await self.get(name)

@@ -1,7 +1,7 @@
 """A local copy of one resource, kept current by list and watch.
 
 A state machine. *List* reads everything, tells the differences and leads to *watch*. *Watch* follows the changes from
-there; when it ends or fails it goes on from the last resourceVersion, after a wait where it failed. Only where that
+there; when it ends or fails it goes on from the last resourceVersion, after a wait if it failed. Only if that
 version is of no use does the way lead back to list:
 
 - it has expired (410, as an answer or as an event);
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _EXPIRED = 410
 _TOO_LARGE = "ResourceVersionTooLarge"
 _BACKWARDS = "WentBackwards"
-"""`ApiError.reason` where the server told a version older than what is known."""
+"""`ApiError.reason` if the server told a version older than what is known."""
 _PAGE = 500
 """Objects a page of a list."""
 _BELIEVE_OLDER = 3
@@ -75,7 +75,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to one object: `old` is None where it was added, `new` where it was deleted."""
+    """What happened to one object: `old` is None if it was added, `new` if it was deleted."""
 
     kind: Literal["added", "modified", "deleted"]
     key: str
@@ -87,7 +87,7 @@ class Source(Protocol):
     """What a cache needs of a client."""
 
     def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
-        """All objects of a collection, page by page, decoded to a type; raw where a page cannot be decoded."""
+        """All objects of a collection, page by page, decoded to a type; raw if a page cannot be decoded."""
 
     def watch(
         self, path: str, *, resource_version: str, opened: Callable[[], None], **query: Any
@@ -151,7 +151,7 @@ class Cache(Generic[T]):
     def age(self) -> float:
         """Seconds since the server last sent anything about this resource; infinite before the first time.
 
-        A server sends a bookmark about once a minute where nothing changes, the first one after up to some minutes.
+        A server sends a bookmark about once a minute if nothing changes, the first one after up to some minutes.
         """
         return time.monotonic() - self._heard_at
 
@@ -165,7 +165,7 @@ class Cache(Generic[T]):
         await asyncio.wait_for(self.synced.wait(), timeout)
 
     async def run(self) -> None:
-        """Keep the copy current for ever; end it by cancelling its task."""
+        """Keep the copy current; end it by cancelling its task."""
         while True:
             try:
                 await self._step()
@@ -384,7 +384,7 @@ def _level(error: ApiError) -> int:
 
 
 def _named(raw: msgspec.Raw | bytes) -> tuple[str, str]:
-    """Key and resourceVersion of an object, empty where even they cannot be read."""
+    """Key and resourceVersion of an object, empty if even they cannot be read."""
     try:
         named = _NAMED.decode(raw)
     except msgspec.DecodeError:

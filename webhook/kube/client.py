@@ -125,7 +125,7 @@ class Client:
     async def list(self, path: str, as_: Any = dict, *, limit: int = 500, **query: Any) -> Any:
         """Read a collection page by page: its objects and its resourceVersion.
 
-        A list whose next page has expired (410) is begun anew once.
+        A list whose next page has expired (410) is begun again once.
         """
         try:
             return await self._whole(as_, path, limit, query)
@@ -138,7 +138,7 @@ class Client:
         """Read a collection page by page; all pages are of one resourceVersion.
 
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
-        ApiError with status 410 where the list has become too old to be finished.
+        ApiError with status 410 if the list has become too old to be finished.
         """
         token: str | None = None
         while True:

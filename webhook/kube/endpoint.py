@@ -174,7 +174,7 @@ class _Kubeconfig(_Source):
         if force or not self._from_plugin():
             await self.load(config)
         elif hasattr(self._loader, "exec_plugin_expiry"):
-            # The loader runs the plugin again only where its credential is about to expire.
+            # The loader runs the plugin again only if its credential is about to expire.
             await self._loader.load_from_exec_plugin()
             config.api_key["BearerToken"] = self._loader.token
 

@@ -9,9 +9,9 @@ import msgspec
 __all__ = ["NO_ANSWER", "UNDECODABLE", "ApiError", "status_error"]
 
 NO_ANSWER = 0
-"""`ApiError.status` where no answer came: a write may or may not have happened."""
+"""`ApiError.status` if no answer came: a write may or may not have happened."""
 UNDECODABLE = "Undecodable"
-"""`ApiError.reason` where an answer is not of the shape that was asked for."""
+"""`ApiError.reason` if an answer is not of the shape that was asked for."""
 
 _EXCERPT = 300
 
@@ -19,8 +19,8 @@ _EXCERPT = 300
 class ApiError(Exception):
     """A request that did not succeed.
 
-    `status` is the HTTP status (NO_ANSWER where none came), `reason` Kubernetes' one-word reason ("Conflict",
-    "NotFound", ...; "Timeout" or "Unreachable" where no answer came), `retry_after` seconds or None.
+    `status` is the HTTP status (NO_ANSWER if none came), `reason` Kubernetes' one-word reason ("Conflict",
+    "NotFound", ...; "Timeout" or "Unreachable" if no answer came), `retry_after` seconds or None.
     """
 
     def __init__(

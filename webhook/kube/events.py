@@ -120,7 +120,7 @@ class EventRecorder:
     ) -> None:
         """Note an occurrence and return at once; never raises. `reason` and `action` are CamelCase words.
 
-        Where more waits than can be kept, occurrences that are not `urgent` make room for those that are.
+        If more waits than can be kept, occurrences that are not `urgent` make room for those that are.
         """
         said = {"type": type, "reason": reason, "action": action, "note": note, "regarding": regarding}
         try:
@@ -225,7 +225,7 @@ class EventRecorder:
             except ApiError as error:
                 if error.status != 404:
                     raise
-                series.sent, series.count = False, 1  # the server has forgotten it; it begins anew
+                series.sent, series.count = False, 1  # the server has forgotten it; it begins again
                 series.body = _renewed(series.body)
         if not series.sent:
             try:

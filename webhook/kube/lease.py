@@ -55,7 +55,7 @@ class Lease(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def _suspend_aware_clock() -> Callable[[], float]:
-    """Seconds that go on while the machine sleeps, where there is such a clock."""
+    """Seconds that go on while the machine sleeps, if there is such a clock."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic
@@ -64,7 +64,7 @@ def _suspend_aware_clock() -> Callable[[], float]:
 class LeaderElector:
     """One candidate for a lease. `identity` must be unique to this process. Times are in seconds.
 
-    Raises ValueError where the times do not leave room for each other.
+    Raises ValueError if the times do not leave room for each other.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last seen; empty where nobody did."""
+        """Who held the lease when it was last seen; empty if nobody did."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
 
     def remaining(self) -> float:
-        """Seconds for which the lease is provably held; 0 where it is not."""
+        """Seconds for which the lease is provably held; 0 if it is not."""
         return max(0.0, self._held_until - self._clock())
 
     def is_leader(self) -> bool:
@@ -182,7 +182,7 @@ class LeaderElector:
         return self.is_leader()
 
     async def _take(self) -> bool:
-        """Write the lease where that is allowed; whether this candidate holds it then. Raises ApiError."""
+        """Write the lease if that is allowed; whether this candidate holds it then. Raises ApiError."""
         lease = self._observed if self.is_leader() and not self._outdated else await self._read()
         if not self._is_free():
             return False

@@ -50,7 +50,7 @@ class Resource:
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The path of the collection, of one namespace's part of it, of an object or of its sub-resource.
 
-        Raises ValueError where a namespace is given for a cluster-wide resource or missing for a namespaced object.
+        Raises ValueError if a namespace is given for a cluster-wide resource or missing for a namespaced object.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.plural} are cluster-wide; namespace {namespace!r} does not apply")

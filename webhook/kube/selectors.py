@@ -1,7 +1,7 @@
 """Label and node selectors, compiled once and matched against label dictionaries.
 
 Meanings follow `k8s.io/apimachinery/pkg/labels` and `component-helpers/scheduling/corev1/nodeaffinity`:
-`NotIn` and `DoesNotExist` hold where the key is absent; `Gt` and `Lt` need integers on both sides;
+`NotIn` and `DoesNotExist` hold if the key is absent; `Gt` and `Lt` need integers on both sides;
 a node selector term without any requirement selects nothing.
 """
 

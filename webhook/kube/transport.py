@@ -74,7 +74,7 @@ class Transport:
     async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncIterator[bytes]:
         """The lines of an answer that has no end of its own, after an empty one once it has begun.
 
-        Raises ApiError where it breaks, or does not begin within the timeout of a request.
+        Raises ApiError if it breaks, or does not begin within the timeout of a request.
         """
         options = await self._options({}, _ENDLESS)
         try:

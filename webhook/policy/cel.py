@@ -127,7 +127,7 @@ class Inputs:
         return max((self._elements[name] for name in names), default=0)
 
     def spend(self, estimate: float) -> None:
-        """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError where it is too much in all."""
+        """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
         self._spent += estimate
         if self._spent > self._allowance:
             raise AllowanceError

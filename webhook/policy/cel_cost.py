@@ -108,7 +108,7 @@ _Scope: TypeAlias = dict[str, _Value]
 
 
 class Cost:
-    """The cost of one expression. Raises CostError where an ordinary object could already cost too much.
+    """The cost of one expression. Raises CostError if an ordinary object could already cost too much.
 
     `variables` are those of a request. A name of a type (`type(object.x) == list`) is free in the tree, but is none.
     """
@@ -131,7 +131,7 @@ class Cost:
         return _Estimate(size, elements).cost(self._tree)
 
     def bound(self, size: int, elements: int) -> float:
-        """As `estimate`, for the next powers of two, so that it is mostly known already; exact where that is much."""
+        """As `estimate`, for the next powers of two, so that it is mostly known already; exact if that is much."""
         rough = self._rounded(
             1 << (size - 1).bit_length() if size else 0, 1 << (elements - 1).bit_length() if elements else 0
         )

@@ -27,7 +27,7 @@ _KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "co
 
 
 class Managed(msgspec.Struct, frozen=True):
-    """A PriorityClass that a PreemptionPolicy manages; pods of it go to `twin`, where there is one."""
+    """A PriorityClass that a PreemptionPolicy manages; pods of it go to `twin`, if there is one."""
 
     policy: PreemptionPolicy
     twin: str | None = None
@@ -73,7 +73,7 @@ class Engine:
         return None
 
     def annotations_to_copy(self, request: Request) -> list[tuple[str, str]]:
-        """The annotations a new pod takes over from its PriorityClass where it has none, each with its rule's id.
+        """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
 
         What the pod itself says is left to the caller, as is whether the class has the annotation.
         """
@@ -116,7 +116,7 @@ class Engine:
     def judge(self, request: Request, trace: list[Considered] | None = None) -> list[Verdict]:
         """What every rule that applies says of the request; `trace` takes all rules with why and why not.
 
-        Raises AllowanceError where the expressions may take longer than the request allows.
+        Raises AllowanceError if the expressions may take longer than the request allows.
         """
         facts = observe(request)
         if isinstance(facts, str):
@@ -169,7 +169,7 @@ def _new_pod(facts: Facts) -> bool:
 
 
 def _index(policies: list[CompiledPolicy]) -> dict[str, Index[CompiledPolicy]]:
-    """One index for each question; a policy stands only where it has something to say."""
+    """One index for each question; a policy stands only if it has something to say."""
     indexes: dict[str, Index[CompiledPolicy]] = {name: Index() for name in _KINDS}
     for policy in policies:
         for name in policy.kinds:

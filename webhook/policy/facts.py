@@ -110,7 +110,7 @@ class Facts:
 
     @property
     def value(self) -> int | None:
-        """The priority in effect; for a PriorityClass its value; None where nobody resolved it."""
+        """The priority in effect; for a PriorityClass its value; None if nobody resolved it."""
         if self.kind == CLASSES:
             value = self.new.get("value")
         else:

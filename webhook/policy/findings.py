@@ -16,7 +16,7 @@ __all__ = ["Finding", "PolicyError", "Severity", "excerpt", "nearest"]
 _WIDEST = 100
 """Columns of a line that an excerpt shows."""
 _LEAD = 40
-"""Columns before the place, where the line is longer than that."""
+"""Columns before the place, if the line is longer than that."""
 
 
 class Severity(StrEnum):
@@ -56,7 +56,7 @@ class PolicyError(Exception):
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """`; did you mean "x"?` where an option is near, else the options when they are few, else nothing."""
+    """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing."""
     options = sorted(options)
     by_fold = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(word[:64].casefold(), by_fold, n=1, cutoff=0.6)

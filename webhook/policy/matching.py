@@ -19,7 +19,7 @@ from webhook.policy.requester import by_namespace, names_exactly, user_pattern
 __all__ = ["Test", "anyone_of", "definers", "excluder", "matcher", "subjects_matcher"]
 
 Test = Callable[[Facts], str | None]
-"""None where the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
+"""None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
 
 def matcher(match: Match, *, gives: bool = False) -> Test:
@@ -55,7 +55,7 @@ def anyone_of(alternatives: Iterable[Match]) -> Callable[[Facts], bool]:
 
 
 def definers(alternatives: Iterable[Definers]) -> Callable[[Facts], bool]:
-    """Compile who may define: by the name of the class and by who asks, both where both are named."""
+    """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
     tests = [(_names(one.names), _users(one.subjects)) for one in alternatives]
 
     def may(facts: Facts) -> bool:

@@ -81,7 +81,7 @@ class Source(msgspec.Struct, frozen=True):
     column: int = 0
 
     def __str__(self) -> str:
-        """`file:line:column`, as compilers write it; the file alone where it is meant as a whole."""
+        """`file:line:column`, as compilers write it; the file alone if it is meant as a whole."""
         return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
@@ -247,7 +247,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
-    """Protection windows in seconds: where no annotation says so, and the longest one an annotation may ask for."""
+    """Protection windows in seconds: if no annotation says so, and the longest one an annotation may ask for."""
 
     default: float = 0.0
     maximum: float | None = None

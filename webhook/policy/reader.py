@@ -17,7 +17,7 @@ MOST_FINDINGS = 200
 
 
 class Mention(NamedTuple):
-    """An annotation key named in a file; `recognises` where naming it makes it known."""
+    """An annotation key named in a file; `recognises` if naming it makes it known."""
 
     key: str
     node: Node

@@ -26,7 +26,7 @@ PARTS = ("annotations", "finalizers", "labels", "ownerReferences", "spec")
 """The parts of a pod that an UPDATE can change; all but the last are metadata."""
 
 _ANY = frozenset({"annotations", "labels", "spec"})
-"""What stands for every change, where an expression does not say what it reads."""
+"""What stands for every change, if an expression does not say what it reads."""
 _FIXED = frozenset({"creationTimestamp", "deletionTimestamp", "generateName", "name", "namespace", "uid"})
 """Metadata that no UPDATE changes, or that ends judging altogether."""
 _OF_REQUEST = frozenset({"dryRun", "kind", "name", "namespace", "operation", "resource", "subResource"})
@@ -47,7 +47,7 @@ class Reads(msgspec.Struct, frozen=True):
 def reads_on_update(policies: Policies) -> Reads:
     """What decides about an UPDATE of a pod, beyond the fields in PRESERVED.
 
-    Rules on PriorityClasses and reserved ranges look at an UPDATE only where it changes the priority; so only
+    Rules on PriorityClasses and reserved ranges look at an UPDATE only if it changes the priority; so only
     protected annotations, and expressions over pods with what narrows them, add to it.
     """
     parts: set[str] = set()

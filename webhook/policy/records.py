@@ -31,7 +31,7 @@ class Field:
     doc: str
     required: bool = False
     default: Any = None
-    """What holds where the field is absent, as YAML would say it; for the reference and for editors."""
+    """What holds if the field is absent, as YAML would say it; for the reference and for editors."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Record:
     check: Callable[[Values, dict[str, Node], Reader], None] | None = None
 
     def read(self, node: Node, reader: Reader) -> Any:
-        """What `build` makes of the fields; INVALID where that is impossible."""
+        """What `build` makes of the fields; INVALID if that is impossible."""
         reader.count()
         if not isinstance(node, Map):
             reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")

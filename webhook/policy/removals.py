@@ -40,7 +40,7 @@ _STRICTNESS = {Enforcement.AUDIT: 0, Enforcement.WARN: 1, Enforcement.ENFORCE: 2
 class Removal(msgspec.Struct, frozen=True):
     """One thing that the new set no longer refuses or holds back.
 
-    `id` is `policy/rule`, or the policy's name where it is about the policy as a whole.
+    `id` is `policy/rule`, or the policy's name if it is about the policy as a whole.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 def removals(old: Policies, new: Policies) -> list[Removal]:
-    """What `new` gives up of `old`, in the order of `old`; empty where it is at least as strict."""
+    """What `new` gives up of `old`, in the order of `old`; empty if it is at least as strict."""
     priority = {policy.name: policy for policy in new.priority}
     preemption = {policy.name: policy for policy in new.preemption}
     found: list[Removal] = []
@@ -87,7 +87,7 @@ def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
         yield "exclude leaves out more" if old.exclude else "exclude is new"
     added = {one.name for one in new.conditions} - {one.name for one in old.conditions}
     if added:
-        yield f"the conditions {', '.join(sorted(added))} are new: it applies only where they hold"
+        yield f"the conditions {', '.join(sorted(added))} are new: it applies only if they hold"
 
 
 def _camel(field: str) -> str:
@@ -268,7 +268,7 @@ def _extenders(old: Sequence[Extender], new: Sequence[Extender]) -> Iterator[str
         if found is None:
             yield f"the extender {address} is no longer asked"
         elif found.ignorable and not one.ignorable:
-            yield f"the extender {address} is passed over where it fails"
+            yield f"the extender {address} is passed over if it fails"
         elif found.managed_resources and not set(one.managed_resources or ("",)) <= set(found.managed_resources):
             yield f"the extender {address} is asked about fewer pods"
 

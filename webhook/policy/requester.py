@@ -31,7 +31,7 @@ __all__ = [
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 """A service account's user name is this, its namespace, a colon and its name."""
 _CONTROLLER_MANAGER = "system:kube-controller-manager"
-"""Who makes pods where kube-controller-manager runs without `--use-service-account-credentials`."""
+"""Who makes pods if kube-controller-manager runs without `--use-service-account-credentials`."""
 _NO_NAMESPACE = "\0"
 """The name of no namespace, so that nothing but a glob or a negative requirement means it."""
 _KUBE_SYSTEM = f"{_SERVICE_ACCOUNT}kube-system:"

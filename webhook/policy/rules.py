@@ -38,7 +38,7 @@ class Compiled:
         return f"{self.policy}/{self.rule}"
 
     def verdict(self, ruling: Ruling, facts: Facts) -> Verdict | None:
-        """The ruling as a verdict; None where the rule had nothing to say."""
+        """The ruling as a verdict; None if the rule had nothing to say."""
         if ruling.outcome == "skip":
             return None
         enforcement = on_error(self.enforcement, facts) if ruling.outcome == "error" else self.enforcement

@@ -41,7 +41,7 @@ def meaning(scalar: Scalar) -> str:
 
 
 def yaml11(scalar: Scalar) -> str:
-    """What a YAML 1.1 reader takes an unquoted scalar for, where that is something else; else nothing."""
+    """What a YAML 1.1 reader takes an unquoted scalar for, if that is something else; else nothing."""
     text = scalar.text
     if not scalar.plain or len(text) > _LONGEST:
         return ""

@@ -78,7 +78,7 @@ class Text:
         return scalar.text
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
-        """A string, with the pattern where there is one."""
+        """A string, with the pattern if there is one."""
         del definitions
         return {"type": "string", "minLength": 1} | ({"pattern": self.pattern} if self.pattern else {})
 

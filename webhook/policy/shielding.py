@@ -1,7 +1,7 @@
 """Who may set, change or remove protected annotations on a pod.
 
 Rules that enforce give rights, and rights add up: a change is allowed when any of them that speaks of the key
-and the operation allows it. Where none speaks of a preemptibility key, the built-in rule `builtin/shield` holds:
+and the operation allows it. If none speaks of a preemptibility key, the built-in rule `builtin/shield` holds:
 everyone may at CREATE, nobody at UPDATE. Rules under `warn` and `audit` are on trial: they report, and give nothing.
 """
 
@@ -19,7 +19,7 @@ from webhook.policy.verdict import Verdict
 __all__ = ["BUILTIN", "SHIELD", "Change", "Shield", "changes", "compile_shield", "shield_verdicts"]
 
 BUILTIN, SHIELD = "builtin", "shield"
-"""Policy and rule name of what holds where no policy speaks."""
+"""Policy and rule name of what holds if no policy speaks."""
 
 Change = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""

@@ -93,8 +93,8 @@ _PAIR = Record(
     "pair",
     "These preemptors may evict these victims.",
     (
-        Field("preemptors", "preemptors", _PODS, "Who may evict; all where absent."),
-        Field("victims", "victims", _PODS, "Who may be evicted; all where absent."),
+        Field("preemptors", "preemptors", _PODS, "Who may evict; all if absent."),
+        Field("victims", "victims", _PODS, "Who may be evicted; all if absent."),
     ),
     plain(Pair),
 )
@@ -170,8 +170,8 @@ _PROTECTION = Record(
     "protection",
     "For how long after its start a pod is no victim.",
     (
-        Field("default", "default", Duration(), "Where no annotation says so.", default="0s"),
-        Field("maximum", "maximum", Duration(), "The most that an annotation may ask for; unlimited where absent."),
+        Field("default", "default", Duration(), "How long a pod is protected if no annotation says so.", default="0s"),
+        Field("maximum", "maximum", Duration(), "The most that an annotation may ask for; unlimited if absent."),
     ),
     plain(Protection),
     check=_protection_check,
@@ -189,7 +189,7 @@ _RATE = Record(
 
 _LIMITS = Record(
     "limits",
-    "Restraint: how much may be evicted, and how often it is tried. Unlimited where absent.",
+    "Restraint: how much may be evicted, and how often it is tried. Unlimited if absent.",
     (
         Field("perOwner", "per_owner", _RATE, "Evictions of pods of one owner (a Deployment, a Job …)."),
         Field("perNode", "per_node", _RATE, "Evictions on one node."),
@@ -257,7 +257,7 @@ PREEMPTION_SPEC = Record(
             "gracePeriodSeconds",
             "grace_period",
             Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
-            "Seconds that victims get to end; their own terminationGracePeriodSeconds where absent.",
+            "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
         ),
         Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),
         Field(

@@ -60,7 +60,7 @@ _CLASSES = Record(
     "priorityClasses rule",
     "Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at.",
     (
-        Field("allow", "allow", ListOf(CLASS_GLOB), "Names or globs that may be used; all where absent."),
+        Field("allow", "allow", ListOf(CLASS_GLOB), "Names or globs that may be used; all if absent."),
         Field("deny", "deny", ListOf(CLASS_GLOB), "Names or globs that may not be used; deny wins over allow."),
     ),
     plain(PriorityClasses),
@@ -110,7 +110,7 @@ _PROTECT = Record(
     "Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices.",
     (
         Field("keys", "keys", ListOf(ANNOTATION, least=1), "The annotations.", required=True),
-        Field("allow", "allow", OneOrMore(RIGHT), "Who may; nobody where absent."),
+        Field("allow", "allow", OneOrMore(RIGHT), "Who may; nobody if absent."),
         Field("operations", "operations", OPERATIONS, "When the rule holds.", default=["UPDATE"]),
     ),
     plain(ProtectAnnotations),
@@ -156,7 +156,7 @@ _BODY_FIELDS = (
         "copyAnnotations",
         "copy_annotations",
         ListOf(ANNOTATION, least=1),
-        "Annotations that a new pod takes over from its PriorityClass where it has none.",
+        "Annotations that a new pod takes over from its PriorityClass if it has none.",
     ),
     Field("protectAnnotations", "protect_annotations", _PROTECT, "Annotations that not everyone may change."),
     Field("validate", "validate", _VALIDATE, "A CEL expression that must be true."),
@@ -227,7 +227,7 @@ PRIORITY_SPEC = Record(
     "Who may run and define what: when the policy applies, and its rules.",
     (
         Field("enforcement", "enforcement", ENFORCEMENT, "What a violated rule does.", default="enforce"),
-        Field("match", "match", MATCH, "Which requests the policy is about; all where absent."),
+        Field("match", "match", MATCH, "Which requests the policy is about; all if absent."),
         Field("exclude", "exclude", MATCH, "Which of those it is not about after all; exclude wins over match."),
         Field("conditions", "conditions", ListOf(_CONDITION), "CEL expressions that must all be true besides."),
         Field("rules", "rules", ListOf(_RULE, least=1), "The rules.", required=True),

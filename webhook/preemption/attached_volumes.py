@@ -49,7 +49,7 @@ class AttachedVolumes:
         self._claims_of: dict[str, set[str]] = {}
 
     def of_claim(self, claim: str) -> AttachedVolume | None:
-        """The volume behind the claim `namespace/name`; None where it is none that a CSI driver attaches."""
+        """The volume behind the claim `namespace/name`; None if it is none that a CSI driver attaches."""
         if claim not in self._claims:
             return None  # and not remembered: nothing would tell when to forget it
         if claim not in self._known:

@@ -106,7 +106,7 @@ class Attached:
 
 
 def attach_limits(snapshot: Snapshot, claims: list[str], live: Live) -> AttachLimits | None:
-    """The limits that concern a preemptor with these claims (`namespace/name`); None where none does."""
+    """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
     found = {snapshot.attached.of_claim(claim) for claim in claims}
     own = {volume for volume in found if volume is not None and volume.driver in snapshot.attach_limits}
     if not own:

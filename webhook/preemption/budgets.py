@@ -85,7 +85,7 @@ class Budgets:
     def unguarded(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
 
-        Those that are still starting, and those that are not ready, where the one budget that covers them is lenient.
+        Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
         """
         health = self._pods.health[rows]
         sets = self._strict.column()[self._pods.identity[rows]]

@@ -126,7 +126,7 @@ class Plans(NamedTuple):
 
 
 Admission = Callable[[Plans], NDArray[np.int8]]
-"""Says of every candidate whether it may be selected: 0 where it may, else a code of the caller's for why not."""
+"""Says of every candidate whether it may be selected: 0 if it may, else a code of the caller's for why not."""
 
 
 def per_node(values: Ints, starts: Index) -> Ints:

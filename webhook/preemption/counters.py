@@ -128,7 +128,7 @@ def resource_counters(snapshot: Snapshot, incoming: Incoming, without: Rows) -> 
 
 
 def port_bits(snapshot: Snapshot, incoming: Incoming, live: Live) -> Ports | None:
-    """The taken ports that conflict with the preemptor's; None where it wants no port."""
+    """The taken ports that conflict with the preemptor's; None if it wants no port."""
     if not incoming.ports:
         return None
     pods = snapshot.pods

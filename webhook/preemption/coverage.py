@@ -111,7 +111,7 @@ class Coverage:
         return self._column
 
     def members(self) -> NDArray[np.int64]:
-        """The sets as rows of a matrix, -1 where a set has no more budgets; as of the last call of `column`."""
+        """The sets as rows of a matrix, -1 if a set has no more budgets; as of the last call of `column`."""
         if len(self._members) != len(self.sets):
             width = max(map(len, self.sets))
             self._members = np.array([[*mine, *[-1] * (width - len(mine))] for mine in self.sets], np.int64)

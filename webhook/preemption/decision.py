@@ -117,7 +117,7 @@ def _rows_of(snapshot: Snapshot, nodes: Collection[str]) -> NDArray[np.intp]:
 
 
 def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Nodes whose first failure removing pods can cure, and which nothing else rules out for good."""
+    """Nodes whose first failure removing pods can cure, and which nothing else rules out."""
     curable = failures.curable & ~problem.impossible()
     curable[excluded] = False
     return np.flatnonzero(curable)

@@ -12,7 +12,7 @@ __all__ = ["why_not_eligible"]
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failures: Failures) -> str:
-    """The reason in Kubernetes' words, where they have any; empty where the preemptor is eligible.
+    """The reason in Kubernetes' words, if they have any; empty if the preemptor is eligible.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible.
     """

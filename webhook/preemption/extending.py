@@ -19,7 +19,7 @@ class ExtenderError(RuntimeError):
 
 
 class Extender(Protocol):
-    """Answers the candidates with those that remain; raises ExtenderError where it cannot."""
+    """Answers the candidates with those that remain; raises ExtenderError if it cannot."""
 
     name: str
     ignorable: bool

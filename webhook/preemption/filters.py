@@ -1,7 +1,7 @@
 """Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
 
 The order of `checks` is that of kube-scheduler's Filter plugins; the first one that fails gives the reason, in its
-words. Where pods of equal or higher priority are nominated to a node, it must fit with them and without (D3).
+words. If pods of equal or higher priority are nominated to a node, it must fit with them and without (D3).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Load(NamedTuple):
 class Problem:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    `alone` is what the pods on the nodes use up, `crowded` the same with the nominated ones, where there are any.
+    `alone` is what the pods on the nodes use up, `crowded` the same with the nominated ones, if there are any.
     """
 
     snapshot: Snapshot
@@ -104,7 +104,7 @@ class Problem:
 class Failures(NamedTuple):
     """The outcome per node row: number of the failing check plus one (0: fits), and whether pods can cure it.
 
-    `lacking` has a row a resource counter: which of them are short where the resources check failed.
+    `lacking` has a row a resource counter: which of them are short if the resources check failed.
     """
 
     code: NDArray[np.int16]
@@ -160,7 +160,7 @@ def relieved(problem: Problem, gone: Rows) -> Problem:
 
 
 def evaluate(problem: Problem) -> Failures:
-    """Run all checks on all nodes: with the nominated pods, and without where their absence could do harm.
+    """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
     Pods that are only nominated use things up, so what fits beside them fits without; but company that required
     affinity asks for, and a volume that is attached for both, may still go elsewhere.

@@ -41,7 +41,7 @@ class Interner(Generic[K, V]):
         return len(self.values)
 
     def take(self, key: K, value: V) -> int:
-        """The id of `key`, one reference more; `value` is kept where the key is new."""
+        """The id of `key`, one reference more; `value` is kept if the key is new."""
         found = self._ids.get(key)
         if found is not None:
             self._references[found] += 1
@@ -60,7 +60,7 @@ class Interner(Generic[K, V]):
         self._free.append(identity)
 
     def find(self, key: K) -> int | None:
-        """The id of `key`, None where it has none."""
+        """The id of `key`, None if it has none."""
         return self._ids.get(key)
 
     def used(self) -> list[tuple[int, V]]:

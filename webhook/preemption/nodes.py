@@ -43,7 +43,7 @@ class Resources:
         self.index: dict[str, int] = {name: row for row, name in enumerate(self.names)}
 
     def row(self, name: str) -> int:
-        """The resource's row, a new one where it was not seen before."""
+        """The resource's row, a new one if it was not seen before."""
         found = self.index.get(name)
         if found is None:
             found = self.index[name] = len(self.names)
@@ -52,7 +52,7 @@ class Resources:
 
 
 class LabelColumn:
-    """One label key over all nodes: the id of each node's value, -1 where the node has no such label."""
+    """One label key over all nodes: the id of each node's value, -1 if the node has no such label."""
 
     def __init__(self, rows: int) -> None:
         self.ids: NDArray[np.int32] = np.full(rows, -1, np.int32)
@@ -131,7 +131,7 @@ class Nodes:
         self.release(row)
 
     def claim(self, name: str) -> int:
-        """The row of the name, made where it has none."""
+        """The row of the name, made if it has none."""
         row = self._index.get(name)
         if row is None:
             row = self._index[name] = self._new_row(name)
@@ -163,11 +163,11 @@ class Nodes:
         return self._alphabet
 
     def label(self, key: str) -> NDArray[np.int32]:
-        """The ids of the nodes' values of a label by row, -1 where there is none."""
+        """The ids of the nodes' values of a label by row, -1 if there is none."""
         return self._column(key).ids[: self.rows]
 
     def label_id(self, key: str, value: str) -> int | None:
-        """The id that `label` uses for a value, None where no node has it."""
+        """The id that `label` uses for a value, None if no node has it."""
         return self._column(key).values.find(value)
 
     def has_label_in(self, key: str, values: Iterable[str]) -> NDArray[np.bool_]:
@@ -178,10 +178,10 @@ class Nodes:
         return selected
 
     def drop_unused_labels(self) -> None:
-        """Drop the columns of labels that were not asked for of late, beyond a fixed number.
+        """Drop the columns of labels that were not asked for recently, beyond a fixed number.
 
         Keys come from what tenants write into their pods. Ids of a dropped column mean nothing in a later one, so this
-        may only be called where no column is in use: before a decision.
+        may only be called if no column is in use: before a decision.
         """
         while len(self._columns) > MOST_LABEL_COLUMNS:
             self._columns.popitem(last=False)

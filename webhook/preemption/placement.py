@@ -46,7 +46,7 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
 
 
 def named_nodes(pod: Pod) -> set[str] | None:
-    """Nodes to which `matchFields` confines the pod before any filter runs; None where it does not.
+    """Nodes to which `matchFields` confines the pod before any filter runs; None if it does not.
 
     Mirrors the PreFilter of kube-scheduler's NodeAffinity: every alternative must name nodes.
     """

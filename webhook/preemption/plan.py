@@ -124,7 +124,7 @@ class Decision:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Every node that preemption would make room on, sorted by name; none where the pod fits or is not eligible."""
+        """Every node that preemption would make room on, sorted by name; none if the pod fits or is not eligible."""
         if self._candidates is None:
             self._candidates = self._fresh().candidates()
         return self._candidates

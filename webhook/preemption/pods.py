@@ -1,6 +1,6 @@
 """The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
 
-Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 where there are no more:
+Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 if there are no more:
 higher priority, then earlier start (docs/semantics.md D3), then name and namespace, so that the order
 is always the same.
 """
@@ -42,7 +42,7 @@ class Pods:
 
     `nominated` is the row of the node that a pod without one is nominated to, else -1, also for a pod that is held
     back by scheduling gates, whose nomination kube-scheduler does not count; `gone_at` when the grace
-    period of a terminating pod ends, in seconds, infinite where it does not say so readably; `grace` how many seconds
+    period of a terminating pod ends, in seconds, infinite if it does not say so readably; `grace` how many seconds
     a pod gets to end.
     """
 
@@ -123,7 +123,7 @@ class Pods:
         )
 
     def put(self, pod: Pod) -> int:
-        """Add or update a pod; returns its row. Raises ClusterError and changes nothing where it cannot be read."""
+        """Add or update a pod; returns its row. Raises ClusterError and changes nothing if it cannot be read."""
         meta, spec = pod.metadata, pod.spec
         amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)

@@ -28,7 +28,7 @@ class Keys(NamedTuple):
     earliest_start: NDArray[np.float64]
     name: Ints
     end: NDArray[np.float64] | None = None
-    """Seconds until the last victim is expected to be gone; None where candidates are not compared by it."""
+    """Seconds until the last victim is expected to be gone; None if candidates are not compared by it."""
 
     def score(self, number: int, node: str) -> Score:
         """What one candidate is compared by."""
@@ -50,7 +50,7 @@ def best(keys: Keys) -> list[int]:
     3. smallest sum of priorities, each raised by 2**31
     4. fewest victims
     5. latest start among the earliest started of each candidate's victims of highest priority
-    6. earliest expected end of the last victim, where that is known; kube-scheduler does not look at it
+    6. earliest expected end of the last victim, if that is known; kube-scheduler does not look at it
     7. what is left is equally good; the first by node name is taken, so that the answer is always the same
 
     Returns the equally good ones by name.

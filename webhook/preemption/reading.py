@@ -44,7 +44,7 @@ class Identity(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """A pod's controller; empty strings where it has none."""
+    """A pod's controller; empty strings if it has none."""
 
     kind: str
     name: str
@@ -87,7 +87,7 @@ def priority_of(pod: Pod) -> int:
 
 
 def start_of(pod: Pod) -> float:
-    """When the pod started, in seconds; infinite where it has not. Raises ClusterError for what is no instant."""
+    """When the pod started, in seconds; infinite if it has not. Raises ClusterError for what is no instant."""
     if pod.status.start_time is None:
         return math.inf
     try:
@@ -105,7 +105,7 @@ def controller_of(meta: ObjectMeta) -> Owner:
 
 
 def end_of(meta: ObjectMeta) -> float:
-    """When the pod's grace period ends, in seconds; infinite where it is not terminating or does not say."""
+    """When the pod's grace period ends, in seconds; infinite if it is not terminating or does not say."""
     if meta.deletion_timestamp is None:
         return math.inf
     try:

@@ -92,7 +92,7 @@ class Rules:
         return max(0.0, seconds if longest is None else min(seconds, longest))
 
     def pairs_for(self, preemptor: Pod, namespace_labels: Labels) -> list[Side] | None:
-        """The victims' sides of the pairs whose preemptors' side is this pod; None where there are no pairs."""
+        """The victims' sides of the pairs whose preemptors' side is this pod; None if there are no pairs."""
         if self.policy is None or self.policy.victims.pairs is None:
             return None
         meta, class_name = preemptor.metadata, preemptor.spec.priority_class_name
@@ -138,7 +138,7 @@ class Rules:
 
 
 def kubernetes_rules() -> Rules:
-    """Plain Kubernetes: whoever has a lower priority may go, budgets are kept where possible."""
+    """Plain Kubernetes: whoever has a lower priority may go, budgets are kept if possible."""
     return Rules("kubernetes", None, frozenset())
 
 

@@ -207,7 +207,7 @@ class Snapshot:
         return [self.pods.view(pod) for pod in np.flatnonzero(self.pods.nominated[: self.pods.rows] == row).tolist()]
 
     def namespace_labels(self, name: str) -> dict[str, str]:
-        """The labels of a namespace, empty where it is not known."""
+        """The labels of a namespace, empty if it is not known."""
         namespace = self.namespaces.get(name)
         return (namespace.metadata.labels or {}) if namespace else {}
 

@@ -129,7 +129,7 @@ def claim_name(pod: Pod, volume: Volume) -> str | None:
 
 
 def claims_of(pod: Pod) -> PodClaims | None:
-    """The pod's claims, None where it has none."""
+    """The pod's claims, None if it has none."""
     if not pod.spec.volumes:
         return None
     named: set[str] = set()
@@ -142,7 +142,7 @@ def claims_of(pod: Pod) -> PodClaims | None:
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
-    """The pod's required anti-affinity terms as key and value for interning, None where it has none.
+    """The pod's required anti-affinity terms as key and value for interning, None if it has none.
 
     Terms with matchLabelKeys depend on the pod's labels and carry them in the key.
     """
@@ -171,7 +171,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
 
 
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
-    """An existing pod's terms; like kube-scheduler, none of them where one cannot be parsed."""
+    """An existing pod's terms; like kube-scheduler, none of them if one cannot be parsed."""
     try:
         return [Term(term, namespace, {}, incoming=False) for term in terms]
     except SelectorError:

@@ -27,7 +27,7 @@ class Excluded(NamedTuple):
 
 
 class Verdicts(NamedTuple):
-    """The first rule that excludes each pod, by pod row; 0 where the pod may go."""
+    """The first rule that excludes each pod, by pod row; 0 if the pod may go."""
 
     snapshot: Snapshot
     incoming: Incoming
@@ -36,7 +36,7 @@ class Verdicts(NamedTuple):
     code: NDArray[np.int8]
 
     def excluded(self, row: int) -> Excluded | None:
-        """Why the pod in this row may not go; None where it may."""
+        """Why the pod in this row may not go; None if it may."""
         judgement = self._judgement(row)
         if judgement is None:
             return None
@@ -100,7 +100,7 @@ def judge(
 ) -> Verdicts:
     """Judge all pods; `spared` are further pods that may not go, by pod row.
 
-    Raises ValueError where the snapshot does not keep an annotation that the rules read.
+    Raises ValueError if the snapshot does not keep an annotation that the rules read.
     """
     unknown = rules.annotations - snapshot.pods.annotations
     if rules.policy is not None and unknown:

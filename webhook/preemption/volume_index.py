@@ -1,4 +1,4 @@
-"""The persistent volumes by name, by class where they are free, and by the claim that they are reserved for.
+"""The persistent volumes by name, by class if they are free, and by the claim that they are reserved for.
 
 A late-binding claim looks at the free volumes of its class and at those that name it in `claimRef`, and at no other,
 however many there are (`FindMatchingVolume` of Kubernetes' volume helpers, on kube-scheduler's volumes by class).

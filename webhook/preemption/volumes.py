@@ -111,7 +111,7 @@ def _binding_masks(
 
 
 def _claims(snapshot: Snapshot, pod: Pod) -> list[_Claim]:
-    """The claims of the pod's volumes. Raises Refusal where one is missing, lost or on its way out."""
+    """The claims of the pod's volumes. Raises Refusal if one is missing, lost or on its way out."""
     return [
         _Claim(_claim(snapshot, pod, volume, name), volume.ephemeral is not None)
         for volume in pod.spec.volumes or ()
@@ -165,7 +165,7 @@ def _waits(storage_class: StorageClass | None) -> bool:
 def _volumes_in_zones(snapshot: Snapshot, claims: list[_Claim]) -> list[PersistentVolume]:
     """The volumes of the claims that the pod names; VolumeZone does not look at those made for the pod.
 
-    Raises Refusal where one is missing.
+    Raises Refusal if one is missing.
     """
     volumes = []
     for claim in (one.claim for one in claims if not one.ephemeral and one.claim.spec.volume_name):

@@ -1,6 +1,6 @@
 """What extenders said, as decisions see it (docs/semantics.md D5). Pure.
 
-A decision does not wait. Where it would have to ask it stops with `UnaskedError`; once the question is answered, the
+A decision does not wait. If it would have to ask it stops with `UnaskedError`; once the question is answered, the
 preemptor is decided for again, on the state of then. What an extender said of a node with certain victims holds for
 that node with these victims; of the candidates of then, those it was not asked about do not stand.
 """
@@ -21,7 +21,7 @@ __all__ = ["Answers", "Question", "Remembered", "UnaskedError", "merged", "url_o
 _Offer = tuple[str, frozenset[str]]
 """A node and the uids of the victims on it."""
 Answers = Mapping[_Offer, Candidate | None]
-"""What became of each offer: the candidate that remains of it, None where it was dropped."""
+"""What became of each offer: the candidate that remains of it, None if it was dropped."""
 
 
 class Question(NamedTuple):
@@ -55,7 +55,7 @@ class Remembered:
         return not managed or not requests(preemptor).keys().isdisjoint(managed)
 
     def __call__(self, preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
-        """The candidates that remain. Raises UnaskedError where none is known, ExtenderError where it failed."""
+        """The candidates that remain. Raises UnaskedError if none is known, ExtenderError if it failed."""
         if isinstance(self._said, ExtenderError):
             raise self._said
         known = [offer for candidate in candidates if (offer := _offer_of(candidate)) in self._said]

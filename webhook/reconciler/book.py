@@ -19,7 +19,7 @@ class PolicyBook:
         self._rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
 
     def policy_of(self, pod: Pod) -> PreemptionPolicy | None:
-        """The policy that manages the pod's class; None where none does."""
+        """The policy that manages the pod's class; None if none does."""
         managed = self._engine.managed(pod.spec.priority_class_name)
         return managed.policy if managed else None
 

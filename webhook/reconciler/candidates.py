@@ -20,9 +20,9 @@ def is_over(pod: Pod) -> bool:
 
 
 def standing(pod: Pod, policy: PreemptionPolicy | None) -> str:
-    """Why the reconciler leaves this pod alone; empty where it is a preemptor to act for.
+    """Why the reconciler leaves this pod alone; empty if it is a preemptor to act for.
 
-    `policy` is the PreemptionPolicy that manages the pod's class, None where there is none. The policy's delay is not
+    `policy` is the PreemptionPolicy that manages the pod's class, None if there is none. The policy's delay is not
     looked at: it is a matter of when, not of whether.
     """
     if not is_marked(pod):
@@ -46,7 +46,7 @@ def lacks_post_filter(pod: Pod) -> bool:
 
 
 def unschedulable_since(pod: Pod) -> float | None:
-    """Seconds since the epoch since when the scheduler finds no node; None where it does not say so."""
+    """Seconds since the epoch since when the scheduler finds no node; None if it does not say so."""
     for condition in pod.status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
             return instant(condition.last_transition_time or pod.metadata.creation_timestamp)

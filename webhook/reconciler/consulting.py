@@ -44,7 +44,7 @@ class Consultant:
         task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
     def forget(self, uid: str) -> None:
-        """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks anew."""
+        """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks again."""
         self._said.pop(uid, None)
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class Consultant:
         except ExtenderError as error:
             log.warning("%s: %s", key_of(preemptor), error)
             said[url] = error
-        except Exception as error:  # whatever it is, the preemptor must not wait for an answer for ever
+        except Exception as error:  # whatever it is, the preemptor must not wait for an answer without end
             log.exception("%s: extender %s could not be asked", key_of(preemptor), url)
             said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
         self._answered(preemptor)

@@ -64,7 +64,7 @@ class World:
         return soon
 
     def note_scheduling(self, change: Change[Pod]) -> None:
-        """A pod changed: take note where that shows that its scheduler is at work."""
+        """A pod changed: take note if that shows that its scheduler is at work."""
         old, new = change.old, change.new
         if old is None or new is None or new.metadata.deletion_timestamp:
             return
@@ -84,7 +84,7 @@ class World:
         return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
     def objection(self, plan: Plan) -> str:
-        """Why a plan whose nomination stands should not go on to evict; empty where it should.
+        """Why a plan whose nomination stands should not go on to evict; empty if it should.
 
         Where it fits is worked out again if anything has happened since that was last done.
         """
@@ -157,7 +157,7 @@ def decide_sparing(
     admission: Admission | None = None,
     left_out: Collection[str] = (),
 ) -> Decision:
-    """Decide with last-resort victims spared; only where that finds nothing, with them too. Those `kept` never go.
+    """Decide with last-resort victims spared; only if that finds nothing, with them too. Those `kept` never go.
 
     `admission` and `left_out` are as `decide` takes them.
     """
@@ -175,7 +175,7 @@ def decide_sparing(
 
 
 def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> str:
-    """Why the rest of an earlier leader's plan must not be carried out; empty where it is what would be done now.
+    """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now.
 
     The victims on the plan are not believed: those that remain must be just those that a decision made now asks for
     on that node. Extenders have agreed to the plan and are not asked again.
@@ -210,7 +210,7 @@ def _decide(
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
-    Where every candidate has more victims than a rate ever allows, it is decided once more with those beyond it kept:
+    If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it kept:
     fewer pods that are more important may do.
     """
     state = world.state
@@ -234,7 +234,7 @@ def _decide(
 
 
 def _wait(world: World, pod: Pod, decision: Decision, leaving: Rows) -> Waits | Hopeless | None:
-    """Wait for the room that the pods `leaving` make; None where they make none."""
+    """Wait for the room that the pods `leaving` make; None if they make none."""
     nodes = decision.fits_without(leaving) if len(leaving) else []
     if not nodes:
         return None
@@ -273,7 +273,7 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
 def _hopeless(
     world: World, pod: Pod, rules: Rules, decision: Decision, *, used_up: float | None, counted: float | None
 ) -> Hopeless:
-    """Nothing helps now. Rates are used up until `used_up`; until `counted` evictions of late count for them."""
+    """Nothing helps now. Rates are used up until `used_up`; until `counted` recent evictions count for them."""
     now = world.clock.monotonic()
     ends = [used_up, world.refusals.next_end(now), _end_of_protection(world, pod, rules)]
     if NOT_NOW in decision.barred:
@@ -317,7 +317,7 @@ def _is_rated(policy: PreemptionPolicy) -> bool:
 def _least_contested(world: World, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
     """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
 
-    A pod keeps its nomination where both fit. Else the higher priority gets the room, as it would from
+    A pod keeps its nomination if both fit. Else the higher priority gets the room, as it would from
     kube-scheduler, and the other one is decided for again: that costs less than evicting pods elsewhere.
     """
     own, priority, key = pod.status.nominated_node_name, pod.spec.priority or 0, key_of(pod)

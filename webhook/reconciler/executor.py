@@ -43,7 +43,7 @@ class View(Protocol):
         ...
 
     def objection(self, plan: Plan) -> str:
-        """Why the plan should not go on, by the newest state; empty where it should."""
+        """Why the plan should not go on, by the newest state; empty if it should."""
         ...
 
     def enough(self, plan: Plan, policy: PreemptionPolicy) -> str:
@@ -67,7 +67,7 @@ class View(Protocol):
         ...
 
     def still_wanted(self, pod: Pod) -> bool:
-        """Whether the pod, read anew, is still a preemptor to act for."""
+        """Whether the pod, read again, is still a preemptor to act for."""
         ...
 
 
@@ -106,7 +106,7 @@ class Executor:
         self.checkpoint = checkpoint
 
     async def carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> Ending | None:
-        """From the nomination to the last victim; None where all victims have been asked to leave."""
+        """From the nomination to the last victim; None if all victims have been asked to leave."""
         try:
             await self.checkpoint("decided")
             written = await self._writer.nominate(pod, plan.record, decision, self._view.still_wanted)
@@ -120,7 +120,7 @@ class Executor:
         return await self.evict(plan, policy)
 
     async def evict(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
-        """From a nomination that stands to the last victim; None where all have been asked to leave."""
+        """From a nomination that stands to the last victim; None if all have been asked to leave."""
         if plan.ended is not None:
             return plan.ended
         plan.step = Step.EVICTING

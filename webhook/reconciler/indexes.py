@@ -49,7 +49,7 @@ class Indexes:
 
 
 def _file(groups: dict[str, set[str]], group_of: dict[str, str], key: str, group: str) -> None:
-    """Move a key to a group, to none where the name is empty; groups without keys are forgotten."""
+    """Move a key to a group, to none if the name is empty; groups without keys are forgotten."""
     before = group_of.get(key, "")
     if before == group:
         return

@@ -173,7 +173,7 @@ class Reconciler:
         return not standing(pod, self.book.policy_of(pod))
 
     def _recall(self) -> None:
-        """Learn from what is written on the pods: the evictions of late, and plans under way."""
+        """Learn from what is written on the pods: the recent evictions, and plans under way."""
         now, wall = self.clock.monotonic(), self.clock.wall()
         for policy in self.book.policies():
             self.world.restraint.full(policy.limits, now)

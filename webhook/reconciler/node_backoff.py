@@ -60,7 +60,7 @@ class NodeBackoff:
         return self._note(node, "a plan timed out there although there was room", lasted, now)
 
     def fitting(self, nodes: Iterable[str], scheduler_seen: float | None, now: float) -> tuple[list[LeftOut], float]:
-        """The pod fits on these nodes, which are not left out, and is not bound; none where it fits nowhere.
+        """The pod fits on these nodes, which are not left out, and is not bound; none if it fits nowhere.
 
         `scheduler_seen` is when its scheduler was last seen at work. Returns the nodes where that has gone on for too
         long, which are left out from now on, and when there may be more of them, infinite for never.

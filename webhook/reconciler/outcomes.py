@@ -44,7 +44,7 @@ class Evicts:
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """Nothing helps now. `due` is when it may, in monotonic seconds, where that is known."""
+    """Nothing helps now. `due` is when it may, in monotonic seconds, if that is known."""
 
     reason: str
     restrained: bool = False

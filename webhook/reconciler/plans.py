@@ -111,14 +111,14 @@ class Plans:
         return [self._by_key[key] for key in self._by_node.get(node, ())]
 
     def add(self, plan: Plan) -> None:
-        """Begin a plan. Raises ValueError where the preemptor has one."""
+        """Begin a plan. Raises ValueError if the preemptor has one."""
         if plan.key in self._by_key:
             raise ValueError(f"{plan.key} has a plan already: {self._by_key[plan.key].record.id}")
         self._by_key[plan.key] = plan
         self._by_node.setdefault(plan.node, set()).add(plan.key)
 
     def end(self, plan: Plan, ending: Ending) -> bool:
-        """End a plan; False where it has ended before. One ended for want of the lease may be taken up again."""
+        """End a plan; False if it has ended before. One ended for want of the lease may be taken up again."""
         if self._by_key.get(plan.key) is not plan:
             return False
         del self._by_key[plan.key]
@@ -147,7 +147,7 @@ class Plans:
 
 
 def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
-    """Whether a plan is over by what its preemptor looks like now and by its deadline; None where it goes on."""
+    """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
     if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
         return Ending.DELETED
     if pod.spec.node_name:

@@ -129,7 +129,7 @@ class Queue:
         self._entries.pop(key, None)
 
     def pop(self, now: float) -> Entry | None:
-        """The next one to try, marked busy; None where nothing is due."""
+        """The next one to try, marked busy; None if nothing is due."""
         self._promote(now)
         while self._active:
             _, _, turn, key = heapq.heappop(self._active)
@@ -141,7 +141,7 @@ class Queue:
         return None
 
     def park(self, key: str, now: float, *, reason: str, due: float | None = None) -> None:
-        """It failed: wait for an event that helps, for `due` where that is earlier than the flush, or the flush."""
+        """It failed: wait for an event that helps, for `due` if that is earlier than the flush, or the flush."""
         entry = self._entries.get(key)
         if entry is None:
             return

@@ -22,9 +22,9 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 
 NOT_NOW = 1
-"""Barred because of the evictions of late: it may stand once they have left their windows."""
+"""Barred because of the recent evictions: it may stand once they have left their windows."""
 _NEVER = {2: "perOwner", 3: "perNode", 4: "perCluster"}
-"""Barred for good: these victims are more than the rate allows in a whole window."""
+"""Barred permanently: these victims are more than the rate allows in a whole window."""
 
 
 class _Counted(NamedTuple):
@@ -37,10 +37,10 @@ class _Counted(NamedTuple):
 
 
 class Rates:
-    """An admission of candidates by the rates of a policy, given what the evictions of late have left of them.
+    """An admission of candidates by the rates of a policy, given what the recent evictions have left of them.
 
     Victims that are leaving anyway are not asked, so they do not count. `surplus` collects, of the candidates that are
-    barred for good, the victims beyond the rate, the least important ones: with these spared, other victims may do.
+    barred permanently, the victims beyond the rate, the least important ones: with these spared, other victims may do.
     """
 
     def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
@@ -115,6 +115,6 @@ def _places(group: Rows) -> Rows:
 
 
 def too_large(barred: frozenset[int]) -> str:
-    """Which rates no candidate can ever keep, where all of them are barred by these codes; empty where one may yet."""
+    """Which rates no candidate can ever keep, if all of them are barred by these codes; empty if one may yet."""
     names = [name for code, name in _NEVER.items() if code in barred]
     return " and ".join(names) if NOT_NOW not in barred else ""

@@ -1,4 +1,4 @@
-"""What a new leader learns of the evictions of late from the decisions written on the pods.
+"""What a new leader learns of the recent evictions from the decisions written on the pods.
 
 A decision is text on a pod, so it is not believed by itself. It uses up the rates of an owner only as far as the
 cluster bears it out: the victim is leaving, or it is gone and its owner has made another pod since. That of a pod that
@@ -61,7 +61,7 @@ class _Births:
 
 
 def _owner(victim: DecidedVictim, there: Pod | None, at: float, births: _Births) -> str | None:
-    """The owner whose rate the eviction counts for, empty for a bare pod; None where the victim seems not evicted."""
+    """The owner whose rate the eviction counts for, empty for a bare pod; None if the victim seems not evicted."""
     if there is not None and there.metadata.deletion_timestamp:
         return owner_of(there)
     if there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:

@@ -123,9 +123,9 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
 
 
 def plan_of(pod: Pod) -> PlanRecord | None:
-    """The plan written on a pod, None where there is none; fields a later version added are passed over.
+    """The plan written on a pod, None if there is none; fields a later version added are passed over.
 
-    Raises UnreadableError where the text is not a plan, or one of a later version.
+    Raises UnreadableError if the text is not a plan, or one of a later version.
     """
     text = (pod.metadata.annotations or {}).get(PLAN)
     if text is None:
@@ -139,7 +139,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
 
 
 def decision_of(pod: Pod) -> DecisionRecord | None:
-    """The last decision written on a pod; None where there is none, or it cannot be read or believed."""
+    """The last decision written on a pod; None if there is none, or it cannot be read or believed."""
     text = (pod.metadata.annotations or {}).get(DECISION)
     if text is None:
         return None

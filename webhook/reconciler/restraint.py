@@ -51,7 +51,7 @@ class Full:
 class Remaining:
     """How many evictions a policy's rates still allow now; an owner or node that is not named has its whole rate.
 
-    `until` is when the first eviction that counts leaves its window, None where none counts.
+    `until` is when the first eviction that counts leaves its window, None if none counts.
     """
 
     owners: dict[str, int]
@@ -71,7 +71,7 @@ class _Counter:
 
 
 class Restraint:
-    """The evictions of late: as far back as the longest window that was asked about."""
+    """The recent evictions: as far back as the longest window that was asked about."""
 
     def __init__(self) -> None:
         self._owners: dict[str, _Counter] = {}
@@ -162,7 +162,7 @@ def owner_of(pod: Pod) -> str:
 
 
 def workload(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
-    """`owner_of` a pod with these labels whose controller is of that kind and name; empty where the kind is."""
+    """`owner_of` a pod with these labels whose controller is of that kind and name; empty if the kind is."""
     if not kind:
         return ""
     revision = labels.get("pod-template-hash")

@@ -79,7 +79,7 @@ class Service:
         )
 
     def time_to_write(self) -> float:
-        """Seconds from now in which nobody else may lead; 0 where this process may not write."""
+        """Seconds from now in which nobody else may lead; 0 if this process may not write."""
         if self.options.dry_run:
             return 0.0
         if self._elector is None:
@@ -88,7 +88,7 @@ class Service:
         return remaining and remaining + self.options.lease_duration - self.options.renew_deadline
 
     def use(self, policies: Policies) -> None:
-        """Take other policies into use. Raises ClusterError where one of them cannot be compiled."""
+        """Take other policies into use. Raises ClusterError if one of them cannot be compiled."""
         book = PolicyBook(policies)
         self.state.keep(book.annotations())
         self.reconciler.use(book)
@@ -104,7 +104,7 @@ class Service:
                 await self._recorder.close()
 
     def problem(self) -> str:
-        """Why this process is not ready; empty where it is. One that waits for the lease is ready."""
+        """Why this process is not ready; empty if it is. One that waits for the lease is ready."""
         return "" if self.state.synced else "the caches have not been filled yet"
 
     def ages(self) -> dict[str, float]:

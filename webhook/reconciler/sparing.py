@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 
 
 def over_rate(state: State, full: Full) -> Mask | None:
-    """By pod row, the pods whose owner, node or cluster has had its evictions for now; None where there are none."""
+    """By pod row, the pods whose owner, node or cluster has had its evictions for now; None if there are none."""
     if full.until is None:
         return None
     pods = state.snapshot.pods
@@ -34,7 +34,7 @@ def over_rate(state: State, full: Full) -> Mask | None:
 def immovable(state: State, refused: Collection[str]) -> Mask:
     """By pod row, the pods that go on running however often they are evicted, and those the API server keeps.
 
-    A static pod's object is but an image of it: its kubelet runs it from a file and makes the object anew.
+    A static pod's object only shows it: its kubelet runs it from a file and makes the object again.
     """
     pods = state.snapshot.pods
     static = state.snapshot.table(("reconciler", "static"), pods.owners, np.bool_, lambda owner: owner.kind == "Node")

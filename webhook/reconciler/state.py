@@ -89,7 +89,7 @@ class State:
         self.budgets.handlers.append(self._budget_changed)
 
     def keep(self, annotations: Collection[str]) -> None:
-        """See to it that the snapshot keeps these pod annotations; it is made anew where it does not."""
+        """Have the snapshot keep these pod annotations; if it does not, it is made again."""
         if set(annotations) <= self.snapshot.pods.annotations:
             return
         before, self.snapshot = self.snapshot, Snapshot(annotations)
@@ -104,7 +104,7 @@ class State:
         self.refresh(list(self.pods.items()))
 
     async def run(self) -> None:
-        """Keep everything current for ever; pods come last, when what they are judged by is there."""
+        """Keep everything current until it is cancelled; pods come last, when what they are judged by is there."""
         async with asyncio.TaskGroup() as tasks:
             others = [cache for cache in self._caches.values() if cache is not self.pods]
             for cache in others:

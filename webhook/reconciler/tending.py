@@ -266,7 +266,7 @@ class Tender:
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
 
     def _victim(self, victim: PlanVictim) -> Pod | None:
-        """The victim as the watch last showed it; None where it is gone, whoever has its name now."""
+        """The victim as the watch last showed it; None if it is gone, whoever has its name now."""
         pod = self._state.pod(victim.key)
         return pod if pod is not None and pod.metadata.uid == victim.uid else None
 
@@ -304,7 +304,7 @@ class Tender:
         self._queue.retry(plan.key, now, after=after, reason=f"its last plan ended: {ending}")
 
     def _learn(self, entry: Entry, plan: Plan, now: float) -> None:
-        """A plan has timed out: where there is room on its node, kube-scheduler does not want that node."""
+        """A plan has timed out: if there is room on its node, kube-scheduler does not want that node."""
         pod = self._state.pod(plan.key)
         if pod is not None and self._world.fits_on(pod, plan.node):
             left = entry.nodes.timed_out(plan.node, now - plan.started, now)

@@ -60,7 +60,7 @@ def node_helps(change: Change[Node]) -> bool:
 
 
 def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
-    """Whether a budget is gone, covers other pods, was counted anew, or has more disruptions left."""
+    """Whether a budget is gone, covers other pods, was counted again, or has more disruptions left."""
     old, new = change.old, change.new
     if new is None or old is None:
         return new is None

@@ -74,9 +74,9 @@ def always() -> bool:
 
 
 class Writer:
-    """Writes through `client`. Methods raise DeposedError where this process does not lead.
+    """Writes through `client`. Methods raise DeposedError if this process does not lead.
 
-    `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 where this process
+    `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 if this process
     does not. A request takes no longer than that.
     `wrote` is told of every answer: the kind of write and the seconds it took.
     """
@@ -91,8 +91,8 @@ class Writer:
     async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
         """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20); returns the new pod.
 
-        Where the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError where
-        it is not, or carries another plan; ApiError where the API refuses.
+        If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
+        it is not, or carries another plan; ApiError if the API refuses.
         """
         body = {
             "metadata": {"annotations": {PLAN: encode(record), DECISION: decision}},
@@ -111,10 +111,10 @@ class Writer:
         raise StaleError(f"{key_of(pod)} keeps changing")
 
     async def clear(self, pod: Pod, plan_id: str, node: str) -> bool:
-        """Take plan and nomination off a preemptor; False where they are not there any more.
+        """Take plan and nomination off a preemptor; False if they are not there any more.
 
         A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
-        no longer carries this plan. Raises ApiError where trying again would not help.
+        no longer carries this plan. Raises ApiError if trying again would not help.
         """
         known: Pod | None = pod
         for attempt in itertools.count():
@@ -283,7 +283,7 @@ class Writer:
                 return
 
     async def _pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
-        """Wait before another try where one may help; raise the error where none does or none is left."""
+        """Wait before another try if one may help; raise the error if none does or none is left."""
         if not (_may_pass(error) or error.status in also) or attempt >= _TRIES - 1:
             raise error
         pause = _FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
@@ -298,7 +298,7 @@ class Writer:
         return await self._timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
 
     async def _read(self, known: ObjectMeta | PlanVictim) -> Pod:
-        """The pod as the server has it. Raises StaleError where it is gone or another of its name."""
+        """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
         path = POD.path(known.namespace, known.name)
         try:
             fresh = await self._timely("read", lambda: self._client.get(path, Pod))
@@ -351,7 +351,7 @@ def _is_on_its_way(error: ApiError) -> bool:
 
 
 def _plan_id(pod: Pod) -> str:
-    """The id of the plan on a pod; the annotation itself where it cannot be read; empty without one."""
+    """The id of the plan on a pod; the annotation itself if it cannot be read; empty without one."""
     try:
         plan = plan_of(pod)
     except UnreadableError:

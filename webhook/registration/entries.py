@@ -39,7 +39,7 @@ _NAME = "kubernetes.io/metadata.name"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) where there is one.
+    """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) if there is one.
 
     `namespace` is giveway's own in either case, `reconciler` the user name of its reconciler. `failure_policy` is what
     happens to pods and PriorityClasses when nobody answers: "Fail" or "Ignore".

@@ -142,7 +142,7 @@ class Keeper:
         return self._settings.period
 
     async def _look(self) -> float:
-        """Compare and write where due; the seconds until the next look."""
+        """Compare and write if due; the seconds until the next look."""
         situation = self._situation
         if situation.terminating():
             await self._withdraw()

@@ -34,11 +34,11 @@ class Source(Protocol):
         ...
 
     async def ask(self, unsure: Iterable[tuple[str, str]]) -> Lookup | None:
-        """Look the named objects up live. None where there is nobody to ask; raises ApiError without an answer."""
+        """Look the named objects up live. None if there is nobody to ask; raises ApiError without an answer."""
         ...
 
     async def run(self) -> None:
-        """Keep the objects current, for ever."""
+        """Keep the objects current until it is cancelled."""
         ...
 
 
@@ -118,7 +118,7 @@ class Cluster:
         return {CLASSES: self._classes.age(), NAMESPACES: self._namespaces.age()}
 
     async def ask(self, unsure: Iterable[tuple[str, str]]) -> Lookup | None:
-        """Look the named objects up live; raises ApiError where the API server gives no answer."""
+        """Look the named objects up live; raises ApiError if the API server gives no answer."""
         classes: dict[str, PriorityClass | None] = {}
         namespaces: dict[str, Namespace | None] = {}
         for resource, name in unsure:

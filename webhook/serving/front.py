@@ -147,7 +147,7 @@ class Front:
             raise _RefusedError(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
 
     async def _ask_and_repeat(self, phase: Phase, body: bytes, first: Reviewed) -> Reviewed:
-        """Review again by what the API server says now, where the answer hinges on an object the cache may lack."""
+        """Review again by what the API server says now, if the answer hinges on an object the cache may lack."""
         unsure = sorted(first.answer.unsure)
         try:
             lookup = await self._source.ask(unsure)

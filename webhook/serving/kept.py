@@ -25,7 +25,7 @@ class _ConfigMap(msgspec.Struct, rename="camel"):
 
 
 class KeptPolicies:
-    """The ConfigMap `namespace/name`, which this class makes where it is missing, and the one it was applied as."""
+    """The ConfigMap `namespace/name`, which this class makes if it is missing, and the one it was applied as."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
@@ -38,7 +38,7 @@ class KeptPolicies:
         return f"ConfigMap {self.namespace}/{self.name}"
 
     async def read(self) -> dict[str, str] | None:
-        """The files of the set in force, by name; None where none was kept yet. Raises ApiError."""
+        """The files of the set in force, by name; None if none was kept yet. Raises ApiError."""
         found = await self._get(self.name)
         self._version = found.metadata.resource_version if found else ""
         self.is_there = bool(found and found.data)

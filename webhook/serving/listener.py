@@ -35,7 +35,7 @@ _MOST_PLAIN = 64
 def bind(address: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises OSError.
 
-    `::` is every address, IPv4 and IPv6, also where the kernel has no IPv6.
+    `::` is every address, IPv4 and IPv6, also if the kernel has no IPv6.
     """
     if address == "::" and not socket.has_dualstack_ipv6():
         address = "0.0.0.0"  # noqa: S104 - every address that there is

@@ -39,7 +39,7 @@ class _Set(msgspec.Struct, frozen=True):
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used; empty where it can."""
+        """Why it cannot be used; empty if it can."""
         return str(PolicyError(self.loaded.findings)) if self.loaded.errors else ""
 
 
@@ -101,7 +101,7 @@ class PolicyFiles:
             await asyncio.sleep(_POLL_SECONDS if self.settled.is_set() else _POLL_SECONDS / 10)
 
     def unready(self) -> str:
-        """Why no review can be judged yet; empty where one can."""
+        """Why no review can be judged yet; empty if one can."""
         if self.settled.is_set():
             return ""
         return self.problem or f"the policies in force have not been read from {self._kept} yet"
@@ -130,7 +130,7 @@ class PolicyFiles:
         self._tell(problem)
 
     async def _in_force(self) -> _Set | None:
-        """The set that must not shrink: the kept one, or what is in use where nothing is kept, or not any more."""
+        """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
         if self._kept is None:
             return self._in_use
         texts = await self._kept.read()
@@ -167,7 +167,7 @@ class PolicyFiles:
         return self._files, ""
 
     async def _keep(self, choice: _Set, in_force: _Set | None) -> bool:
-        """Keep what is in use now; False where somebody else kept another set meanwhile, and it must be looked at."""
+        """Keep what is in use now; False if somebody else kept another set meanwhile, and it must be looked at."""
         if self._kept is None:
             return True
         unchanged = in_force is not None and choice.texts == in_force.texts

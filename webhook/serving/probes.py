@@ -26,7 +26,7 @@ def probes(
     ages: Callable[[], dict[str, float]],
     problem: Callable[[], str],
 ) -> web.Application:
-    """The application of the health port. `problem` says what only a new process can mend, or is empty."""
+    """The application of the health port. `problem` says what only a new process can repair, or is empty."""
 
     async def healthz(request: web.Request) -> web.Response:
         del request

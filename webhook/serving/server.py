@@ -57,7 +57,7 @@ class Server:
     """One webhook server. Start it with `async with`; it serves until it is left.
 
     `source` says what is known of the cluster. Policies come from `options.policies`, or are given as an `engine`.
-    Entering raises TlsError, PolicyError or OSError where certificate, policies or ports are not usable. `background`
+    Entering raises TlsError, PolicyError or OSError if certificate, policies or ports are not usable. `background`
     holds, by name, what is kept running meanwhile; add to it before entering.
     """
 

@@ -77,7 +77,7 @@ def recorded_objects() -> Objects:
 
 def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     """Start the TLS server, send it every recorded review, show what became of each. True if all is as it must be."""
-    from rich.table import Table  # noqa: PLC0415 - only where it prints
+    from rich.table import Table  # noqa: PLC0415 - only if it prints
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(box=None, header_style="bold", expand=True)

@@ -37,7 +37,7 @@ class Authentication:
     """The authenticator: header and peer certificate to a user.
 
     `tokens` maps static bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service
-    account, or None where there is none (its tokens are then refused).
+    account, or None if there is none (its tokens are then refused).
     """
 
     def __init__(self, tokens: Mapping[str, UserInfo], uid_of: Callable[[str, str], str | None]) -> None:

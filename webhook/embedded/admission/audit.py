@@ -27,7 +27,7 @@ class AuditLog:
         self._path = path
 
     def record(self, attributes: Attributes, webhook: str, annotations: Mapping[str, str], *, allowed: bool) -> None:
-        """Note what a webhook annotated; nothing where it annotated nothing."""
+        """Note what a webhook annotated; nothing if it annotated nothing."""
         if not annotations:
             return
         entry: Object = {

@@ -103,7 +103,7 @@ class Webhooks:
         await self._ask(hook, attributes, mutating=False)
 
     async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> Answer | None:
-        """The webhook's consent; None where it was passed over. Raises StatusError where it refuses or fails closed."""
+        """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
         request = request_of(attributes)
         try:
             if hook.conditions and not conditions_hold(hook.conditions, request):

@@ -67,7 +67,7 @@ def _decoded(fields: Object, path: Path) -> Iterator[Path]:
 
 
 def at(fields: Object, path: Path) -> Object | None:
-    """What FieldsV1 has at and below a path; None where it has nothing."""
+    """What FieldsV1 has at and below a path; None if it has nothing."""
     for element in path:
         if element not in fields:
             return None

@@ -99,7 +99,7 @@ def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -
 
 
 def _grace(obj: Object, wanted: int | None) -> int:
-    """Seconds a pod is given: none where no kubelet has it or it has ended."""
+    """Seconds a pod is given: none if no kubelet has it or it has ended."""
     spec = obj.get("spec") or {}
     grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted
     if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):

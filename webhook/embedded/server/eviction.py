@@ -74,7 +74,7 @@ class Evictor:
         await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
 
     def _budget_to_spend(self, pod: Object) -> Object | None:
-        """The budget that must have a disruption left; None where the eviction costs none."""
+        """The budget that must have a disruption left; None if the eviction costs none."""
         status, metadata = pod.get("status") or {}, pod["metadata"]
         if _is_free(pod):
             return None

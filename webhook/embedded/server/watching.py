@@ -106,7 +106,7 @@ class Watch:
             yield self._bookmark(_INITIAL_EVENTS_END)
 
     def _next_batch(self) -> tuple[bytes, bool]:
-        """The lines of the next events, and whether there were any events. Raises StatusError where they are gone."""
+        """The lines of the next events, and whether there were any events. Raises StatusError if they are gone."""
         if self._position < self.collection.dropped:
             raise self._too_old(self._revision)
         start = self._position - self.collection.dropped

@@ -58,7 +58,7 @@ class StandIn(Protocol):
     name: str
 
     async def run(self) -> None:
-        """Work for ever."""
+        """Work until it is cancelled."""
 
 
 class Crew:

@@ -46,7 +46,7 @@ class DaemonSetController:
         self._control = PodControl(informers, client, DAEMON_SET, self._queue.add)
 
     async def run(self) -> None:
-        """Keep the DaemonSets for ever."""
+        """Keep the DaemonSets until it is cancelled."""
         await self._queue.run()
 
     def _node_changed(self, change: Change[Node]) -> None:

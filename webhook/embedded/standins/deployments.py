@@ -41,7 +41,7 @@ class DeploymentController:
         self._pods.handlers.append(self._pod_changed)
 
     async def run(self) -> None:
-        """Keep the Deployments for ever."""
+        """Keep the Deployments until it is cancelled."""
         await self._queue.run()
 
     def _set_changed(self, change: Change[Workload]) -> None:

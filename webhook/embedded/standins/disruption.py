@@ -50,7 +50,7 @@ class DisruptionController:
             cache.handlers.append(self._scale_changed)
 
     async def run(self) -> None:
-        """Keep the budgets for ever."""
+        """Keep the budgets until it is cancelled."""
         await self._queue.run()
 
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:

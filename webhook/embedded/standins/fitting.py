@@ -16,7 +16,7 @@ SCORED = 2
 
 
 def best_node(snapshot: Snapshot, incoming: Incoming, failures: Failures) -> str | None:
-    """The nominated node where it fits, else the node with the smallest used share; None where none fits."""
+    """The nominated node where it fits, else the node with the smallest used share; None if none fits."""
     nodes = snapshot.nodes
     known = nodes.known()
     fitting = known[failures.code[known] == 0]

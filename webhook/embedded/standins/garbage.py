@@ -61,7 +61,7 @@ class GarbageCollector:
             self._resources[resource.api_version, resource.kind] = resource
 
     async def run(self) -> None:
-        """Collect for ever."""
+        """Collect until it is cancelled."""
         await self._queue.run()
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:

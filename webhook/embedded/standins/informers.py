@@ -54,7 +54,7 @@ class Informers:
         return cache
 
     async def run(self) -> None:
-        """Keep every cache current for ever."""
+        """Keep every cache current until it is cancelled."""
         async with asyncio.TaskGroup() as group:
             for cache in self._caches.values():
                 group.create_task(cache.run())

@@ -29,7 +29,7 @@ class JobController:
         self._control = PodControl(informers, client, JOB, self._queue.add)
 
     async def run(self) -> None:
-        """Keep the Jobs for ever."""
+        """Keep the Jobs until it is cancelled."""
         await self._queue.run()
 
     async def _sync(self, key: str) -> None:

@@ -52,7 +52,7 @@ class Kubelet:
         self._addresses = 0
 
     async def run(self) -> None:
-        """Play the kubelet for ever."""
+        """Play the kubelet until it is cancelled."""
         await self._queue.run()
 
     def _notice(self, change: Change[Pod]) -> None:

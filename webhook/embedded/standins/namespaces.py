@@ -30,7 +30,7 @@ class NamespaceController:
         )
 
     async def run(self) -> None:
-        """Keep the namespaces for ever."""
+        """Keep the namespaces until it is cancelled."""
         await self._queue.run()
 
     async def _sync(self, key: str) -> None:

@@ -26,7 +26,7 @@ class ReplicaSetController:
         self._control = PodControl(informers, client, REPLICA_SET, self._queue.add)
 
     async def run(self) -> None:
-        """Keep the ReplicaSets for ever."""
+        """Keep the ReplicaSets until it is cancelled."""
         await self._queue.run()
 
     async def _sync(self, key: str) -> None:

@@ -57,7 +57,7 @@ class Scheduler:
         self._binding: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Schedule for ever."""
+        """Schedule until it is cancelled."""
         flush = asyncio.create_task(self._flush())
         try:
             while True:

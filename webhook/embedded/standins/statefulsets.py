@@ -32,7 +32,7 @@ class StatefulSetController:
         self._control = PodControl(informers, client, STATEFUL_SET, self._queue.add)
 
     async def run(self) -> None:
-        """Keep the StatefulSets for ever."""
+        """Keep the StatefulSets until it is cancelled."""
         await self._queue.run()
 
     async def _sync(self, key: str) -> None:

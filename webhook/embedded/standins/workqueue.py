@@ -49,7 +49,7 @@ class WorkQueue:
         self._timers[key] = loop.call_later(delay, self._fire, key)
 
     async def run(self) -> None:
-        """Handle keys for ever; end it by cancelling its task."""
+        """Handle keys; end it by cancelling its task."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):

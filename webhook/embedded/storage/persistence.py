@@ -2,7 +2,7 @@
 
 Each line of the file is one JSON object: the first the revision, each other one a record put or removed. A line cut
 off at the end, as a crash leaves it, is dropped. The history of changes is not kept: watches from before are told to
-list anew (410).
+list again (410).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _load(store: Store, path: Path) -> None:
             _enter(found, store.collections, line)
         except (msgspec.DecodeError, KeyError) as error:
             raise DataError(
-                f"{path}:{number}: not a line of a state file: {error}; move it away to start anew"
+                f"{path}:{number}: not a line of a state file: {error}; move it away to start again"
             ) from error
         store.revision = max(store.revision, line.revision)
     for storage, records in found.items():

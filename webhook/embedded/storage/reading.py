@@ -34,7 +34,7 @@ class Reader:
         return record.object(collection.resource) if record else None
 
     def labels(self, plural: str, name: str) -> Mapping[str, str]:
-        """The labels of a cluster-wide object; none where there is no such object."""
+        """The labels of a cluster-wide object; none if there is no such object."""
         record = self._collections[plural].records.get(name)
         return record.labels if record else {}
 

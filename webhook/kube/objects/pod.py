@@ -64,7 +64,7 @@ class ClaimReference(KubeStruct):
 
 
 class Volume(KubeStruct):
-    """A pod's volume, where it can bind the pod to a place."""
+    """A pod's volume, if it can bind the pod to a place."""
 
     name: str = ""
     persistent_volume_claim: ClaimReference | None = None

@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SharedParts(Generic[V]):
-    """Values by what they say, bounded: those used of late, whose keys take at most `most` to twice as many bytes.
+    """Values by what they say, bounded: those used recently, whose keys take at most `most` to twice as many bytes.
 
     There are two generations. What is found in the older one moves to the younger; when that is full it becomes the
     older, and what nobody asked for is forgotten. Whoever holds a forgotten value keeps it, unshared from then on.
@@ -49,7 +49,7 @@ class SharedParts(Generic[V]):
         return len(self._young) + len(self._old)
 
     def get(self, key: str | bytes, value: V) -> V:
-        """The value kept under the key; this one, which is then kept, where there is none yet."""
+        """The value kept under the key; this one, which is then kept, if there is none yet."""
         found = self._young.get(key)
         if found is not None:
             return found
