@@ -71,7 +71,8 @@ class _Clock:
 class Simulation:
     """One cluster and one reconciler; `dice` decide how long things take.
 
-    `kept` are names of pods that the server never lets go, `shunned` nodes that kube-scheduler binds no pod to.
+    `kept` are names of pods that the server never lets go, `migrating` those that are said to be on their way out until
+    then, and stay, `shunned` nodes that kube-scheduler binds no pod to.
     """
 
     def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
@@ -83,6 +84,7 @@ class Simulation:
         self.seen: dict[str, Json] = {}
         """The pods as the reconciler's watch has shown them."""
         self.kept: set[str] = set()
+        self.migrating: dict[str, float] = {}
         self.shunned: set[str] = set()
         self._refused: set[str] = set()
         """Kept pods that the reconciler has asked: of the others it cannot know."""
@@ -174,6 +176,8 @@ class Simulation:
         pod = copy.deepcopy(self._found(name))
         if pod["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
             raise ApiError(409, "Conflict", "another pod of that name")
+        if asyncio.get_running_loop().time() < self.migrating.get(name, 0.0):
+            raise ApiError(429, "TooManyRequests", "Evacuation in progress")
         if name in self.kept:
             self._refused.add(name)
             raise ApiError(403, "Forbidden", "it is kept")
@@ -213,6 +217,11 @@ class Simulation:
         if name in self.pods and "deletionTimestamp" not in self.pods[name]["metadata"]:
             self._end(copy.deepcopy(self.pods[name]))
             self.evicted.pop()
+
+    def withdraw(self, name: str) -> None:
+        """Somebody else deletes a pod that waits."""
+        if name in self.pods and not self.pods[name]["spec"].get("nodeName"):
+            self.remove(name, self.pods[name]["metadata"]["uid"])
 
     def _tell(self, line: Json) -> None:
         self.told.append(line)

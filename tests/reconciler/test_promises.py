@@ -90,6 +90,7 @@ def simulated(seed: int) -> Simulation:
 async def lived(made: Simulation, seconds: float) -> None:
     """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle."""
     dice, loop = made.dice, asyncio.get_running_loop()
+    rare = random.Random(f"rare {dice.getstate()[1][:2]}")
     for one in made.nodes:
         room = 8
         for number in range(dice.randint(2, 8)):
@@ -101,12 +102,16 @@ async def lived(made: Simulation, seconds: float) -> None:
             made.put(pod)
             if dice.random() < 0.15:
                 made.kept.add(pod["metadata"]["name"])
+            if rare.random() < 0.15:
+                made.migrating[pod["metadata"]["name"]] = rare.uniform(1, 100)
             if dice.random() < 0.2:
                 loop.call_later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
     if dice.random() < 0.4:
         nominee = waiting("nominee", dice, 0.0, managed=False)
         nominee["status"]["nominatedNodeName"] = dice.choice(made.nodes)["metadata"]["name"]
         made.put(nominee)
+        if rare.random() < 0.5:
+            loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
     for number in range(dice.randint(1, 4)):
         at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
         loop.call_later(at, made.put, waiting(f"p{number}", dice, at))
@@ -131,6 +136,7 @@ def holds(seed: int) -> None:
 @example(seed=34)  # a pod that ends between two waves
 @example(seed=53)  # a plan larger than a rate
 @example(seed=93)  # room that comes up under a lower nomination
+@example(seed=62)  # room that comes up while a victim is said to be on its way out
 @example(seed=6522)  # a budget that only the more important of its pods can use
 def test_no_needless_eviction_and_nobody_left_behind(seed: int):
     """Nobody goes for a preemptor that fits without it; nobody waits while a plan within the rules exists."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from webhook.kube.errors import ApiError
@@ -149,20 +149,25 @@ class Executor:
         for wave in self._waves(plan):
             if plan.ended is not None:
                 return plan.ended
-            objection = self._view.objection(plan)
+            objection = self._objection(plan, policy)
             if objection:
                 log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
                 return Ending.OUTDATED
-            enough = self._view.enough(plan, policy)
-            if enough:
-                log.info("plan %s for %s: nobody more is evicted: %s", plan.record.id, plan.key, enough)
-                self._view.spared(plan)
-                return None
-            results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
+            results = () if plan.enough else await asyncio.gather(*(self._ask(plan, one, policy) for one in wave))
             ending = _worst(results)
             if ending is not None:
                 return ending
+            if plan.enough:
+                log.info("plan %s for %s: nobody more is evicted: %s", plan.record.id, plan.key, plan.enough)
+                self._view.spared(plan)
+                return None
         return None
+
+    def _objection(self, plan: Plan, policy: PreemptionPolicy) -> str:
+        """Look at the newest state: why the plan is to be dropped, empty where not; and whether it has enough."""
+        objection = self._view.objection(plan)
+        plan.enough = plan.enough or ("" if objection else self._view.enough(plan, policy))
+        return objection
 
     def _waves(self, plan: Plan) -> list[list[PlanVictim]]:
         """All but one side by side, since evictions wait rather than work; then the last, which a failure spares.
@@ -204,7 +209,10 @@ class Executor:
 
     async def _leave(self, plan: Plan, victim: PlanVictim, pod: Pod, policy: PreemptionPolicy) -> Left:
         def wanted() -> bool:
-            return plan.ended is None and self._stays(plan, victim)
+            """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
+            if plan.ended is not None or not self._stays(plan, victim):
+                return False
+            return not self._objection(plan, policy) and not plan.enough
 
         if policy.eviction is Eviction.DELETE:
             return await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall(), wanted)
@@ -218,6 +226,8 @@ class Executor:
             if left is Left.BEGUN and plan.ended is Ending.TIMED_OUT:
                 self._view.refused(victim)
             return plan.ended
+        if left in {Left.BEGUN, Left.UNWANTED} and self._stays(plan, victim):
+            return None if plan.enough else Ending.OUTDATED
         plan.gone.add(victim.uid)
         if left is Left.ASKED:
             self._reports.victim_asked(plan, pod)
@@ -236,7 +246,7 @@ def _covered(view: View, pod: Pod | None) -> bool:
     return pod is not None and view.has_budget(pod)
 
 
-def _worst(results: list[Ending | None]) -> Ending | None:
+def _worst(results: Sequence[Ending | None]) -> Ending | None:
     """A lost lease weighs more than a refusal, a refusal more than a failure."""
     for ending in (Ending.DEPOSED, Ending.REFUSED, Ending.FAILED):
         if ending in results:

@@ -71,6 +71,8 @@ class Plan:
     """Nodes that were left out for the preemptor when it was decided."""
     looked: int = -1
     """`Snapshot.version` when it was decided or last looked at before an eviction."""
+    enough: str = ""
+    """Why nobody more is asked to leave for it, though victims are left."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None
