@@ -11,6 +11,8 @@ import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_policy, make_review, make_rule
 from tests.admission.builders import response as response_of
+from tests.policy.builders import engine, rules
+from webhook.admission.lookup import Objects
 from webhook.admission.webhook import review
 from webhook.policy.model import PriorityClasses, Validate
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
@@ -122,3 +124,21 @@ def _most_memory(process):
     """The most bytes that the process has had resident."""
     status = Path(f"/proc/{process._process.pid}/status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "beside"),
+    [
+        pytest.param(["a" * 200] * 1000, False, id="200 KiB in long texts"),
+        pytest.param([{}] * 40_000, True, id="120 KiB in empty maps"),
+        pytest.param(["a" * 300] * 1000, True, id="300 KiB"),
+    ],
+)
+async def test_who_waits_for_whom(start, values, beside):
+    """Reviews that take long to decode go to the process: those of many bytes, and those of many small values."""
+    policies = engine(rules("{name: v, validate: {expression: \"object.metadata.name != 'x'\", message: m}}"))
+    async with start(objects=Objects([HIGH]), engine=policies) as running:
+        review = make_review(make_pod(priorityClassName="high", tolerations=values))
+        body = json.dumps(review, separators=(",", ":")).encode()
+        assert (await running.post("/validate", body))[0] == 200
+        assert (running.server.front._process._process is not None) is beside
