@@ -68,6 +68,18 @@ def rule(body, **parts):
             id="reserved range",
         ),
         pytest.param(
+            rule("reserve: {from: 10, to: 20, use: [{subjects: [{kind: User, name: u}]}]}"),
+            rule("reserve: {from: 10, to: 20, use: [{namespaces: [a], subjects: [{kind: User, name: u}]}]}"),
+            ["p/r: more may use the range"],
+            id="namespaces beside subjects let in what controllers make there",
+        ),
+        pytest.param(
+            TWO + "\nexclude: {subjects: [{kind: User, name: u}]}",
+            TWO + "\nexclude: {namespaces: [a], subjects: [{kind: User, name: u}]}",
+            ["p: exclude leaves out more"],
+            id="namespaces beside subjects leave out what controllers make there",
+        ),
+        pytest.param(
             rule("reserve: {from: 10, to: 20, define: [{names: [a]}]}"),
             rule("reserve: {from: 10, to: 20, define: [{names: [a, b]}]}"),
             ["p/r: more may define classes in the range"],

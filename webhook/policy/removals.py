@@ -31,6 +31,7 @@ from webhook.policy.model import (
     Validate,
     VictimMode,
 )
+from webhook.policy.requester import by_namespace
 
 __all__ = ["Removal", "removals"]
 
@@ -101,14 +102,8 @@ def _covers(now: Any, before: Any) -> bool:
 
 
 def _narrower(new: Match, old: Match | None) -> bool:
-    """Whether an exclusion takes in no more than before: every part as it was, stricter, or added."""
-    if old is None:
-        return False
-    for field in Match.__struct_fields__:
-        before, now = getattr(old, field), getattr(new, field)
-        if before is not None and now != before and (now is None or not _covers(before, now)):
-            return False
-    return True
+    """Whether an exclusion takes in no more than before."""
+    return old is not None and _is_within(new, old)
 
 
 def _rule(old: Rule, new: Rule) -> Iterator[str]:
@@ -201,11 +196,19 @@ def _rights(old: Sequence[Match | Definers], new: Sequence[Match | Definers]) ->
 
 
 def _is_within(new: Match | Definers, old: Match | Definers) -> bool:
+    """Whether what gives or excludes takes in no more than before: every part as it was, stricter, or added."""
+    if isinstance(new, Match) and isinstance(old, Match) and _gains_controllers(new, old):
+        return False
     for field in old.__struct_fields__:
         before, now = getattr(old, field), getattr(new, field)
         if before is not None and now != before and (now is None or not _covers(before, now)):
             return False
     return True
+
+
+def _gains_controllers(new: Match, old: Match) -> bool:
+    """Whether namespaces were added to subjects alone: that takes in all that service accounts make there."""
+    return old.subjects is not None and by_namespace(new) and not by_namespace(old)
 
 
 def _lost(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
