@@ -113,7 +113,7 @@ def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], key_name: s
     except (ValueError, TypeError) as error:
         raise BundleError(f"{key_name} holds no private key in PEM: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise BundleError(f"{key_name} is no ECDSA key, so it comes from elsewhere and is left alone")
+        raise BundleError(f"{key_name} is not an ECDSA key, so it comes from elsewhere and is left alone")
     if key.public_key() != certificate.public_key():
         raise BundleError(f"{key_name} does not belong to {name}")
     return Pair(certificate, key)

@@ -60,7 +60,7 @@ async def test_too_many_requests_say_when_to_come_back(cluster, client):
 
 def test_an_unknown_status():
     """Only those statuses that the server knows texts for can be asked for."""
-    with pytest.raises(FaultError, match="418 is none of 409, 410, 429, 500, 503"):
+    with pytest.raises(FaultError, match="418 is not one of 409, 410, 429, 500, 503"):
         EmbeddedCluster().faults.fail(418)
 
 

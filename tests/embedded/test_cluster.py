@@ -120,7 +120,7 @@ async def test_stand_ins_do_nothing_they_have_no_right_to():
         ("break=1", "begins with 'break', not with one of fail, delay, delay-watches"),
         ("fail=500,pods=x", "does not know 'pods'; there are verb, resource"),
         ("fail=500,count=many", "'many' is not a number"),
-        ("fail=418", "418 is none of 409, 410, 429, 500"),
+        ("fail=418", "418 is not one of 409, 410, 429, 500"),
     ],
 )
 def test_fault_that_cannot_be_read_is_explained(text, why):

@@ -43,7 +43,7 @@ def test_every_rule_is_there_with_its_reason():
     assert found["p/shield"] == (False, "skip", "no annotation it protects changes")
     assert found["p/cel"] == (True, "allow", "it allows the request")
     assert found["p/define"] == (False, "skip", "it is about priorityclasses")
-    assert found["p2/r"] == (False, "skip", "the namespace is none of other")
+    assert found["p2/r"] == (False, "skip", "the namespace is not one of other")
     assert found["p3/r"] == (False, "skip", "exclude holds")
     assert found["p4/r"] == (False, "skip", "condition c is false")
     assert found["p5/r"][:2] == (False, "error")

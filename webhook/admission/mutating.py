@@ -118,7 +118,7 @@ def _labels(review: Review, meta: Meta, found: Resolution, answer: Answer) -> di
         return {MARK: MANAGED}
     if MARK in (meta.labels or {}) and any(f"f:{MARK}" in keys for keys in owned(review.object, "metadata", "labels")):
         answer.warnings.append(
-            f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off, leave it out"
+            f"label {MARK} is giveway's own mark, for pods of the PriorityClasses it manages: taken off; leave it out"
         )
     return {MARK: None}
 

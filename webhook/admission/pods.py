@@ -99,7 +99,7 @@ def _check_priority(context: Context, meta: Meta, spec: PodSpec, named: Priority
         answer.deny(
             "priority-resolved",
             "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
-            " nor giveway's mutating webhook. Try again; if it stays so, the MutatingWebhookConfiguration is at fault",
+            " nor giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration",
         )
 
 
@@ -126,7 +126,7 @@ def _check_mark(answer: Answer, meta: Meta, name: str, *, managed: bool) -> None
 def _deny_missing(answer: Answer, name: str) -> None:
     answer.deny(
         "class-exists",
-        f"no PriorityClass with name {name} was found; `kubectl get priorityclasses` lists those there are",
+        f"no PriorityClass with name {name} was found; `kubectl get priorityclasses` lists the ones that exist",
     )
 
 

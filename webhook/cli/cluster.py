@@ -46,7 +46,7 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 @click.option("--cpu", default="8", show_default=True, help="CPUs of each node.")
 @click.option("--memory", default="32Gi", show_default=True, help="Memory of each node.")
 @click.option("--port", default=0, help="The API server's port on 127.0.0.1; 0 takes a free one.")
-@click.option("--data", type=_PATH, help="Directory to keep the state in; else it goes with the process.")
+@click.option("--data", type=_PATH, help="Directory to keep the state in; without it the state ends with the process.")
 @click.option("--kubeconfig", type=_PATH, help="Where to write the kubeconfig; else into the data directory.")
 @click.option(
     "--disable-admission-plugins", multiple=True, callback=_listed, metavar="NAME", help=f"Any of {', '.join(PLUGINS)}."

@@ -111,7 +111,7 @@ def _check(row: Requirement) -> Matcher:
             return lambda labels: key not in labels
         case "Gt" | "Lt":
             return _compare(row)
-    raise SelectorError(f"operator {row.operator!r} of key {key!r} is none of In, NotIn, Exists, DoesNotExist, Gt, Lt")
+    raise SelectorError(f"operator {row.operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
 
 
 def _compare(row: Requirement) -> Matcher:

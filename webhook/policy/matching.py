@@ -123,7 +123,7 @@ def _operation(operations: tuple[str, ...]) -> Test:
 
 
 def _namespace(namespaces: tuple[str, ...]) -> Test:
-    named, reason = name_matcher(namespaces), f"the namespace is none of {', '.join(namespaces)}"
+    named, reason = name_matcher(namespaces), f"the namespace is not one of {', '.join(namespaces)}"
     return lambda facts: None if facts.kind != PODS or named(facts.request.namespace) else reason
 
 
@@ -147,7 +147,7 @@ def _given_subject(subjects: tuple[Subject, ...], *, by_namespace: bool) -> Test
 
 
 def _other_subject(subjects: tuple[Subject, ...]) -> str:
-    return f"who asks is none of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
+    return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
 
 
 def _object(match: Match, *, gives: bool) -> Test:

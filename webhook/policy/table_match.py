@@ -162,7 +162,7 @@ _REQUIREMENT = Record(
                 "an operator",
                 {
                     "In": "the value is one of these",
-                    "NotIn": "the value is none of these, or there is none",
+                    "NotIn": "the value is not one of these, or the label is not there",
                     "Exists": "the label is there",
                     "DoesNotExist": "the label is not there",
                 },

@@ -108,7 +108,7 @@ class Rules:
         assert self.policy is not None
         keys = self.policy.victims.preemptible_annotations
         if not profile.priority_class_name:
-            return Judgement("no-priority-class", "it has no priorityClassName, so it never is a victim")
+            return Judgement("no-priority-class", "it has no priorityClassName, so it is never a victim")
         own = _first(keys, dict(profile.annotations))
         if own == "true":
             return Judgement("opt-in", 'its annotation says "true"', may_go=True)

@@ -85,7 +85,7 @@ class Verdicts(NamedTuple):
         if spent:
             return f"its disruption budget allows no more disruptions: {spent}"
         stale = ", ".join(budget.name for budget in budgets if budget.stale)
-        return f"its disruption budget has changed and been counted only for what it was before: {stale}"
+        return f"the status of its disruption budget is older than its spec: {stale}"
 
     def _protection_text(self, row: int, profile: Profile) -> str:
         seconds = self.rules.protection(profile)

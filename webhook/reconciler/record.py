@@ -134,7 +134,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     if not isinstance(record, PlanRecord) or record.version > _VERSION:
         raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION} or older")
     if not _plausible_plan(record):
-        raise UnreadableError(f"annotation {PLAN} says what no plan of giveway says")
+        raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record
 
 

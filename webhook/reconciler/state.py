@@ -202,7 +202,7 @@ class State:
             try:
                 getattr(self.snapshot, f"set_{name}")(item)
             except ClusterError as error:
-                log.warning("an object is left out of account: %s", error)
+                log.warning("an object is ignored: %s", error)
             else:
                 return
         getattr(self.snapshot, f"remove_{name}")(key)
@@ -226,7 +226,7 @@ class State:
         try:
             self.snapshot.set_pod(pod)
         except ClusterError as error:
-            log.warning("a pod is left out of account: %s", error)
+            log.warning("a pod is ignored: %s", error)
             self._drop_pod(key)
             return
         self.index.put(key, pod)
@@ -246,7 +246,7 @@ class State:
         try:
             self.snapshot.set_node(node)
         except ClusterError as error:
-            log.warning("a node is left out of account: %s", error)
+            log.warning("a node is ignored: %s", error)
             self.snapshot.remove_node(node.metadata.name)
 
     def _budgets_of(self, pod: Pod) -> list[str]:

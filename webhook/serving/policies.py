@@ -155,7 +155,7 @@ class PolicyFiles:
         if self._files.problem:
             return in_force, f"the files are broken, the set in force stays:\n{self._files.problem}"
         if in_force is not None and in_force.loaded.policies != Policies() == self._files.loaded.policies:
-            return in_force, f"{self._directory} holds no policies any more: rather a broken mount than a wish"
+            return in_force, f"{self._directory} holds no policies any more: this is probably a broken mount"
         if in_force is not None and not self._allow_removal:
             found = removals(in_force.loaded.policies, self._files.loaded.policies)
             allowed = await self._kept.allowed_removals() if found and self._kept is not None else []

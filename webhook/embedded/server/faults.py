@@ -75,7 +75,7 @@ class Faults:
     ) -> None:
         """Answer the next `count` matching requests with this status, in these words or the usual ones."""
         if code not in _TEXTS:
-            raise FaultError(f"{code} is none of {', '.join(map(str, _TEXTS))}")
+            raise FaultError(f"{code} is not one of {', '.join(map(str, _TEXTS))}")
         self._requests.append(_Fault(match, count, code=code, retry_after=retry_after, message=message))
 
     def delay(self, seconds: float, count: float = math.inf, match: Match = Match()) -> None:

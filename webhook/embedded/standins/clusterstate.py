@@ -120,7 +120,7 @@ def _feed(
             if change.new is not None:
                 set_(change.new)
         except ClusterError as error:
-            log.warning("%s %s is left out of account: %s", kind, change.key, error)
+            log.warning("%s %s is ignored: %s", kind, change.key, error)
             remove(change.key)
         if change.new is None:
             remove(change.key)
