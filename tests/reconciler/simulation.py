@@ -90,9 +90,13 @@ class Simulation:
         """Kept pods that the reconciler has asked: of the others it cannot know."""
         self.evicted: list[str] = []
         self.needless: list[str] = []
+        self.slow_writes = False
+        """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
         self._version = 0
         self._stir = asyncio.Event()
         self._shown = 0.0
+        self._budget_shown: dict[str, float] = {}
+        """When the newest state of each budget is shown: a watch never goes back."""
         self.told: list[Json] = []
         self.reconciler = Reconciler(
             self,  # type: ignore[arg-type]  # the four verbs that are used
@@ -154,6 +158,8 @@ class Simulation:
     async def patch(self, path: str, body: Json, *, kind: str = "merge", as_: type[Pod] = Pod) -> Pod:
         """Change a pod's status, as `Client.patch`."""
         del kind
+        if self.slow_writes:
+            await asyncio.sleep(self.dice.choice((0.0, 0.05, 0.5)))
         pod = copy.deepcopy(self._found(path.split("/")[-2]))
         meta = body["metadata"]
         version = pod["metadata"]["resourceVersion"]
@@ -202,7 +208,9 @@ class Simulation:
             status["disruptionsAllowed"] -= 1
             status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
             shown = msgspec.convert(copy.deepcopy(one), PodDisruptionBudget)
-            asyncio.get_running_loop().call_later(self.dice.choice((0.0, 0.1)), self.setting.budget, shown)
+            name, after = one["metadata"]["name"], asyncio.get_running_loop().time() + self.dice.choice((0.0, 0.1))
+            self._budget_shown[name] = max(self._budget_shown.get(name, 0.0) + 1e-4, after)
+            asyncio.get_running_loop().call_at(self._budget_shown[name], self.setting.budget, shown)
 
     def _end(self, pod: Json) -> None:
         loop, meta = asyncio.get_running_loop(), pod["metadata"]
@@ -250,7 +258,7 @@ class Simulation:
             self.needless.append(f"{name} was asked to leave for nobody")
             return
         preemptor = plan.key.partition("/")[2]
-        others = {victim.name for victim in plan.record.victims} - {name}
+        others = {victim.name for victim in plan.record.victims if victim.uid not in plan.spared} - {name}
         fits = set(self.ask(self.seen, preemptor, ())["fits"]) - plan.left_out
         if fits and not plan.gone:
             self.needless.append(f"{preemptor} fitted on {sorted(fits)} when {name} was asked to leave")

@@ -9,13 +9,16 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, Play, managing, playing
-from tests.reconciler.builders import Setting, node, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from tests.workloads import eventually
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
 from webhook.reconciler import deciding
 from webhook.reconciler.loop import Reconciler
 from webhook.reconciler.metrics import Metrics
 from webhook.reconciler.plans import Plan, Step
-from webhook.reconciler.record import PlanRecord
+from webhook.reconciler.rechecking import unneeded
+from webhook.reconciler.record import PlanRecord, PlanVictim
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import Service
 
@@ -90,6 +93,89 @@ async def test_own_victims_are_waited_for():
         await interlude.delete(play, service, "other", 0)
         assert await play.bound("p") == "node-1"
         assert len(await play.here() & {"a", "b"}) == 1
+
+
+def planned(setting: Setting, cpu: str) -> Plan:
+    """A plan on n1 for a preemptor of so much CPU, its nomination written."""
+    made = preemptor("p", cpu)
+    outcome = setting.consider(made)
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    return Plan(
+        record,
+        "default/p",
+        "uid-p",
+        100,
+        0.0,
+        300.0,
+        looked=setting.state.snapshot.version,
+    )
+
+
+def leaving(name: str, cpu: str) -> Pod:
+    """A pod on n1 whose grace period ends in ten minutes."""
+    return pod(name, cpu, node="n1", deleted=rfc3339(START + 600))
+
+
+@pytest.mark.parametrize(
+    ("asked", "happens", "staying"),
+    [
+        pytest.param([], [], [], id="nothing happens"),
+        pytest.param([], ["other"], ["a", "b"], id="a pod ends: the more important victims stay"),
+        pytest.param(["c"], ["other"], ["a", "b"], id="a pod ends while the first victim leaves for long"),
+        pytest.param(["a"], ["other"], ["b", "c"], id="what was asked goes, whoever it is"),
+        pytest.param(["a", "b"], [], [], id="only those that were asked leave"),
+        pytest.param(["a", "b"], ["other"], ["c"], id="the last one stays"),
+        pytest.param([], ["small"], [], id="a pod ends that makes too little room"),
+    ],
+)
+def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[str], staying: list[str]):
+    """Each victim is asked only if the preemptor would not fit without it, once those that were asked are gone."""
+    setting = Setting(node("n1", "11"))
+    sizes = {"a": "2", "b": "2", "c": "2"}
+    setting.add(
+        *(pod(name, cpu, node="n1", priority=30 - place) for place, (name, cpu) in enumerate(sizes.items())),
+        pod("other", "4", node="n1", priority=1000),
+        pod("small", "1", node="n1", priority=1000),
+    )
+    plan = planned(setting, "6")
+    assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
+    for name in asked:
+        plan.gone.add(f"uid-{name}")
+        setting.add(leaving(name, sizes[name]))
+    for name in happens:
+        setting.remove(f"default/{name}")
+    assert unneeded(setting.world, plan, 0.0).uids == {f"uid-{name}" for name in staying}
+
+
+def test_a_new_pod_of_a_victims_name_is_not_counted_on():
+    """What a controller makes under the name of a victim that was asked stays, so the other victim has to go."""
+    setting = Setting(node("n1"))
+    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
+    plan = planned(setting, "5")
+    plan.gone.add("uid-a")
+    setting.remove("default/a")
+    setting.add(pod("a", "3", node="n1", uid="another"))
+    setting.remove("default/other")
+    assert unneeded(setting.world, plan, 0.0).uids == set()
+
+
+async def test_some_victims_stay():
+    """If room comes up before anyone was asked, those go that are still needed, and no rate counts the others."""
+    interlude = Interlude("nominated")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        for name in ("a", "b", "c"):
+            await play.victim(name, "node-1", "1")
+        await play.victim("large", "node-1", "3", schedulerName="other")
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "3")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        assert len(await play.here() & {"a", "b", "c"}) == 2
+        await play.nominated("p", "")
+        assert len(service.state.expectations) == 0
+        assert len(service.reconciler.world.restraint._cluster.times) == 1
 
 
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):

@@ -21,9 +21,9 @@ from webhook.preemption.ranking import Keys, best, in_order, keys_of
 from webhook.preemption.reprieve import find_victims
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
-from webhook.preemption.victims import Excluded, Verdicts, expected_ends, judge
+from webhook.preemption.victims import Excluded, Verdicts, expected_ends, judge, only
 
-__all__ = ["decide", "fits", "fits_on"]
+__all__ = ["decide", "fits", "fits_on", "needed"]
 
 _NO_CODES = np.zeros(0, np.int8)
 
@@ -103,6 +103,24 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
         return False
     problem = pose(snapshot, compile_pod(preemptor), without)
     return bool(evaluate(problem).code[row] == 0)
+
+
+def needed(
+    snapshot: Snapshot, preemptor: Pod, node: str, among: NDArray[np.intp], *, without: NDArray[np.intp] = NO_PODS
+) -> NDArray[np.intp]:
+    """Which of the pods in the rows `among` have to leave the node so that the pod fits there, in their order.
+
+    Judged like `fits`, as if the pods in the rows `without` were gone. If all of `among` are not enough, all of them.
+    """
+    row = snapshot.nodes.find(node)
+    if row is None:
+        return among
+    incoming = compile_pod(preemptor)
+    problem = pose(snapshot, incoming, without)
+    if evaluate(problem).code[row] == 0:
+        return NO_PODS
+    plans = find_victims(problem, only(snapshot, incoming, among), np.array([row]))
+    return plans.pods if len(plans.pods) else among
 
 
 def _where_it_fits(problem: Problem, failures: Failures, excluded: NDArray[np.intp] = NO_PODS) -> NDArray[np.intp]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.incoming import Incoming
 from webhook.preemption.reading import Identity, Profile
-from webhook.preemption.rules import SYSTEM_CRITICAL, Judgement, Rules
+from webhook.preemption.rules import SYSTEM_CRITICAL, Judgement, Rules, kubernetes_rules
 from webhook.preemption.snapshot import Snapshot
 
-__all__ = ["Excluded", "Verdicts", "expected_ends", "judge"]
+__all__ = ["Excluded", "Verdicts", "expected_ends", "judge", "only"]
 
 MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
 
@@ -124,6 +124,13 @@ def judge(
         if rules.evicts:
             code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
     return Verdicts(snapshot, incoming, rules, now, code)
+
+
+def only(snapshot: Snapshot, incoming: Incoming, rows: NDArray[np.intp]) -> Verdicts:
+    """Verdicts by which the pods in these rows may go and no others, whoever they are."""
+    code = np.full(snapshot.pods.rows, SPARED, np.int8)
+    code[rows] = MAY_GO
+    return Verdicts(snapshot, incoming, kubernetes_rules(), 0.0, code)
 
 
 def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ class World:
             return f"node {plan.node} is gone"
         for victim in plan.record.victims:
             seen, decided = self.state.pod(victim.key), plan.decided.get(victim.uid)
-            if victim.uid in plan.gone or seen is None or decided is None:
+            if seen is None or decided is None or not plan.needs(victim.uid):
                 continue
             if _differs(seen.metadata, decided):
                 return f"victim {victim.key} has changed since the decision"

@@ -16,6 +16,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import Eviction, PreemptionPolicy
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.plans import Ending, Plan, Step
+from webhook.reconciler.rechecking import Unneeded
 from webhook.reconciler.record import PlanVictim
 from webhook.reconciler.writing import DeposedError, Left, StaleError, Writer
 
@@ -46,12 +47,12 @@ class View(Protocol):
         """Why the plan should not go on, by the newest state; empty if it should."""
         ...
 
-    def enough(self, plan: Plan, policy: PreemptionPolicy) -> str:
-        """Why nobody more has to go for the plan, by the newest state; empty while its victims are needed."""
+    def unneeded(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str]) -> Unneeded:
+        """Which victims may stay, by the newest state, but for those that have been asked or are being asked (uids)."""
         ...
 
     def spared(self, plan: Plan) -> None:
-        """The victims that the plan has not asked stay."""
+        """Further victims stay: `Plan.spared`."""
         ...
 
     def has_budget(self, pod: Pod) -> bool:
@@ -146,43 +147,51 @@ class Executor:
                 self._view.displaced(pod)
 
     async def _remove(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
-        for wave in self._waves(plan):
+        while self._waiting(plan):
             if plan.ended is not None:
                 return plan.ended
-            objection = self._objection(plan, policy)
-            if objection:
-                log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
+            if not self._goes_on(plan, policy):
                 return Ending.OUTDATED
-            results = () if plan.enough else await asyncio.gather(*(self._ask(plan, one, policy) for one in wave))
+            waiting = self._waiting(plan)
+            wave = waiting[:-1] or waiting
+            results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
             ending = _worst(results)
             if ending is not None:
                 return ending
-            if plan.enough:
-                log.info("plan %s for %s: nobody more is evicted: %s", plan.record.id, plan.key, plan.enough)
-                self._view.spared(plan)
-                return None
         return None
 
-    def _objection(self, plan: Plan, policy: PreemptionPolicy) -> str:
-        """Look at the newest state: why the plan is to be dropped, empty where not; and whether it has enough."""
+    def _goes_on(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str] = frozenset()) -> bool:
+        """Look at the newest state: whether the plan still makes sense; victims that it does not need stay.
+
+        Those of these uids are being asked, so it is too late for them.
+        """
         objection = self._view.objection(plan)
-        plan.enough = plan.enough or ("" if objection else self._view.enough(plan, policy))
-        return objection
+        if objection:
+            log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, objection)
+            return False
+        unneeded = self._view.unneeded(plan, policy, asking)
+        if unneeded.uids:
+            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in unneeded.uids)
+            log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, unneeded.why)
+            plan.spared |= unneeded.uids
+            self._view.spared(plan)
+        return True
 
-    def _waves(self, plan: Plan) -> list[list[PlanVictim]]:
-        """All but one side by side, since evictions wait rather than work; then the last, which a failure spares.
+    def _waiting(self, plan: Plan) -> list[PlanVictim]:
+        """The victims that have yet to be asked, in their order.
 
+        All but one are asked side by side, since evictions wait rather than work; a failure spares the last.
         If a budget can keep some of them and others not, the last is one of the others.
         """
         waiting = [victim for victim in plan.record.victims if self._stays(plan, victim)]
         pods = {victim.uid: self._view.pod(victim.key) for victim in waiting}
         waiting.sort(key=lambda victim: not _covered(self._view, pods[victim.uid]))
-        return [wave for wave in (waiting[:-1], waiting[-1:]) if wave]
+        return waiting
 
     def _stays(self, plan: Plan, victim: PlanVictim) -> bool:
         """Whether the victim is still there and has not been asked to leave by anyone."""
         pod = self._view.pod(victim.key)
-        if pod is None or pod.metadata.uid != victim.uid or victim.uid in plan.gone:
+        if pod is None or pod.metadata.uid != victim.uid or not plan.needs(victim.uid):
             return False
         return not pod.metadata.deletion_timestamp and pod.status.phase not in ("Succeeded", "Failed")
 
@@ -212,7 +221,7 @@ class Executor:
             """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
             if plan.ended is not None or not self._stays(plan, victim):
                 return False
-            return not self._objection(plan, policy) and not plan.enough
+            return self._goes_on(plan, policy, frozenset(plan.asking - {victim.uid})) and plan.needs(victim.uid)
 
         if policy.eviction is Eviction.DELETE:
             return await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall(), wanted)
@@ -226,8 +235,10 @@ class Executor:
             if left is Left.BEGUN and plan.ended is Ending.TIMED_OUT:
                 self._view.refused(victim)
             return plan.ended
+        if victim.uid in plan.spared:
+            return None
         if left in {Left.BEGUN, Left.UNWANTED} and self._stays(plan, victim):
-            return None if plan.enough else Ending.OUTDATED
+            return Ending.OUTDATED
         plan.gone.add(victim.uid)
         if left is Left.ASKED:
             self._reports.victim_asked(plan, pod)

@@ -31,7 +31,7 @@ from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, W
 from webhook.reconciler.plans import Plan, Plans
 from webhook.reconciler.queue import Entry, Queue
 from webhook.reconciler.recalling import recalled
-from webhook.reconciler.rechecking import enough
+from webhook.reconciler.rechecking import Unneeded, unneeded
 from webhook.reconciler.record import PLAN, PlanVictim
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.restraint import Restraint
@@ -156,17 +156,17 @@ class Reconciler:
         self.reporter.rechecked(time.perf_counter() - begun)
         return objection
 
-    def enough(self, plan: Plan, policy: PreemptionPolicy) -> str:
-        """Why nobody more has to go for the plan, by the newest state."""
+    def unneeded(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str]) -> Unneeded:
+        """Which victims may stay, by the newest state, but for those that have been asked or are being asked."""
         begun = time.perf_counter()
         left = plan.deadline - self.clock.monotonic()
-        found = enough(self.world, plan, min(policy.wait_for_terminating, left))
+        found = unneeded(self.world, plan, min(policy.wait_for_terminating, left), asking)
         self.reporter.rechecked(time.perf_counter() - begun)
         return found
 
     def spared(self, plan: Plan) -> None:
-        """The victims that the plan has not asked stay."""
-        self.tender.settle(plan, nominated=True)
+        """Further victims of the plan stay."""
+        self.tender.spare(plan)
 
     def still_wanted(self, pod: Pod) -> bool:
         """Whether the pod is still one to act for."""

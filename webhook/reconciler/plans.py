@@ -59,6 +59,8 @@ class Plan:
     """Whether the watch has shown our nomination."""
     gone: set[str] = field(default_factory=set)
     """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
+    spared: set[str] = field(default_factory=set)
+    """uids of victims that turned out not to be needed: they stay."""
     asking: set[str] = field(default_factory=set)
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
     tickets: dict[str, int] = field(default_factory=dict)
@@ -71,8 +73,8 @@ class Plan:
     """Nodes that were left out for the preemptor when it was decided."""
     looked: int = -1
     """`Snapshot.version` when it was decided or last looked at before an eviction."""
-    enough: str = ""
-    """Why nobody more is asked to leave for it, though victims are left."""
+    needed: set[str] = field(default_factory=set)
+    """uids of victims that were found to be needed then."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None
@@ -88,6 +90,10 @@ class Plan:
     def node(self) -> str:
         """The nominated node."""
         return self.record.node
+
+    def needs(self, uid: str) -> bool:
+        """Whether this victim has yet to be asked to leave."""
+        return uid not in self.gone and uid not in self.spared
 
 
 class Plans:

@@ -1,50 +1,69 @@
-"""A look at a plan's own node between the decision and an eviction: whether its victims still have to go there.
+"""A look at a plan's own node between the decision and an eviction: which of its victims still have to go there.
 
 Looking is cheap, so it is done before every eviction, if anything at all has happened since it was last done.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from webhook.kube.objects import Pod
-from webhook.preemption.decision import fits, fits_on
+from webhook.preemption.decision import fits, needed
+from webhook.reconciler.candidates import is_over
 from webhook.reconciler.deciding import World
 from webhook.reconciler.plans import Plan
+from webhook.reconciler.record import PlanVictim
+from webhook.reconciler.state import State
 
-__all__ = ["enough"]
+__all__ = ["Unneeded", "unneeded"]
 
 
-def enough(world: World, plan: Plan, wait: float) -> str:
-    """Why nobody more has to go for a plan; empty while its victims are needed.
+class Unneeded(NamedTuple):
+    """Victims, by uid, that have not been asked and may stay, and why."""
 
-    Nobody has to if the preemptor fits by now, or will once pods that leave anyway within `wait` seconds are gone.
+    uids: frozenset[str] = frozenset()
+    why: str = ""
+
+
+def unneeded(world: World, plan: Plan, wait: float, asking: frozenset[str] = frozenset()) -> Unneeded:
+    """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
+
+    All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
+    however long these take, and the pods that leave anyway within `wait` seconds.
     """
     state = world.state
     pod = state.pod(plan.key)
-    if pod is None:
-        return ""
-    if plan.looked == state.snapshot.version:
-        return ""
-    plan.looked = state.snapshot.version
+    if plan.looked != state.snapshot.version:
+        plan.looked, plan.needed = state.snapshot.version, set()
+    unasked = frozenset(victim.uid for victim in plan.record.victims if _may_stay(state, plan, victim)) - asking
+    if pod is None or unasked <= plan.needed:
+        return Unneeded()
+    plan.needed |= unasked
     found = fits(state.snapshot, pod)
     if plan.node in found:
-        return f"it fits on {plan.node} by now"
+        return Unneeded(unasked, f"it fits on {plan.node} by now")
     if plan.gone and not plan.left_out.issuperset(found):
-        return "it fits without further evictions by now"
-    return _room_comes_up(world, plan, pod, wait)
+        return Unneeded(unasked, "it fits without further evictions by now")
+    victims = _rows(state, plan)
+    going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.spared], np.intp)
+    rows = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
+    leaving = np.setdiff1d(np.union1d(world.leaving_within(wait), going), rows)
+    must_go = needed(state.snapshot, pod, plan.node, rows, without=leaving)
+    staying = unasked - {state.snapshot.pods.uids[row] for row in must_go.tolist()}
+    return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")
 
 
-def _room_comes_up(world: World, plan: Plan, pod: Pod, wait: float) -> str:
-    """Whether the pods that leave anyway soon enough, and the victims that were asked, make the room.
+def _may_stay(state: State, plan: Plan, victim: PlanVictim) -> bool:
+    """Whether a victim has not been asked, and is not leaving for another reason either."""
+    seen = state.pod(victim.key)
+    if seen is None or seen.metadata.uid != victim.uid or not plan.needs(victim.uid):
+        return False
+    return not seen.metadata.deletion_timestamp and not is_over(seen)
 
-    The plan waits for its own victims however long they take.
-    """
-    snapshot, victims = world.state.snapshot, plan.record.victims
-    asked = snapshot.pod_rows([victim.key for victim in victims if victim.uid in plan.gone])
-    unasked = snapshot.pod_rows([victim.key for victim in victims if victim.uid not in plan.gone])
-    asked = np.intersect1d(asked, snapshot.pods.leaving())
-    leaving = np.setdiff1d(np.union1d(world.leaving_within(wait), asked), unasked).astype(np.intp)
-    if len(leaving) and fits_on(snapshot, pod, plan.node, without=leaving):
-        return f"it fits on {plan.node} once pods that are leaving anyway are gone"
-    return ""
+
+def _rows(state: State, plan: Plan) -> dict[str, int]:
+    """The snapshot's rows of the plan's victims that are there, by uid; a new pod of a victim's name is none."""
+    uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
+    found = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
+    return {pods.uids[row]: row for row in found if pods.uids[row] in uids}

@@ -229,15 +229,16 @@ class Tender:
         self._requeue(plan, ending, now)
         self._wake()
 
-    def settle(self, plan: Plan, *, nominated: bool = False) -> None:
-        """Expect nothing of a plan but that those it asked, or is asking, leave, and that it is `nominated` if so."""
+    def settle(self, plan: Plan) -> None:
+        """Expect nothing of a plan that has ended but that those it asked, or is asking, leave."""
         if self._dry_run:
             self._state.give_up(plan.record.id, ())
-            return
-        leaving = plan.gone | plan.asking
-        asked = [victim for victim in plan.record.victims if victim.uid in leaving]
-        self._state.give_up(plan.record.id, asked, nominated=nominated)
-        self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
+        else:
+            self._expect_only(plan, plan.gone | plan.asking, nominated=False)
+
+    def spare(self, plan: Plan) -> None:
+        """Expect of a plan that goes on that its victims leave, but for those that are spared."""
+        self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.spared, nominated=True)
 
     def displaced(self, pod: Pod) -> None:
         """A pod of higher priority took this one's nomination."""
@@ -260,10 +261,16 @@ class Tender:
         now = self._clock.wall()
         ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
-        plan.looked = self._state.snapshot.version
+        plan.looked, plan.needed = self._state.snapshot.version, set(plan.decided)
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
         tickets = self._world.restraint.note(evictions, self._clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
+
+    def _expect_only(self, plan: Plan, leaving: set[str], *, nominated: bool) -> None:
+        """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
+        asked = [victim for victim in plan.record.victims if victim.uid in leaving]
+        self._state.give_up(plan.record.id, asked, nominated=nominated)
+        self._world.restraint.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
 
     def _victim(self, victim: PlanVictim) -> Pod | None:
         """The victim as the watch last showed it; None if it is gone, whoever has its name now."""
