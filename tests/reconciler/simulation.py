@@ -330,6 +330,14 @@ class Simulation:
                 found.append(f"{name} waits ({said}) though it fits on {sorted(fits)} or {plans} would do")
         return found
 
+    def remembered(self) -> list[str]:
+        """What the reconciler still expects or remembers of pods although it has ended all its plans."""
+        state, tender = self.setting.state, self.reconciler.tender
+        found = [f"{len(state.expectations)} expectations"] if len(state.expectations) else []
+        found += [f"{len(state.disruptions)} disruptions"] if len(state.disruptions) else []
+        gone = tender._cleared.keys() - {f"default/{name}" for name in self.pods}
+        return found + [f"the plan that was taken off {key}, which is gone" for key in sorted(gone)]
+
     def _within_rates(self, candidate: Json) -> bool:
         """Whether so many victims may go in one window."""
         limits, victims = self.policy.limits, [self.pods[key.partition("/")[2]] for key in candidate["victims"]]

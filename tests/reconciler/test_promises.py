@@ -112,10 +112,18 @@ async def lived(made: Simulation, seconds: float) -> None:
         made.put(nominee)
         if rare.random() < 0.5:
             loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
+    preempting(made, rare)
+    await made.live(seconds)
+
+
+def preempting(made: Simulation, rare: random.Random) -> None:
+    """Let preemptors come; some are deleted soon after."""
+    dice, loop = made.dice, asyncio.get_running_loop()
     for number in range(dice.randint(1, 4)):
         at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
         loop.call_later(at, made.put, waiting(f"p{number}", dice, at))
-    await made.live(seconds)
+        if rare.random() < 0.1:
+            loop.call_later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
 
 
 def holds(seed: int, *, slow_writes: bool = False) -> None:
@@ -128,6 +136,7 @@ def holds(seed: int, *, slow_writes: bool = False) -> None:
         assert not made.needless, made.needless
         assert not (stranded := made.stranded()), stranded
         assert len(set(made.evicted)) == len(made.evicted), "nobody is evicted twice"
+        assert not (kept := made.remembered()), kept
 
     run(check())
 

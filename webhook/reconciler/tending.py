@@ -363,7 +363,9 @@ class Tender:
                     log.warning("nomination of %s cannot be cleared yet: %s", key_of(pod), error)
                     await asyncio.sleep(_CLEAR_PAUSE)
                 else:
-                    self._cleared[key_of(pod)] = plan_id
+                    seen = self._state.pod(key_of(pod))
+                    if seen is not None and PLAN in (seen.metadata.annotations or {}):
+                        self._cleared[key_of(pod)] = plan_id
                     return
         except DeposedError:
             return
