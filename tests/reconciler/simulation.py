@@ -238,17 +238,21 @@ class Simulation:
 
     def _judge_decision(self, line: Json) -> None:
         """Whether somebody is to go although room comes up elsewhere, soon enough for the policy."""
-        wall, patience = _Clock().wall(), min(self.policy.wait_for_terminating, self.policy.plan_timeout)
+        leaving = self._leaving_within(min(self.policy.wait_for_terminating, self.policy.plan_timeout))
+        preemptor = line["preemptor"].partition("/")[2]
+        fits = set(self.ask(self.seen, preemptor, leaving)["fits"]) - set(line.get("leftOut", ()))
+        if fits:
+            self.needless.append(f"{preemptor} fits on {sorted(fits)} once {sorted(leaving)} are gone")
+
+    def _leaving_within(self, patience: float) -> set[str]:
+        """The pods that have been seen leaving and will be gone by then, in seconds; none that is long overdue."""
+        wall = _Clock().wall()
         ends = {
             name: epoch(pod["metadata"]["deletionTimestamp"])
             for name, pod in self.seen.items()
             if "deletionTimestamp" in pod["metadata"]
         }
-        leaving = {name for name, end in ends.items() if wall - 60 <= end <= wall + patience}
-        preemptor = line["preemptor"].partition("/")[2]
-        fits = set(self.ask(self.seen, preemptor, leaving)["fits"]) - set(line.get("leftOut", ()))
-        if fits:
-            self.needless.append(f"{preemptor} fits on {sorted(fits)} once {sorted(leaving)} are gone")
+        return {name for name, end in ends.items() if wall - 60 <= end <= wall + patience}
 
     def _judge(self, name: str) -> None:
         """Whether the preemptor behind an eviction would have fitted without it, for all that the reconciler knew."""
@@ -264,6 +268,7 @@ class Simulation:
             self.needless.append(f"{preemptor} fitted on {sorted(fits)} when {name} was asked to leave")
         if plan.node in fits:
             self.needless.append(f"{preemptor} fitted on {plan.node} without {name}")
+        others |= self._leaving_within(min(self.policy.wait_for_terminating, plan.deadline - _Clock().monotonic()))
         if plan.node in self.ask(self.seen, preemptor, others)["fits"]:
             self.needless.append(f"{name} is more than {preemptor} needs beside {sorted(others)}")
 

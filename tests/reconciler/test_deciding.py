@@ -96,6 +96,14 @@ def test_of_equal_nodes_the_one_that_is_free_first():
     assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
 
 
+def test_nobody_goes_in_place_of_a_pod_that_leaves_anyway():
+    """Room that a leaving pod makes is used first, however important that pod is."""
+    setting = Setting(node("n1", "5"))
+    setting.add(pod("leaving", "1", node="n1", priority=90, deleted=rfc3339(START + 5)))
+    setting.add(*(pod(name, "2", node="n1", priority=10) for name in ("a", "b")))
+    assert names(setting.consider(preemptor(cpu="3"))) == ["b"]
+
+
 def test_several_share_one_hole():
     """A second preemptor that fits into what the first one's victims leave evicts nobody."""
     setting = Setting(node("n1"))

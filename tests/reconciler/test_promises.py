@@ -149,6 +149,8 @@ def holds(seed: int, *, slow_writes: bool = False) -> None:
 @example(seed=62, slow_writes=False)  # room that comes up while a victim is said to be on its way out
 @example(seed=6027, slow_writes=False)  # room that comes up while the first victims leave for long
 @example(seed=6522, slow_writes=False)  # a budget that only the more important of its pods can use
+@example(seed=22, slow_writes=True)  # a pod that leaves anyway, and that the policy would not let go
+@example(seed=692, slow_writes=True)  # a pod that counts as gone by now, though nothing was seen to happen
 @example(seed=489, slow_writes=True)  # room that comes up beside a nominated pod
 def test_no_needless_eviction_and_nobody_left_behind(seed: int, slow_writes: bool):
     """Nobody goes for a preemptor that fits without it; nobody waits while a plan within the rules exists."""

@@ -149,6 +149,17 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     assert unneeded(setting.world, plan, 0.0).uids == {f"uid-{name}" for name in staying}
 
 
+@pytest.mark.parametrize(("wait", "spared"), [pytest.param(30.0, 1, id="in time"), pytest.param(1.0, 0, id="too late")])
+def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, spared: int):
+    """Room that a pod of higher priority leaves soon spares a victim, though the decision did not count on it."""
+    setting = Setting(node("n1"))
+    setting.add(pod("other", "2", node="n1", priority=1000, deleted=rfc3339(START + 5)))
+    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
+    plan = planned(setting, "5")
+    assert len(plan.record.victims) == 2
+    assert len(unneeded(setting.world, plan, wait).uids) == spared
+
+
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     """What a controller makes under the name of a victim that was asked stays, so the other victim has to go."""
     setting = Setting(node("n1"))

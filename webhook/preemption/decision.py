@@ -38,16 +38,18 @@ def decide(
     spared: NDArray[np.bool_] | None = None,
     admission: Admission | None = None,
     left_out: Collection[str] = (),
+    going: NDArray[np.bool_] | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node.
 
     `spared` are pods that may not go whatever the rules say, by pod row. `admission` says which candidates may be
     selected; the others do not stand, and are counted in `Decision.barred`. It judges the victims that go in the end:
     those that are left once the extenders have answered. On the nodes `left_out` the pod neither fits nor preempts.
+    Victims that are `going` anyway, by pod row, are the last that may stay, whatever their importance.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     incoming = compile_pod(preemptor)
-    verdicts = judge(snapshot, incoming, rules, now, spared)
+    verdicts = judge(snapshot, incoming, rules, now, spared)._replace(going=going)
     problem = pose(snapshot, incoming)
     failures = evaluate(problem)
     reason = why_not_eligible(snapshot, incoming, rules, failures)

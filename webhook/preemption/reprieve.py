@@ -182,10 +182,10 @@ def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index
         room = _Room(problem, binding, pods.nodes)
         room.remove(shares.together())
     violating = _violating(problem, pods, rules)
-    evicted = pods.may_go & ~_put_back(room, shares, violating, pods.may_go)
+    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.going)
     if rules.strict_budgets and (violating & evicted).any():
         over = _over(problem, pods, evicted, rules)
-        evicted[:, over] = _by_importance(problem, binding, pods.only(over), shares.only(over), rules)
+        evicted[:, over] = _by_importance(problem, binding, pods.only(over), shares.only(over), verdicts)
         stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(problem, pods.only(over), evicted[:, over], rules)])
         pods, violating, evicted = pods.only(stays), violating[:, stays], evicted[:, stays]
     return _plans(problem, pods, violating, evicted, rules)
@@ -211,15 +211,15 @@ def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
     return shares.of(pods.may_go)
 
 
-def _by_importance(problem: Problem, binding: list[int], pods: _Pods, shares: _Shares, rules: Rules) -> Mask:
+def _by_importance(problem: Problem, binding: list[int], pods: _Pods, shares: _Shares, verdicts: Verdicts) -> Mask:
     """The victims if each budget belongs to the most important of its pods, as kube-scheduler counts.
 
     For nodes where the least important of a budget's pods do not make the room: a more important one may.
     """
     room = _Room(problem, binding, pods.nodes)
     room.remove(shares.together())
-    violating = _violating(problem, pods, rules, most_important_first=True)
-    return pods.may_go & ~_put_back(room, shares, violating, pods.may_go)
+    violating = _violating(problem, pods, verdicts.rules, most_important_first=True)
+    return pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.going)
 
 
 def _over(problem: Problem, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
@@ -251,10 +251,14 @@ def _violating(problem: Problem, pods: _Pods, rules: Rules, *, most_important_fi
     return violating
 
 
-def _put_back(room: _Room, shares: _Shares, violating: Mask, may_go: Mask) -> Mask:
-    """Put the pods back, those beyond a budget first; returns which of them may stay."""
+def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, going: Mask | None) -> Mask:
+    """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them may stay."""
+    may_go = pods.may_go
     kept = np.zeros(may_go.shape, np.bool_)
     phases = [violating, may_go & ~violating] if violating.any() else [may_go]
+    if going is not None:
+        last = may_go & going[pods.rows]
+        phases = [*(phase & ~last for phase in phases), last]
     for phase in phases:
         mine = shares.of(phase)
         for step in np.flatnonzero(phase.any(axis=1)).tolist():

@@ -34,6 +34,8 @@ class Verdicts(NamedTuple):
     rules: Rules
     now: float
     code: NDArray[np.int8]
+    going: NDArray[np.bool_] | None = None
+    """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
 
     def excluded(self, row: int) -> Excluded | None:
         """Why the pod in this row may not go; None if it may."""

@@ -14,6 +14,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.candidates import Admission
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.extending import Extender
+from webhook.preemption.filters import NO_PODS
 from webhook.preemption.plan import Candidate, Decision, Score
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
@@ -156,14 +157,26 @@ def decide_sparing(
     extenders: Sequence[Extender] = (),
     admission: Admission | None = None,
     left_out: Collection[str] = (),
+    going: Rows = NO_PODS,
 ) -> Decision:
     """Decide with last-resort victims spared; only if that finds nothing, with them too. Those `kept` never go.
 
-    `admission` and `left_out` are as `decide` takes them.
+    `admission` and `left_out` are as `decide` takes them; the pods in the rows `going` go anyway.
     """
+    mask = sparing.of_rows(state, going) if len(going) else None
 
     def decided(spared: sparing.Mask) -> Decision:
-        return decide(state.snapshot, pod, rules, now, extenders, spared=spared, admission=admission, left_out=left_out)
+        return decide(
+            state.snapshot,
+            pod,
+            rules,
+            now,
+            extenders,
+            spared=spared,
+            admission=admission,
+            left_out=left_out,
+            going=mask,
+        )
 
     last = sparing.last_resort(state)
     first = decided(sparing.union(kept, last))
@@ -181,7 +194,8 @@ def still_allowed(world: World, pod: Pod, rules: Rules, record: PlanRecord) -> s
     on that node. Extenders have agreed to the plan and are not asked again.
     """
     kept = sparing.immovable(world.state, world.refusals.spared(world.clock.monotonic()))
-    decision = decide_sparing(world.state, _unnominated(pod), rules, world.clock.wall(), kept)
+    going = world.state.snapshot.pods.leaving()
+    decision = decide_sparing(world.state, _unnominated(pod), rules, world.clock.wall(), kept, going=going)
     if decision.fits:
         return "it fits without preemption by now"
     candidate = next((found for found in decision.candidates if found.node == record.node), None)
@@ -210,6 +224,7 @@ def _decide(
     """Decide with pods kept that asking does not remove, and those whose rate is used up.
 
     Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
+    The others are counted on first: nobody goes in place of one that goes anyway.
     If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it kept:
     fewer pods that are more important may do.
     """
@@ -222,7 +237,9 @@ def _decide(
     pod, wall = _unnominated(pod), world.clock.wall()
 
     def decided() -> Decision:
-        return decide_sparing(state, pod, rules, wall, kept, extenders=extenders, admission=rates, left_out=left_out)
+        return decide_sparing(
+            state, pod, rules, wall, kept, extenders=extenders, admission=rates, left_out=left_out, going=soon
+        )
 
     decision = decided()
     if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.barred:

@@ -73,8 +73,10 @@ class Plan:
     """Nodes that were left out for the preemptor when it was decided."""
     looked: int = -1
     """`Snapshot.version` when it was decided or last looked at before an eviction."""
+    counted_on: bytes = b""
+    """Rows of the pods, leaving anyway, that were counted on then."""
     needed: set[str] = field(default_factory=set)
-    """uids of victims that were found to be needed then."""
+    """uids of victims that were found to be needed then, beside leaving pods that could be nobody's victims, too."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
     task: asyncio.Task[None] | None = None

@@ -1,6 +1,7 @@
 """A look at a plan's own node between the decision and an eviction: which of its victims still have to go there.
 
-Looking is cheap, so it is done before every eviction, if anything at all has happened since it was last done.
+Looking is cheap, so it is done before every eviction, if anything at all has happened since it was last done, or if
+other pods leave soon enough by now to be counted on.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def unneeded(world: World, plan: Plan, wait: float, asking: frozenset[str] = fro
     """
     state = world.state
     pod = state.pod(plan.key)
-    if plan.looked != state.snapshot.version:
-        plan.looked, plan.needed = state.snapshot.version, set()
+    soon = world.leaving_within(wait)
+    if (plan.looked, plan.counted_on) != (state.snapshot.version, soon.tobytes()):
+        plan.looked, plan.counted_on, plan.needed = state.snapshot.version, soon.tobytes(), set()
     unasked = frozenset(victim.uid for victim in plan.record.victims if _may_stay(state, plan, victim)) - asking
     if pod is None or unasked <= plan.needed:
         return Unneeded()
@@ -48,7 +50,7 @@ def unneeded(world: World, plan: Plan, wait: float, asking: frozenset[str] = fro
     victims = _rows(state, plan)
     going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.spared], np.intp)
     rows = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    leaving = np.setdiff1d(np.union1d(world.leaving_within(wait), going), rows)
+    leaving = np.setdiff1d(np.union1d(soon, going), rows)
     must_go = needed(state.snapshot, pod, plan.node, rows, without=leaving)
     staying = unasked - {state.snapshot.pods.uids[row] for row in must_go.tolist()}
     return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")

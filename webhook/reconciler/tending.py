@@ -261,7 +261,7 @@ class Tender:
         now = self._clock.wall()
         ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
-        plan.looked, plan.needed = self._state.snapshot.version, set(plan.decided)
+        plan.looked = self._state.snapshot.version
         evictions = [Budgeted(owner_of(pod), plan.node) for pod in victims]
         tickets = self._world.restraint.note(evictions, self._clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
