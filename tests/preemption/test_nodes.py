@@ -67,3 +67,47 @@ def test_reading_a_decision_after_others_were_made():
         fits(snapshot, asking(**{f"other-{number}": "x"}))
     assert decision.fits == ["n1"]
     assert decision.node_reasons == {"n2": "node(s) didn't match Pod's node affinity/selector"}
+
+
+GPU = "example.com/gpu"
+
+
+def wanting(name, resource, amount="1", **more):
+    """A pod that asks for a resource besides cpu."""
+    made = pod(name, **more)
+    made["spec"]["containers"][0]["resources"]["requests"][resource] = amount
+    return made
+
+
+def with_gpus(number):
+    made = node("n1", cpu="8")
+    made["status"]["allocatable"][GPU] = str(number)
+    return msgspec.convert(made, Node)
+
+
+def test_resources_that_no_node_has_do_not_pile_up():
+    """Thousands of pods, each asking for a resource with a name of its own, take no column each, and go completely."""
+    snapshot = snapshot_of(cluster([node("n1", cpu="8000")], [], pod("preemptor")))
+    for number in range(MANY):
+        snapshot.set_pod(as_pod(wanting(f"p{number}", f"tenant.example.com/{number}", on="n1")))
+    assert len(snapshot.pods.amounts) == len(snapshot.nodes.used) == 3
+    assert fits(snapshot, as_pod(wanting("p", "tenant.example.com/7", priority=9))) == []
+    for number in range(MANY):
+        snapshot.remove_pod(f"default/p{number}")
+    assert snapshot.pods._unadvertised == {}
+
+
+def test_a_resource_that_a_node_has_later_counts_from_then_on():
+    """What pods asked for before their node had it is counted as soon as it does, once, and goes with them."""
+    snapshot = snapshot_of(cluster([node("n1", cpu="8")], [wanting("v", GPU, "2", on="n1")], pod("preemptor")))
+    asks = as_pod(wanting("preemptor", GPU, "3", priority=9))
+    assert fits(snapshot, asks) == []
+    snapshot.set_node(with_gpus(4))
+    assert fits(snapshot, asks) == []
+    decision = decide(snapshot, asks, kubernetes_rules(), NOW)
+    assert [victim.key for victim in decision.selected.victims] == ["default/v"]
+    snapshot.set_pod(as_pod(wanting("v", GPU, "1", on="n1")))
+    assert fits(snapshot, asks) == ["n1"]
+    snapshot.remove_pod("default/v")
+    assert fits(snapshot, as_pod(wanting("preemptor", GPU, "4"))) == ["n1"]
+    assert fits(snapshot, as_pod(wanting("preemptor", GPU, "5"))) == []

@@ -36,7 +36,7 @@ def alphabetical(names: list[str]) -> NDArray[np.int64]:
 
 
 class Resources:
-    """The resources seen so far, each with its row in `used`, `allocatable` and the pods' amounts."""
+    """The resources that nodes have had so far, each with its row in `used`, `allocatable` and the pods' amounts."""
 
     def __init__(self) -> None:
         self.names: list[str] = [CPU, MEMORY, EPHEMERAL_STORAGE]

@@ -75,6 +75,8 @@ class Pods:
         self.anti_set: NDArray[np.int32] = np.zeros(64, np.int32)
         self.claim_set: NDArray[np.int32] = np.zeros(64, np.int32)
         self.amounts: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+        self._unadvertised: dict[int, dict[str, int]] = {}
+        """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
@@ -169,6 +171,7 @@ class Pods:
         self._nominate(row, "")
         self._drop_references(row)
         self.amounts[:, row] = 0
+        self._unadvertised.pop(row, None)
         self.priority[row] = 0
         self.port_set[row] = self.anti_set[row] = self.claim_set[row] = 0
         self.names[row] = self.namespaces[row] = self.uids[row] = ""
@@ -199,22 +202,37 @@ class Pods:
         if self.claim_set[row]:
             self.claims.drop(int(self.claim_set[row]))
 
-    def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
+    def advertise(self) -> None:
+        """Take into the columns what pods asked for of resources that no node had until now."""
         index = self.nodes.resources.index
-        if len(index) > len(self.amounts) or not index.keys() >= amounts.keys():
-            self._learn(amounts)
+        self._fit_resources()
+        for row, rest in list(self._unadvertised.items()):
+            for name in rest.keys() & index.keys():
+                amount = self.amounts[index[name], row] = rest.pop(name)
+                if self.node[row] >= 0:
+                    self.nodes.used[index[name], self.node[row]] += amount
+            if not rest:
+                del self._unadvertised[row]
+
+    def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
+        """Set a pod's amounts; those of resources that no node has decide nothing and get no column."""
+        index = self.nodes.resources.index
+        self._fit_resources()
         column = [0] * len(self.amounts)
+        if index.keys() >= amounts.keys():
+            self._unadvertised.pop(row, None)
+        else:
+            self._unadvertised[row] = {name: amount for name, amount in amounts.items() if name not in index}
         for name, amount in amounts.items():
-            column[index[name]] = amount
+            if name in index:
+                column[index[name]] = amount
         self.amounts[:, row] = column
 
-    def _learn(self, amounts: dict[str, int]) -> None:
-        """Make room for resources not seen before."""
-        for name in amounts:
-            self.nodes.resources.row(name)
-        self.nodes.fit_resources()
+    def _fit_resources(self) -> None:
+        """Give every resource of a node its column."""
         missing = len(self.nodes.resources.names) - len(self.amounts)
-        self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
+        if missing > 0:
+            self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
 
     def _node_name(self, row: int) -> str:
         node = int(self.node[row])

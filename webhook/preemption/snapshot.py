@@ -69,7 +69,10 @@ class Snapshot:
     def set_node(self, node: Node) -> None:
         """Add or update a node. Raises ClusterError for an amount that is negative or not a quantity."""
         self.version += 1
+        known = len(self.nodes.resources.names)
         self.nodes.put(node)
+        if len(self.nodes.resources.names) > known:
+            self.pods.advertise()
 
     def remove_node(self, name: str) -> None:
         """Forget a node; its pods count again should it come back."""
