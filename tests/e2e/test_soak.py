@@ -45,7 +45,7 @@ class Watch:
         self.cache.handlers.append(self._look)
         self.kept: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=20)
         self.past: deque[tuple[float, dict[str, Pod]]] = deque(maxlen=200)
-        """The pods of late, oldest first."""
+        """The newest pods, oldest first."""
         self.nodes: dict[str, Node] = {}
         self.broken: list[str] = []
         self.evicted: Counter[str] = Counter()

@@ -312,7 +312,7 @@ def test_plan_larger_than_a_rate_waits_for_the_cluster(limits: Limits, name: str
     ],
 )
 def test_plan_larger_than_what_is_left_waits_for_the_window(limits: Limits):
-    """Where the evictions of late leave too little of a rate, the preemptor is tried again when they stop counting."""
+    """If recent evictions leave too little of a rate, the preemptor is tried again when they stop counting."""
     setting = one_or_two(limits)
     setting.add(pod("b", "8", node="n2", priority=1000))
     setting.world.restraint.full(limits, 0.0)

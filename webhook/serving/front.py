@@ -186,7 +186,9 @@ class Front:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
         asked = reviewed.review
         known = asked is not None and asked.kind in _KNOWN
-        namespace = asked.namespace if asked and self._source.lookup.namespace(asked.namespace) else ""
+        namespace = ""
+        if asked is not None and reviewed.answer.verdicts and self._source.lookup.namespace(asked.namespace):
+            namespace = asked.namespace  # which only verdicts are counted by
         self._metrics.observe(phase, reviewed, seconds, known=known, namespace=namespace)
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
