@@ -199,6 +199,10 @@ def test_policies_that_are_wrong_or_missing(tmp_path):
     assert run("--policies", str(tmp_path), "--rules", "kubernetes", lines=[GOOD]).exit_code == 2
 
 
+SIDES = [("n1", 1, 400), ("n1", 2, 110), ("n2", 1, 400), ("n2", 2, 200)]
+"""Node, number and priority of pods, two on each node."""
+
+
 def test_explain_for_people(monkeypatch):
     """--explain names the plan, why it won, what fails on every node, who would go, and who is kept by which rule."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -219,6 +223,19 @@ def test_explain_for_people(monkeypatch):
         "kubernetes/priority: default/kept",
     ):
         assert said in shown
+
+
+def test_sums_of_priorities_are_shown_plainly(monkeypatch):
+    """The table shows what priorities add up to, not the raised sum that the choice compares."""
+    monkeypatch.setenv("COLUMNS", "120")
+    pods = [pod(f"{node_name}-{n}", on=node_name, cpu="2", priority=p) for node_name, n, p in SIDES]
+    line = changed(nodes=[node("n1"), node("n2")], pods=pods, preemptor=pod("asking", priority=1000, cpu="4"))
+    text = run("--explain", lines=[line]).stdout
+    assert "2^31" not in text
+    lines = [line.split() for line in text.splitlines()]
+    rows = {cells[0]: cells[1:5] for cells in lines if cells[:1] in (["n1"], ["n2"]) and cells[1].isdigit()}
+    assert rows == {"n1": ["0", "400", "2", "510"], "n2": ["0", "400", "2", "600"]}
+    assert "n1 is preferred to n2 because its victims' priorities add up to less." in text
 
 
 def test_explain_stays_short_on_many_nodes(monkeypatch):

@@ -1,11 +1,13 @@
 """What `giveway explain pod` says of a pod, on a cluster in memory."""
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from webhook.cli.explain import show
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import Extender, Limits, Rate, VictimMode, Victims
+from webhook.kube.objects import PriorityClass
+from webhook.policy.model import PROTECTION_DURATION, Extender, Limits, Rate, VictimMode, Victims
 from webhook.reconciler.record import DECISION, DecisionRecord, encode
 
 
@@ -71,3 +73,16 @@ def test_nodes_that_were_left_out_are_named(setting, capsys):
     text = said(setting, made, capsys)
     assert "Left out then, since the scheduler did not bind it there though there was room: n1." in text
     assert "kube-scheduler can bind it to n1 (if it does not, the reconciler decides for it without that node" in text
+
+
+def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
+    """Of a possible victim explain names the classes, the rule and the moment, and kube-scheduler beside the policy."""
+    for name, value, preempts in (("high", 100, "Never"), ("legacy", 150, None)):
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preempts}
+        setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+    text = said(setting, pod("a", "7", node="n1", annotations={PROTECTION_DURATION: "900000000"}), capsys)
+    assert "default/a runs on n1. giveway may evict it from 2055-" in text
+    assert "on; kube-scheduler may at any time." in text
+    assert "│ giveway, policy test │ high (100)" in text
+    assert "test/opt-out: neither its annotations" in text
+    assert "│ kube-scheduler │ legacy (150) │ now │ priority: by priority alone" in text

@@ -6,7 +6,7 @@ from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, sn
 from webhook.preemption.decision import decide
 from webhook.preemption.extending import ExtenderError
 from webhook.preemption.plan import Candidate, StaleDecisionError, Victim
-from webhook.preemption.ranking import best, in_order, keys_of
+from webhook.preemption.ranking import best, in_order, keys_of, preferred_because, sum_of_priorities
 from webhook.preemption.rules import kubernetes_rules
 
 
@@ -42,6 +42,46 @@ def test_keys_in_order(winner, loser):
         assert given[best(keys)[0]] == winner
         assert [given[number] for number in in_order(keys, 5)] == [winner, loser]
         assert [given[number] for number in in_order(keys, 1)] == [winner]
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser", "because"),
+    [
+        pytest.param(
+            candidate("z", (9, 1)), candidate("a", (1, 9), violations=1), "it violates fewer budgets", id="budgets"
+        ),
+        pytest.param(
+            candidate("z", (1, 1)),
+            candidate("a", (2, 9)),
+            "its most important victim has a lower priority",
+            id="highest priority",
+        ),
+        pytest.param(
+            candidate("z", (2, 1), (0, 1)),
+            candidate("a", (2, 9), (1, 9)),
+            "its victims' priorities add up to less",
+            id="sum of as many",
+        ),
+        pytest.param(
+            candidate("z", (80, 1), (80, 1)),
+            candidate("a", (80, 9), (10, 9), (5, 9)),
+            "it has fewer victims",
+            id="fewer victims whose plain sum is larger",
+        ),
+        pytest.param(
+            candidate("z", (2, 7)), candidate("a", (2, 6)), "its most important victims started later", id="start"
+        ),
+        pytest.param(
+            candidate("a", (2, 5)), candidate("z", (2, 5)), "its name comes first; the two are equally good", id="name"
+        ),
+    ],
+)
+def test_why_one_is_preferred(winner, loser, because):
+    """People are told the key that decides, and sums of priorities as they are."""
+    keys = keys_of([winner, loser])
+    scores = [keys.score(number, one.node) for number, one in enumerate((winner, loser))]
+    assert preferred_because(*scores) == f"{winner.node} is preferred to {loser.node} because {because}"
+    assert sum_of_priorities(scores[0]) == sum(victim.priority for victim in winner.victims)
 
 
 def test_no_candidates():

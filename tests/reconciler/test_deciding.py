@@ -373,11 +373,18 @@ def test_own_nomination_does_not_stand_in_the_way():
 
 
 def test_alternatives_are_recorded():
-    """The record names the other nodes that would have done, best first."""
+    """The record names the other nodes that would have done, best first, with plain numbers, and why its node won."""
     setting = Setting(*(node(f"n{number}") for number in range(4)))
     setting.add(*(pod(f"v{number}", "6", node=f"n{number}", priority=10 * number) for number in range(4)))
     outcome = setting.consider(preemptor())
     assert (outcome.node, outcome.candidates) == ("n0", 4)
+    assert (outcome.selected.node, outcome.selected.victims, outcome.selected.earliest_start) == (
+        "n0",
+        1,
+        rfc3339(START - 3600),
+    )
+    assert outcome.because == "n0 is preferred to n1 because its most important victim has a lower priority"
+    assert [row.priority_sum for row in outcome.alternatives] == [10, 20, 30]
     assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
     assert [row.highest_priority for row in outcome.alternatives] == [10, 20, 30]
 

@@ -14,7 +14,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.amounts import CPU, requests
 from webhook.preemption.plan import Candidate, Decision, Score, Victim
-from webhook.preemption.ranking import PRIORITY_OFFSET
+from webhook.preemption.ranking import decisive, preferred_because, sum_of_priorities
 from webhook.preemption.reading import PodView, priority_of
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
@@ -25,15 +25,15 @@ _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
 _MOST_NAMES = 4
 _COMPARED = 5
-_KEYS = ("violated budgets", "highest priority", "sum of priorities", "victims", "earliest start")
-_BETTER = (
-    "it violates fewer budgets",
-    "its most important victim has a lower priority",
-    "its victims' priorities add up to less",
-    "it has fewer victims",
-    "its most important victims started later",
-    "its name comes first; the two are equally good",
-)
+_COLUMNS = {
+    "violations": "violated budgets",
+    "highest_priority": "highest priority",
+    "victims": "victims",
+    "priority_sum": "sum of priorities",
+    "earliest_start": "earliest start",
+    "end": "gone after",
+}
+"""What candidates are compared by, from left to right, by the field of a Score."""
 
 
 def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
@@ -123,32 +123,28 @@ def _why(decision: Decision) -> RenderableType:
     title = "Why it won: compared from left to right, less is better, and a later start is"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     table.add_column("node")
-    for heading in _KEYS:
-        table.add_column(heading, justify="right")
-    decided = _deciding(first.key, others[0].key)
+    compared = [field for field in _COLUMNS if field != "end" or first.end is not None]
+    for field in compared:
+        table.add_column(_COLUMNS[field], justify="right")
+    decided = decisive(first, others[0])
     for candidate in (first, *others):
-        shown = _shown(candidate)
-        if decided < len(shown):
-            shown[decided] = f"[bold]{shown[decided]}[/bold]"
+        texts = _compared(candidate)
+        shown = [f"[bold]{texts[field]}[/bold]" if field == decided else texts[field] for field in compared]
         name = escape(candidate.node)
         table.add_row(f"[bold]{name}[/bold]" if candidate is first else name, *shown)
-    return Group(table, Text(f"{first.node} is preferred to {others[0].node} because {_BETTER[decided]}.\n"))
+    return Group(table, Text(f"{preferred_because(first, others[0])}.\n"))
 
 
-def _deciding(winner: tuple[float, ...], other: tuple[float, ...]) -> int:
-    return next((place for place, (a, b) in enumerate(zip(winner, other, strict=True)) if a != b), len(winner))
-
-
-def _shown(score: Score) -> list[str]:
-    total = score.priority_sum - score.victims * PRIORITY_OFFSET
-    started = "not started" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start)
-    return [
-        str(score.violations),
-        str(score.highest_priority),
-        f"{total} + {score.victims}*2^31",
-        str(score.victims),
-        started,
-    ]
+def _compared(score: Score) -> dict[str, str]:
+    """What candidates are compared by, as people read it, by the field of the Score."""
+    return {
+        "violations": str(score.violations),
+        "highest_priority": str(score.highest_priority),
+        "victims": str(score.victims),
+        "priority_sum": str(sum_of_priorities(score)),
+        "earliest_start": "not started" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start),
+        "end": "unknown" if score.end is None or math.isinf(score.end) else f"{score.end:.0f} s",
+    }
 
 
 def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
@@ -160,9 +156,9 @@ def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
     shown, rest = names[:_MOST_NODES], names[_MOST_NODES:]
     table = Table(title="Nodes", title_justify="left", show_lines=True)
     table.add_column("node", no_wrap=True)
-    table.add_column("what fails", ratio=3)
-    table.add_column("who would have to go", ratio=3)
-    table.add_column("who may not go, and by which rule", ratio=4)
+    table.add_column("what fails", ratio=3, overflow="fold")
+    table.add_column("who would have to go", ratio=3, overflow="fold")
+    table.add_column("who may not go, and by which rule", ratio=4, overflow="fold")
     for name in shown:
         table.add_row(
             escape(name),

@@ -1,4 +1,4 @@
-"""`giveway explain pod NAMESPACE/NAME`: why a live pod is pending, and what preemption would do; reads only."""
+"""`giveway explain pod NAMESPACE/NAME`: why a live pod is pending, or who could evict it; reads only."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from webhook.cli.decide_explain import explain_decision, listed
+from webhook.cli.explain_evictions import show_possible_evictions
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.loading import PolicyError, load_or_raise
@@ -24,6 +25,7 @@ from webhook.reconciler.candidates import standing
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.deciding import World, consider, decide_sparing
 from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.record import UnreadableError, decision_of, plan_of
 from webhook.reconciler.restraint import Restraint
 from webhook.reconciler.sparing import immovable
@@ -34,7 +36,7 @@ __all__ = ["command", "show"]
 
 @click.group()
 def command() -> None:
-    """Say why a live pod is pending and what preemption would do."""
+    """Say why a live pod is pending and what preemption would do, or who could evict a running one."""
 
 
 @command.command("pod")
@@ -49,7 +51,10 @@ def command() -> None:
     help="The directory of the policy files the reconciler runs with.",
 )
 def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
-    """Explain one pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
+    """Explain one pod.
+
+    Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
+    Of a running one: who could evict it, for pods of which classes, by which rule, and from when.
 
     Lists and watches the cluster as the reconciler does; writes nothing.
     """
@@ -91,9 +96,12 @@ def show(pod: Pod, state: State, book: PolicyBook) -> None:
         console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
     for line in _history(pod):
         console.print(escape(line))
+    clock = SteadyClock()
+    if pod.spec.node_name and not pod.metadata.deletion_timestamp:
+        found = possible_evictions(state, book, key_of(pod), clock.wall())
+        show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
     if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
-    clock = SteadyClock()
     if policy is None:
         rules = kubernetes_rules()
         decision = decide(state.snapshot, pod, rules, clock.wall())
@@ -115,6 +123,8 @@ def _history(pod: Pod) -> list[str]:
         lines.append(
             f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
         )
+        if decision.because:
+            lines.append(f"Why that node: {decision.because}.")
         if decision.left_out:
             names = listed(list(decision.left_out))
             lines.append(f"Left out then, since the scheduler did not bind it there though there was room: {names}.")

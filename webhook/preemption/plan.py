@@ -51,11 +51,14 @@ class Score(NamedTuple):
     priority_sum: int
     victims: int
     earliest_start: float
+    end: float | None = None
+    """Seconds until the last victim is expected to be gone; None if candidates are not compared by it."""
 
     @property
     def key(self) -> tuple[float, ...]:
         """The numbers to compare in this order, smaller is better."""
-        return (self.violations, self.highest_priority, self.priority_sum, self.victims, -self.earliest_start)
+        own = (self.violations, self.highest_priority, self.priority_sum, self.victims, -self.earliest_start)
+        return own if self.end is None else (*own, self.end)
 
 
 class Source(NamedTuple):

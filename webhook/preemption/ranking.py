@@ -10,12 +10,23 @@ from numpy.typing import NDArray
 from webhook.preemption.nodes import alphabetical
 from webhook.preemption.plan import Candidate, Score
 
-__all__ = ["Keys", "best", "in_order", "keys_of"]
+__all__ = ["Keys", "best", "decisive", "in_order", "keys_of", "preferred_because", "sum_of_priorities"]
 
 Ints = NDArray[np.int64]
 
 PRIORITY_OFFSET = 2**31
 """Added to every priority in a sum, so that among negative priorities fewer pods win."""
+_FIELDS = ("violations", "highest_priority", "priority_sum", "victims", "earliest_start", "end")
+_BECAUSE = {
+    "violations": "it violates fewer budgets",
+    "highest_priority": "its most important victim has a lower priority",
+    "priority_sum": "its victims' priorities add up to less",
+    "victims": "it has fewer victims",
+    "earliest_start": "its most important victims started later",
+    "end": "its victims are expected to be gone sooner",
+    "": "its name comes first; the two are equally good",
+}
+"""By the field of a Score in which two candidates differ first, why the one that is smaller there is preferred."""
 
 
 class Keys(NamedTuple):
@@ -39,6 +50,7 @@ class Keys(NamedTuple):
             int(self.priority_sum[number]),
             int(self.victims[number]),
             float(self.earliest_start[number]),
+            None if self.end is None else float(self.end[number]),
         )
 
 
@@ -64,6 +76,26 @@ def in_order(keys: Keys, count: int) -> list[int]:
     """The first `count` candidates by the same keys, best first."""
     order: list[int] = np.lexsort((keys.name, *reversed(_columns(keys))))[:count].tolist()
     return order
+
+
+def sum_of_priorities(score: Score) -> int:
+    """The victims' priorities added up as they are, for people: the key raises each of them."""
+    return score.priority_sum - score.victims * PRIORITY_OFFSET
+
+
+def decisive(winner: Score, other: Score) -> str:
+    """The field of the two scores that decides between them, empty if it is the node's name.
+
+    The raised sum is smaller mostly because there are fewer victims; then that is what decides.
+    """
+    pairs = zip(_FIELDS, winner.key, other.key, strict=False)
+    field = next((name for name, own, others in pairs if own != others), "")
+    return "victims" if field == "priority_sum" and winner.victims < other.victims else field
+
+
+def preferred_because(winner: Score, other: Score) -> str:
+    """Why the winner is preferred to the other candidate, for people."""
+    return f"{winner.node} is preferred to {other.node} because {_BECAUSE[decisive(winner, other)]}"
 
 
 def _equally_good(keys: Keys) -> NDArray[np.intp]:

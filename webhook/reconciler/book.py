@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.kube.objects import Pod
-from webhook.policy.engine import Engine
+from webhook.policy.engine import Engine, Managed
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.rules import Rules, compile_rules
 
@@ -20,8 +20,12 @@ class PolicyBook:
 
     def policy_of(self, pod: Pod) -> PreemptionPolicy | None:
         """The policy that manages the pod's class; None if none does."""
-        managed = self._engine.managed(pod.spec.priority_class_name)
+        managed = self.managed(pod.spec.priority_class_name)
         return managed.policy if managed else None
+
+    def managed(self, priority_class_name: str) -> Managed | None:
+        """The policy that manages pods of this class, and their twin class; None if none does."""
+        return self._engine.managed(priority_class_name)
 
     def named(self, name: str) -> PreemptionPolicy | None:
         """The policy of that name, if it is still there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.cache import Change
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.candidates import Admission
@@ -16,6 +18,7 @@ from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.extending import Extender
 from webhook.preemption.filters import NO_PODS
 from webhook.preemption.plan import Candidate, Decision, Score
+from webhook.preemption.ranking import preferred_because, sum_of_priorities
 from webhook.preemption.rules import Rules
 from webhook.preemption.snapshot import Snapshot
 from webhook.reconciler import sparing
@@ -274,14 +277,17 @@ def _act_on(world: World, decision: Decision, chosen: Candidate, policy: Preempt
         forgiven = "one stops to count every 15 min"
         reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
         return Hopeless(reason, restrained=True)
+    scores = decision.scores(_SHOWN + 1)
+    own = next((score for score in scores if score.node == chosen.node), None)
+    others = [score for score in scores if score.node != chosen.node][:_SHOWN]
     return Evicts(
         node=chosen.node,
         victims=victims,
         leaving=len(leaving),
         candidates=decision.candidate_count,
-        alternatives=tuple(_alternative(other) for other in decision.scores(_SHOWN + 1) if other.node != chosen.node)[
-            :_SHOWN
-        ],
+        selected=_alternative(own) if own else None,
+        alternatives=tuple(map(_alternative, others)),
+        because=preferred_because(own, others[0]) if own and others else "",
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
         grounds={key_of(victim): decision.grounds(key_of(victim)) for victim in victims},
     )
@@ -361,7 +367,8 @@ def _alternative(score: Score) -> Alternative:
         victims=score.victims,
         budget_violations=score.violations,
         highest_priority=score.highest_priority,
-        priority_sum=score.priority_sum,
+        priority_sum=sum_of_priorities(score),
+        earliest_start="" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start),
     )
 
 

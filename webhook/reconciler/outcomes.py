@@ -36,6 +36,10 @@ class Evicts:
     leaving: int
     candidates: int
     alternatives: tuple[Alternative, ...]
+    selected: Alternative | None = None
+    """What the node was compared by."""
+    because: str = ""
+    """Why the node was preferred to the best of the others."""
     last_resort: frozenset[str] = frozenset()
     """Keys of the victims whose replacement can run nowhere else."""
     grounds: dict[str, Judgement] = field(default_factory=dict)

@@ -87,13 +87,18 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Another node that would have done, with what the choice compares (docs/semantics.md D6)."""
+    """A node that would have done, with what the choice compares (docs/semantics.md D6).
+
+    `priority_sum` is the victims' priorities added up as they are; `earliest_start` an RFC 3339 instant, empty for
+    victims that have not started.
+    """
 
     node: str
     victims: int
     budget_violations: int
     highest_priority: int
     priority_sum: int
+    earliest_start: str = ""
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -106,7 +111,11 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     attempt: int
     victims: tuple[DecidedVictim, ...] = ()
     already_leaving: int = 0
+    selected: Alternative | None = None
+    """What the node of the plan was compared by; None if nobody has to go."""
     alternatives: tuple[Alternative, ...] = ()
+    because: str = ""
+    """Why the node was preferred to the best of the others, for people."""
     left_out: tuple[str, ...] = ()
     """Nodes that kube-scheduler did not take though there was room; for people, nobody acts on it."""
     candidates: int = 0
