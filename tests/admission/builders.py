@@ -9,7 +9,7 @@ from typing import Any
 from webhook.admission.lookup import Context, Objects
 from webhook.admission.webhook import Reviewed, review
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
-from webhook.policy.engine import Engine
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,

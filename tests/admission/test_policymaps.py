@@ -4,7 +4,7 @@ import pytest
 
 from tests.admission.builders import ask, make_context, make_policy, make_review, make_rule, message_of, response
 from webhook.admission.policymaps import ALLOW_REMOVAL
-from webhook.policy.cel import AllowanceError
+from webhook.policy.cel.program import AllowanceError
 from webhook.policy.model import PriorityClasses
 
 TEAMS = """\

@@ -23,9 +23,9 @@ from tests.preemption.parts import HOST, ZONE
 from webhook.kube.objects import Node, Pod
 from webhook.policy.model import PreemptionPolicy, Protection, Source, VictimMode, Victims
 from webhook.preemption.decision import decide
-from webhook.preemption.plan import Decision
-from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = ["main"]
 

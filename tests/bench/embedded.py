@@ -14,7 +14,7 @@ from typing import Any
 
 from webhook.embedded.cluster import EmbeddedCluster, node
 from webhook.kube.client import Client
-from webhook.kube.paths import NAMESPACE, NODE, POD, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
 
 __all__ = ["main"]
 

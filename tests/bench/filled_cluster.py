@@ -6,8 +6,8 @@ import asyncio
 import sys
 
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.standins.crew import STAND_INS
-from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
+from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
 LOW = {
     "godel.bytedance.com/can-be-preempted": "true",

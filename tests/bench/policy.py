@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from webhook.kube.objects import LabelSelector, Namespace, ObjectMeta, PriorityClass
-from webhook.policy.engine import Engine
-from webhook.policy.loading import load
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.request import Request, UserInfo
+from webhook.policy.files.loading import load
 from webhook.policy.model import (
     Enforcement,
     Match,
@@ -21,7 +22,6 @@ from webhook.policy.model import (
     Subject,
     Validate,
 )
-from webhook.policy.request import Request, UserInfo
 
 COUNTS = (10, 100, 1000)
 POLICIES = Path(__file__).parents[2] / "policies"

@@ -24,16 +24,16 @@ from prometheus_client import CollectorRegistry
 
 from tests.reconciler.builders import Setting, node, preemptor
 from tests.workloads import pod, priority_class
-from webhook.kube.cache import Cache, Change
 from webhook.kube.client import Client
+from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from webhook.kube.paths import POD, PRIORITY_CLASS
+from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
-from webhook.reconciler.loop import Reconciler as InProcess
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.plans import Plan, Step
-from webhook.reconciler.record import PlanRecord
+from webhook.reconciler.plans.plan import Plan, Step
+from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import PlanRecord
 
 __all__ = ["main"]
 
@@ -101,7 +101,7 @@ async def _burst(client: Client, kubeconfig: Path, directory: Path) -> None:
             for place in range(PODS_A_NODE)
         ],
     )
-    seen, cache = Seen(), Cache(client, PODS, Pod)
+    seen, cache = Seen(), Informer(client, PODS, Pod)
     cache.handlers.append(seen.note)
     watching = asyncio.create_task(cache.run())
     await cache.synced.wait()
@@ -154,7 +154,7 @@ async def _memory(client: Client, kubeconfig: Path, directory: Path) -> None:
         await reconciler.ready()
         await asyncio.sleep(2)
         figures = [reconciler.resident()]
-        cache = Cache(client, PODS, Pod)
+        cache = Informer(client, PODS, Pod)
         watching = asyncio.create_task(cache.run())
         await cache.synced.wait()
         for batch in range(PLANS // 100):
@@ -185,7 +185,7 @@ def _patrol() -> None:
     for number in range(VOLUMES):
         snapshot.set_persistent_volume(_volume(number))
     reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
-    reconciler = InProcess(None, setting.state, setting.book, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
+    reconciler = InProcess(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     for number in range(PREEMPTORS):
         snapshot.set_persistent_volume_claim(_claim(f"c{number}"))
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": f"c{number}"}}
@@ -196,9 +196,9 @@ def _patrol() -> None:
         reconciler.plans.add(plan)
     setting.clock.now = 60.0
     stalls = []
-    while not stalls or reconciler.tender._dirty:
+    while not stalls or reconciler.plan_manager._dirty:
         begun = time.perf_counter()
-        reconciler.tender.tend()
+        reconciler.plan_manager.tend()
         stalls.append(time.perf_counter() - begun)
     assert len(reconciler.plans) == PREEMPTORS, "every plan has its room"
     print(f"{PREEMPTORS} waiting plans looked at, {PATROL_NODES} nodes, {VOLUMES} persistent volumes:")

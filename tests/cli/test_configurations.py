@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from tests.manifests.objects import POLICIES
 from webhook.cli.main import main
-from webhook.policy.loading import load_or_raise
+from webhook.policy.files.loading import load_or_raise
 from webhook.registration.entries import Target, entries
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.preemption.building import budget, cluster, node, pod
 from webhook.cli.decide_input import decode, take_snapshot
-from webhook.preemption.amounts import ClusterError
 from webhook.preemption.decision import decide
-from webhook.preemption.rules import kubernetes_rules
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.victims.rules import kubernetes_rules
 
 DATA = Path(__file__).parent.parent / "preemption" / "data"
 HUGE = 2**31

@@ -8,12 +8,12 @@ from webhook.cli.explain import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
 from webhook.policy.model import PROTECTION_DURATION, Extender, Limits, Rate, VictimMode, Victims
-from webhook.reconciler.record import DECISION, DecisionRecord, encode
+from webhook.reconciler.state.annotations import DECISION, DecisionRecord, encode
 
 
 def said(setting, one, capsys):
     setting.add(one)
-    show(one, setting.state, setting.book)
+    show(one, setting.state, setting.policy_set)
     return " ".join(capsys.readouterr().out.split())
 
 

@@ -25,7 +25,7 @@ from webhook.embedded.scenarios import class_is_usable
 from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.kubelet import Kubelet
 from webhook.kube.client import ApiError, Client
-from webhook.kube.paths import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 
 LABEL = "giveway.dev/e2e"
 MEMORY = "8Gi"

@@ -11,8 +11,8 @@ from tests.e2e.software import installed, policies
 from tests.workloads import eventually
 from webhook.kube.client import ApiError
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
-from webhook.reconciler.executor import FAULT_POINTS
-from webhook.reconciler.record import PLAN
+from webhook.reconciler.evict.executor import FAULT_POINTS
+from webhook.reconciler.state.annotations import PLAN
 
 MAY_GO = {CAN_BE_PREEMPTED: "true"}
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.workloads import condition, eventually
 from webhook.kube.client import ApiError
-from webhook.kube.paths import POD_DISRUPTION_BUDGET
+from webhook.kube.resources import POD_DISRUPTION_BUDGET
 
 WEB = {"app": "web"}
 

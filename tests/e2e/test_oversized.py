@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.kube.client import ApiError
-from webhook.kube.paths import DEPLOYMENT, PRIORITY_CLASS
+from webhook.kube.resources import DEPLOYMENT, PRIORITY_CLASS
 
 POLICIES = """
 apiVersion: giveway.dev/v1alpha1

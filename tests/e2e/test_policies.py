@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.software import SYSTEM, installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError
-from webhook.kube.paths import CONFIG_MAP
+from webhook.kube.resources import CONFIG_MAP
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: e2e}\nspec:\n  rules:\n"
 FORBIDDEN = HEAD + "  - {name: none, priorityClasses: {deny: ['*-forbidden']}}\n"

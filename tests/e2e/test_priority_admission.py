@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.kube.client import ApiError
-from webhook.kube.paths import PRIORITY_CLASS
+from webhook.kube.resources import PRIORITY_CLASS
 
 
 async def refused(call) -> ApiError:

@@ -7,11 +7,11 @@ import asyncio
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed, policies
 from tests.workloads import deployment, eventually
-from webhook.kube.cache import Cache
+from webhook.kube.informer import Cache
 from webhook.kube.objects import Pod
-from webhook.kube.paths import DEPLOYMENT, NODE, POD
+from webhook.kube.resources import DEPLOYMENT, NODE, POD
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
-from webhook.reconciler.record import PLAN
+from webhook.reconciler.state.annotations import PLAN
 
 POOL = "giveway.dev/e2e-pool"
 REPLICAS, PREEMPTORS, UNAVAILABLE = 40, 30, 5

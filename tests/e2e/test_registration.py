@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 from tests.e2e.software import installed
 from tests.workloads import eventually, pod
 from webhook.kube.client import ApiError, Client
-from webhook.kube.paths import NAMESPACE
+from webhook.kube.resources import NAMESPACE
 from webhook.registration.entries import EXEMPT, PROBES
 
 POLICIES = """

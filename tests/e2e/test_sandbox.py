@@ -10,9 +10,9 @@ from webhook.kube.client import ApiError, Client
 class Lagging:
     """A client of an API server whose Priority plugin learns of a class only some requests after it was made."""
 
-    def __init__(self, client: Client, refusals: int) -> None:
+    def __init__(self, client: Client, eviction_backoff: int) -> None:
         self._client = client
-        self.left = refusals
+        self.left = eviction_backoff
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)

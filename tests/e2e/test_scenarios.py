@@ -9,7 +9,7 @@ from tests.e2e.software import installed
 from tests.workloads import eventually
 from webhook.embedded.scenarios import POLICIES, SCENARIOS, Stage, prepare
 from webhook.kube.client import ApiError
-from webhook.kube.paths import NAMESPACE, POD, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 
 PROTECTION = 8
 """Seconds: the document's 30 shortened, by the pods' own annotation."""

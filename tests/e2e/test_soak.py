@@ -19,16 +19,16 @@ from tests.e2e.conftest import LABEL
 from tests.e2e.judging import Json, fits_on, plans_for
 from tests.e2e.software import SYSTEM, installed, policies
 from tests.workloads import deployment, eventually
-from webhook.kube.cache import Cache, Change
 from webhook.kube.client import ApiError
+from webhook.kube.informer import Cache, Change
 from webhook.kube.instants import epoch
 from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.objects.sharing import SharedPods
-from webhook.kube.paths import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
-from webhook.policy.loading import load_texts
+from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
+from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
-from webhook.reconciler.record import PLAN, UnreadableError, plan_of
 from webhook.reconciler.service import Options, Service
+from webhook.reconciler.state.annotations import PLAN, UnreadableError, plan_of
 
 SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
 NODES, MOST_PODS = 6, 60
@@ -245,7 +245,7 @@ def stranded(sandbox, service: Service) -> list[str]:
     now, found = reconciler.clock.monotonic(), []
     for key, pod in state.pods.items().items():
         entry = reconciler.queue.get(key)
-        if entry is None or entry.attempts >= service.reconciler.book.policies()[0].limits.attempts_per_preemptor:
+        if entry is None or entry.attempts >= service.reconciler.policy_set.policies()[0].limits.attempts_per_preemptor:
             continue
         out = {left.node for left in entry.nodes.left_out(now)}
         where = plans_for(pod, state.pods.items().values(), nodes, state.budgets.items().values(), _may_go)

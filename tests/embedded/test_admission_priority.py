@@ -8,7 +8,7 @@ from tests.embedded.webhook_server import WebhookServer, configuration, patching
 from tests.workloads import pod, priority_class
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
-from webhook.kube.paths import MUTATING_WEBHOOK_CONFIGURATION, POD, PRIORITY_CLASS
+from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, POD, PRIORITY_CLASS
 
 PODS = POD.path("default")
 CLASSES = PRIORITY_CLASS.path()

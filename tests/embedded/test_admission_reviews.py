@@ -16,7 +16,7 @@ from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Call, UserInfo
 from webhook.embedded.protocol.resources import RESOURCES
 from webhook.kube.client import ApiError
-from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
 DATA = Path(__file__).parent / "data" / "admission-reviews.jsonl.gz"
 RECORDED = [json.loads(line) for line in gzip.decompress(DATA.read_bytes()).splitlines()]

@@ -13,7 +13,7 @@ from tests.workloads import namespace, pod, priority_class
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Call
 from webhook.kube.client import ApiError
-from webhook.kube.paths import (
+from webhook.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATION,
     NAMESPACE,
     NODE,

@@ -7,7 +7,7 @@ import pytest
 
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.server.faults import FaultError, Match
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/default/configmaps"

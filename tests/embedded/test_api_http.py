@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from webhook.embedded.server import http
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

@@ -4,7 +4,7 @@ import pytest
 
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.server.api import ApiServer
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError, Journal
 from webhook.embedded.storage.store import Store
 from webhook.kube.client import ApiError

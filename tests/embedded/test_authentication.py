@@ -8,7 +8,7 @@ from webhook.embedded.access.authentication import ANONYMOUS, Authentication, To
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import UserInfo
 from webhook.kube.client import ApiError
-from webhook.kube.paths import POD
+from webhook.kube.resources import POD
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -18,11 +18,11 @@ from webhook.cli.main import main
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.server.faults import FaultError, Faults
 from webhook.embedded.server.faultspec import inject
-from webhook.embedded.standins.crew import STAND_INS
-from webhook.kube.cache import Cache
+from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
-from webhook.kube.paths import NAMESPACE, NODE, POD, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, NODE, POD, PRIORITY_CLASS
 
 PODS = POD.path("default")
 
@@ -61,7 +61,7 @@ async def test_users_have_the_rights_they_are_given_and_no_more():
 async def test_restart_keeps_state_and_clients_find_back():
     """After a restart the same URL serves the same objects, and a watching cache loses nothing."""
     async with EmbeddedCluster(nodes=1, without=("kubelet",)) as cluster, cluster.client() as client:
-        cache = Cache(client, PODS, Pod)
+        cache = Informer(client, PODS, Pod)
         watching = asyncio.create_task(cache.run())
         await client.create(PODS, pod("before"))
         await eventually(lambda: "default/before" in cache.items())

@@ -10,7 +10,7 @@ import pytest
 from tests.workloads import budget, condition, deployment, eventually, pod
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
-from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
+from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"
 BUDGETS = POD_DISRUPTION_BUDGET.path(NS)

@@ -7,7 +7,7 @@ import asyncio
 from tests.workloads import budget, deployment, eventually, namespace, pod
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
-from webhook.kube.paths import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
+from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 
 NS = "default"
 MAPS = CONFIG_MAP.path(NS)

@@ -10,7 +10,7 @@ from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.standins.kubelet import RUN_SECONDS
 from webhook.kube.client import ApiError
 from webhook.kube.instants import epoch
-from webhook.kube.paths import POD
+from webhook.kube.resources import POD
 
 PODS = POD.path("default")
 CLUSTER = {"nodes": 1, "termination_seconds": 0.3}

@@ -9,7 +9,7 @@ from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.kube.client import ApiError
-from webhook.kube.paths import NAMESPACE, NODE, POD
+from webhook.kube.resources import NAMESPACE, NODE, POD
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ALICE = UserInfo("alice", ("dev", "system:authenticated"), "alice")

@@ -15,7 +15,7 @@ import pytest
 from yarl import URL
 
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 
 RECORDED = Path(__file__).parent / "data" / "recorded"
 EXCHANGES = {path.stem: json.loads(path.read_text()) for path in sorted(RECORDED.glob("*.json"))}

@@ -13,8 +13,8 @@ from webhook.embedded.server.faults import Match
 from webhook.embedded.standins.schedulingqueue import SchedulingQueue
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec
-from webhook.kube.paths import NODE, POD, PRIORITY_CLASS
-from webhook.preemption.incoming import compile_pod
+from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
+from webhook.preemption.filters.preemptor import compile_pod
 
 PODS = POD.path("default")
 

@@ -10,12 +10,12 @@ import pytest
 from aiohttp import web
 
 from tests.kube.server import Server, answer, cut, delay, reply, until
-from webhook.kube import paths
+from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.transport import split_lines
 
-PODS = paths.POD.path("team-a")
+PODS = resources.POD.path("team-a")
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ async def client(server):
 @pytest.mark.parametrize(
     ("resource", "args", "expected"),
     [
-        pytest.param(paths.POD, (), "/api/v1/pods", id="all-namespaces"),
-        pytest.param(paths.POD, ("a",), "/api/v1/namespaces/a/pods", id="one-namespace"),
-        pytest.param(paths.POD, ("a", "p", "eviction"), "/api/v1/namespaces/a/pods/p/eviction", id="subresource"),
-        pytest.param(paths.NODE, (None, "n1", "status"), "/api/v1/nodes/n1/status", id="cluster-wide"),
-        pytest.param(paths.NAMESPACE, (None, "a"), "/api/v1/namespaces/a", id="namespace-itself"),
-        pytest.param(paths.POD_DISRUPTION_BUDGET, (), "/apis/policy/v1/poddisruptionbudgets", id="group"),
-        pytest.param(paths.POD, ("a", "x/../y"), "/api/v1/namespaces/a/pods/x%2F..%2Fy", id="escaped"),
+        pytest.param(resources.POD, (), "/api/v1/pods", id="all-namespaces"),
+        pytest.param(resources.POD, ("a",), "/api/v1/namespaces/a/pods", id="one-namespace"),
+        pytest.param(resources.POD, ("a", "p", "eviction"), "/api/v1/namespaces/a/pods/p/eviction", id="subresource"),
+        pytest.param(resources.NODE, (None, "n1", "status"), "/api/v1/nodes/n1/status", id="cluster-wide"),
+        pytest.param(resources.NAMESPACE, (None, "a"), "/api/v1/namespaces/a", id="namespace-itself"),
+        pytest.param(resources.POD_DISRUPTION_BUDGET, (), "/apis/policy/v1/poddisruptionbudgets", id="group"),
+        pytest.param(resources.POD, ("a", "x/../y"), "/api/v1/namespaces/a/pods/x%2F..%2Fy", id="escaped"),
     ],
 )
 def test_paths(resource, args, expected):
@@ -49,7 +49,10 @@ def test_paths(resource, args, expected):
 
 @pytest.mark.parametrize(
     ("resource", "args"),
-    [pytest.param(paths.NODE, ("a", "n"), id="too-much"), pytest.param(paths.POD, (None, "p"), id="too-little")],
+    [
+        pytest.param(resources.NODE, ("a", "n"), id="too-much"),
+        pytest.param(resources.POD, (None, "p"), id="too-little"),
+    ],
 )
 def test_paths_refuse_a_wrong_namespace(resource, args):
     """A namespace too many or too few is an error, not another path."""

@@ -6,14 +6,14 @@ import json
 import pytest
 
 from tests.kube.server import Server, answer, cut, delay, until
-from webhook.kube import events, paths
+from webhook.kube import events, resources
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder, reference
 from webhook.kube.objects import ObjectMeta
 
-POD = reference(paths.POD, ObjectMeta(name="web-1", namespace="team-a", uid="u1"))
-OTHER = reference(paths.POD, ObjectMeta(name="vip", namespace="team-b", uid="u2"))
-NODE = reference(paths.NODE, ObjectMeta(name="n1", uid="u3"))
+POD = reference(resources.POD, ObjectMeta(name="web-1", namespace="team-a", uid="u1"))
+OTHER = reference(resources.POD, ObjectMeta(name="vip", namespace="team-b", uid="u2"))
+NODE = reference(resources.NODE, ObjectMeta(name="n1", uid="u3"))
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import time
 import pytest
 
 from tests.kube.server import Server, answer, delay, until
-from webhook.kube import paths
+from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.lease import LeaderElector, LeadershipLost, Lease
 from webhook.kube.objects import ObjectMeta
 
-PATH = paths.LEASE.path("giveway-system", "giveway")
+PATH = resources.LEASE.path("giveway-system", "giveway")
 QUICK = {"lease_duration": 1.0, "renew_deadline": 0.6, "retry_period": 0.1}
 
 

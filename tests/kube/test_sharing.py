@@ -9,7 +9,7 @@ import pytest
 from tests.bench.large_cluster import REPLICAS, LargeCluster
 from webhook.kube.objects import Pod
 from webhook.kube.objects.sharing import SharedParts, SharedPods
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.snapshot.snapshot import Snapshot
 
 DECODER = msgspec.json.Decoder(Pod)
 CLUSTER = LargeCluster(100_000, 5000)

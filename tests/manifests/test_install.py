@@ -13,12 +13,12 @@ import pytest
 
 from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.kube import paths
+from webhook.kube import resources
 from webhook.kube.client import ApiError
-from webhook.kube.paths import Resource
+from webhook.kube.resources import Resource
 
 RESOURCES = {
-    "Namespace": paths.NAMESPACE,
+    "Namespace": resources.NAMESPACE,
     "ResourceQuota": Resource("", "v1", "resourcequotas", "ResourceQuota"),
     "ServiceAccount": Resource("", "v1", "serviceaccounts", "ServiceAccount"),
     "Role": Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
@@ -27,18 +27,18 @@ RESOURCES = {
     "ClusterRoleBinding": Resource(
         "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
     ),
-    "ConfigMap": paths.CONFIG_MAP,
+    "ConfigMap": resources.CONFIG_MAP,
     "Service": Resource("", "v1", "services", "Service"),
-    "Deployment": paths.DEPLOYMENT,
-    "PodDisruptionBudget": paths.POD_DISRUPTION_BUDGET,
-    "MutatingWebhookConfiguration": paths.MUTATING_WEBHOOK_CONFIGURATION,
-    "ValidatingWebhookConfiguration": paths.VALIDATING_WEBHOOK_CONFIGURATION,
+    "Deployment": resources.DEPLOYMENT,
+    "PodDisruptionBudget": resources.POD_DISRUPTION_BUDGET,
+    "MutatingWebhookConfiguration": resources.MUTATING_WEBHOOK_CONFIGURATION,
+    "ValidatingWebhookConfiguration": resources.VALIDATING_WEBHOOK_CONFIGURATION,
 }
 CONFIGURATIONS = [
-    paths.MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
-    paths.VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
+    resources.MUTATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
+    resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
 ]
-SECRETS = paths.SECRET.path(NAMESPACE)
+SECRETS = resources.SECRET.path(NAMESPACE)
 
 
 def free_port():
@@ -146,9 +146,9 @@ async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
     directory, ports = tmp_path / "certs", (free_port(), free_port())
     changes = serving_changes(directory, *ports)
     cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{ports[0]}"
-    await cluster.admin.create(paths.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+    await cluster.admin.create(resources.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
 
-    await cluster.admin.create(paths.POD.path("team-a"), pod("early"))
+    await cluster.admin.create(resources.POD.path("team-a"), pod("early"))
 
     async with running(cluster, account, found["issue-certificates"], changes) as issuing:
         assert await asyncio.wait_for(issuing.wait(), 30) == 0
@@ -158,24 +158,24 @@ async def test_a_cluster_gets_its_webhook(cluster, tmp_path):
     ):
         await eventually(lambda: answers(f"http://127.0.0.1:{ports[1]}/readyz"))
         await eventually(lambda: in_force(cluster.admin))
-        made = await cluster.admin.create(paths.POD.path("team-a"), pod("later"))
+        made = await cluster.admin.create(resources.POD.path("team-a"), pod("later"))
         assert made["spec"]["priority"] == 0
         with pytest.raises(ApiError, match="system-node-critical") as denied:
             await cluster.admin.create(
-                paths.POD.path("team-a"), pod("greedy", priorityClassName="system-node-critical")
+                resources.POD.path("team-a"), pod("greedy", priorityClassName="system-node-critical")
             )
         assert denied.value.status == 403
         assert (serving.returncode, keeping.returncode) == (None, None)
 
-    name = paths.POD.path("team-a", "later")
+    name = resources.POD.path("team-a", "later")
     await cluster.admin.patch(name, {"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}})
     with pytest.raises(ApiError, match="failed calling webhook"):
         await cluster.admin.patch(name, {"metadata": {"labels": {"giveway.dev/preemption": "managed"}}})
     await cluster.admin.patch(name, {"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "me"}}})
     await cluster.admin.patch(name, {"metadata": {"labels": {"role": "leader"}, "finalizers": None}})
-    await cluster.admin.create(paths.POD.path(NAMESPACE), pod("its-own"))
+    await cluster.admin.create(resources.POD.path(NAMESPACE), pod("its-own"))
     with pytest.raises(ApiError, match="failed calling webhook") as refused:
-        await cluster.admin.create(paths.POD.path("team-a"), pod("too-late"))
+        await cluster.admin.create(resources.POD.path("team-a"), pod("too-late"))
     assert refused.value.status == 500
 
 
@@ -201,7 +201,7 @@ async def test_the_reconciler_leads_with_its_rights(cluster):
         "--debug-port": "--debug-port=0",
         "--policies": f"--policies={POLICIES}",
     }
-    lease = paths.LEASE.path(NAMESPACE, "giveway-reconciler")
+    lease = resources.LEASE.path(NAMESPACE, "giveway-reconciler")
 
     async def led():
         try:
@@ -220,20 +220,24 @@ async def test_the_reconciler_leads_with_its_rights(cluster):
         pytest.param("giveway-webhook", "get", f"{SECRETS}/other", id="webhook-other-secret"),
         pytest.param("giveway-webhook", "list", SECRETS, id="webhook-list-secrets"),
         pytest.param("giveway-webhook", "delete", f"{SECRETS}/giveway-tls", id="webhook-delete-secret"),
-        pytest.param("giveway-webhook", "create", paths.SECRET.path("default"), id="webhook-secret-elsewhere"),
-        pytest.param("giveway-webhook", "list", paths.POD.path(), id="webhook-pods"),
+        pytest.param("giveway-webhook", "create", resources.SECRET.path("default"), id="webhook-secret-elsewhere"),
+        pytest.param("giveway-webhook", "list", resources.POD.path(), id="webhook-pods"),
         pytest.param(
             "giveway-webhook",
             "get",
-            paths.VALIDATING_WEBHOOK_CONFIGURATION.path(name="other"),
+            resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name="other"),
             id="webhook-other-configuration",
         ),
         pytest.param("giveway-reconciler", "list", SECRETS, id="reconciler-secrets"),
-        pytest.param("giveway-reconciler", "delete", paths.POD.path("default", "p"), id="reconciler-delete-pod"),
-        pytest.param("giveway-reconciler", "replace", paths.POD.path("default", "p"), id="reconciler-update-pod"),
-        pytest.param("giveway-reconciler", "create", paths.POD.path("default", "p", "binding"), id="reconciler-bind"),
-        pytest.param("giveway-reconciler", "get", paths.LEASE.path(NAMESPACE, "other"), id="reconciler-other-lease"),
-        pytest.param("giveway-reconciler", "create", paths.PRIORITY_CLASS.path(), id="reconciler-create-class"),
+        pytest.param("giveway-reconciler", "delete", resources.POD.path("default", "p"), id="reconciler-delete-pod"),
+        pytest.param("giveway-reconciler", "replace", resources.POD.path("default", "p"), id="reconciler-update-pod"),
+        pytest.param(
+            "giveway-reconciler", "create", resources.POD.path("default", "p", "binding"), id="reconciler-bind"
+        ),
+        pytest.param(
+            "giveway-reconciler", "get", resources.LEASE.path(NAMESPACE, "other"), id="reconciler-other-lease"
+        ),
+        pytest.param("giveway-reconciler", "create", resources.PRIORITY_CLASS.path(), id="reconciler-create-class"),
     ],
 )
 async def test_what_they_may_not(cluster, account, verb, path):

@@ -19,7 +19,7 @@ from tests.manifests.test_install import (
 )
 from webhook.embedded.access.rights import unused
 from webhook.embedded.cluster import EmbeddedCluster, node
-from webhook.kube import paths
+from webhook.kube import resources
 from webhook.kube.client import ApiError
 
 POLICY = """
@@ -47,7 +47,7 @@ async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):
     (tmp_path / "policies.yaml").write_text(POLICY)
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         await install_rights(admin)
-        await admin.create(paths.NODE.path(), node("n1", "4", "8Gi"))
+        await admin.create(resources.NODE.path(), node("n1", "4", "8Gi"))
         port = free_port()
         changes = {
             "--health-port": f"--health-port={port}",
@@ -99,11 +99,11 @@ async def finish(cluster, container, changes):
 async def give_up_a_rule(admin, policies):
     """Take a policy out of the files and say that it is meant; wait until it is no longer kept."""
     meant = {"metadata": {"annotations": {"giveway.dev/allow-removal": "*"}}}
-    await admin.patch(paths.CONFIG_MAP.path(NAMESPACE, "giveway-policies"), meant)
+    await admin.patch(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies"), meant)
     (policies / "preemption.yaml").unlink()
 
     async def is_given_up():
-        kept = await admin.get(paths.CONFIG_MAP.path(NAMESPACE, "giveway-policies-in-force"))
+        kept = await admin.get(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies-in-force"))
         return "preemption.yaml" not in kept["data"]
 
     await eventually(is_given_up)
@@ -128,15 +128,15 @@ async def review(port, directory):
 async def install_rights(admin):
     """Apply the base without its Deployments."""
     where = {
-        "Namespace": paths.NAMESPACE.path(),
+        "Namespace": resources.NAMESPACE.path(),
         "ServiceAccount": f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts",
         "Role": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles",
         "RoleBinding": f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings",
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        "ConfigMap": paths.CONFIG_MAP.path(NAMESPACE),
-        "MutatingWebhookConfiguration": paths.MUTATING_WEBHOOK_CONFIGURATION.path(),
-        "ValidatingWebhookConfiguration": paths.VALIDATING_WEBHOOK_CONFIGURATION.path(),
+        "ConfigMap": resources.CONFIG_MAP.path(NAMESPACE),
+        "MutatingWebhookConfiguration": resources.MUTATING_WEBHOOK_CONFIGURATION.path(),
+        "ValidatingWebhookConfiguration": resources.VALIDATING_WEBHOOK_CONFIGURATION.path(),
     }
     wanted = [obj for obj in base_objects() if obj["kind"] in where]
     for obj in sorted(wanted, key=lambda obj: list(where).index(obj["kind"])):
@@ -146,22 +146,22 @@ async def install_rights(admin):
 async def preempt(admin):
     """Let a marked pod of a managed class take a victim's place."""
     await admin.create(
-        paths.PRIORITY_CLASS.path(), {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}
+        resources.PRIORITY_CLASS.path(), {"metadata": {"name": "high"}, "value": 100, "preemptionPolicy": "Never"}
     )
     victims = {"metadata": {"name": "low", "annotations": {"godel.bytedance.com/can-be-preempted": "true"}}, "value": 1}
-    await admin.create(paths.PRIORITY_CLASS.path(), victims)
+    await admin.create(resources.PRIORITY_CLASS.path(), victims)
     big = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}]}
     victim = pod("victim", priorityClassName="low", **big)
-    await admin.create(paths.POD.path("default"), victim)
+    await admin.create(resources.POD.path("default"), victim)
 
     async def bound(name):
         try:
-            return (await admin.get(paths.POD.path("default", name)))["spec"].get("nodeName")
+            return (await admin.get(resources.POD.path("default", name)))["spec"].get("nodeName")
         except ApiError:
             return None
 
     await eventually(lambda: bound("victim"))
     preemptor = pod("preemptor", priorityClassName="high", **big)
     preemptor["metadata"]["labels"] = {"giveway.dev/preemption": "managed"}
-    await admin.create(paths.POD.path("default"), preemptor)
+    await admin.create(resources.POD.path("default"), preemptor)
     await eventually(lambda: bound("preemptor"))

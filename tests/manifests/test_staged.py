@@ -21,7 +21,7 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.kube import paths
+from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.registration.entries import PROBES
 
@@ -88,7 +88,7 @@ class Installed:
     async def can_make_pods(self):
         """Whether a pod may be made now."""
         try:
-            await self.admin.create(paths.POD.path("team-a"), pod("tried"), dryRun="All")
+            await self.admin.create(resources.POD.path("team-a"), pod("tried"), dryRun="All")
         except ApiError as error:
             if "failed calling webhook" not in error.message:
                 raise
@@ -112,7 +112,7 @@ async def installed(tmp_path):
     async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
         found = Installed(cluster, admin, tmp_path)
         assert all(line.endswith(" created") for line in await found.kubectl("apply", "-k", str(BASE)))
-        await admin.create(paths.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
+        await admin.create(resources.NAMESPACE.path(), {"metadata": {"name": "team-a"}})
         yield found
 
 
@@ -202,7 +202,7 @@ async def test_deleted_configurations_stay_deleted(installed):
 async def test_new_policies_change_what_travels(installed):
     """A policy that reads labels is asked about labels, from the moment a server has taken it into use."""
     async with installed.serving():
-        path = paths.POD.path("team-a")
+        path = resources.POD.path("team-a")
         await installed.admin.create(path, pod("elected"))
         await installed.admin.patch(f"{path}/elected", {"metadata": {"labels": {"role": "leader"}}})
         (installed.policies / "labels.yaml").write_text(READS_LABELS)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
-from webhook.policy.engine import Engine
-from webhook.policy.loading import Loaded, load_texts
-from webhook.policy.request import Request, UserInfo
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.request import Request, UserInfo
+from webhook.policy.files.loading import Loaded, load_texts
 
 
 def loaded(spec: str, kind: str = "PriorityPolicy", name: str = "p") -> Loaded:

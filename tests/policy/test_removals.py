@@ -3,7 +3,7 @@
 import pytest
 
 from tests.policy.builders import indented, rules
-from webhook.policy.loading import load_texts
+from webhook.policy.files.loading import load_texts
 from webhook.policy.removals import removals
 
 TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}")

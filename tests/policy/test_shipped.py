@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.policy.builders import create, define, outcomes, pod, priority_class, update, user
-from webhook.policy.engine import Engine
-from webhook.policy.loading import load, load_texts
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.loading import load, load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 POLICIES = Path(__file__).parents[2] / "policies"

@@ -20,9 +20,9 @@ from webhook.kube.objects import (
 )
 from webhook.policy.model import Budgets, PreemptionPolicy, Source, VictimMode, Victims
 from webhook.preemption.decision import decide
-from webhook.preemption.plan import Decision
-from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = [
     "NOW",

@@ -36,9 +36,9 @@ EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionBy
 
 
 class Failure(Exception):  # noqa: N818  # a filter's answer, not an error of the test
-    def __init__(self, text: str, *, curable: bool) -> None:
+    def __init__(self, text: str, *, resolvable: bool) -> None:
         super().__init__(text)
-        self.text, self.curable = text, curable
+        self.text, self.resolvable = text, resolvable
 
 
 def decide(cluster: Json, may_go: MayGo | None = None) -> Json:
@@ -85,14 +85,14 @@ class _Cluster:
         reason = self.why_not_eligible(failures)
         candidates = []
         if not reason and not fits:
-            tried = [self.candidate(name) for name, failure in sorted(failed.items()) if failure.curable]
+            tried = [self.candidate(name) for name, failure in sorted(failed.items()) if failure.resolvable]
             candidates = [found for found in tried if found is not None]
         return {
             "name": self.cluster["name"],
             "eligible": not reason,
             "reason": reason,
             "fits": fits,
-            "unresolvable": sorted(name for name, failure in failed.items() if not failure.curable),
+            "unresolvable": sorted(name for name, failure in failed.items() if not failure.resolvable),
             "candidates": [
                 {"node": node, "victims": [key(pod) for pod in victims], "pdbViolations": violations}
                 for node, victims, violations in candidates
@@ -108,7 +108,7 @@ class _Cluster:
             return "not eligible due to preemptionPolicy=Never."
         nominated = self.pod["status"].get("nominatedNodeName")
         failure = failures.get(nominated)
-        if nominated not in self.nodes or (failure and not failure.curable):
+        if nominated not in self.nodes or (failure and not failure.resolvable):
             return ""
         for pod in self.on[nominated]:
             marks = [one for one in pod["status"].get("conditions", ()) if one["type"] == "DisruptionTarget"]
@@ -137,21 +137,21 @@ class _Cluster:
     def filters(self, state: State) -> None:
         refusal = oracle_volumes.refusal(self.cluster)
         if refusal:
-            raise Failure(refusal, curable=False)
+            raise Failure(refusal, resolvable=False)
         self.narrowed(state.node)
         self.node_itself(state.node)
         self.host_ports(state)
         self.resources(state)
         self.exclusive_claims(state)
         if oracle_volumes.exceeds_limits(self.cluster, state.node, state.pods):
-            raise Failure(oracle_volumes.EXCEEDED, curable=True)
+            raise Failure(oracle_volumes.EXCEEDED, resolvable=True)
         for reason in oracle_volumes.binding_failures(self.cluster, state.node):
-            raise Failure(reason, curable=False)
+            raise Failure(reason, resolvable=False)
         self.spread(state)
         if self.asks_affinity:
             self.pod_affinity(state)
         if undeclared(self.pod, state.node):
-            raise Failure("node(s) didn't match Pod's required features", curable=False)
+            raise Failure("node(s) didn't match Pod's required features", resolvable=False)
 
     def narrowed(self, node: Json) -> None:
         terms = self.node_terms()
@@ -164,7 +164,7 @@ class _Cluster:
                 return
             named.append(all(node["metadata"]["name"] in row["values"] for row in rows))
         if not any(named):
-            raise Failure("node(s) didn't satisfy plugin(s) [NodeAffinity]", curable=False)
+            raise Failure("node(s) didn't satisfy plugin(s) [NodeAffinity]", resolvable=False)
 
     def node_terms(self) -> list[Json] | None:
         affinity = self.pod["spec"].get("affinity", {}).get("nodeAffinity")
@@ -182,22 +182,22 @@ class _Cluster:
     def node_itself(self, node: Json) -> None:
         cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
         if node["spec"].get("unschedulable") and not tolerated(self.pod, cordon):
-            raise Failure("node(s) were unschedulable", curable=False)
+            raise Failure("node(s) were unschedulable", resolvable=False)
         if self.untolerated(node):
-            raise Failure("node(s) had untolerated taint(s)", curable=False)
+            raise Failure("node(s) had untolerated taint(s)", resolvable=False)
         if not self.selects_node(node):
-            raise Failure("node(s) didn't match Pod's node affinity/selector", curable=False)
+            raise Failure("node(s) didn't match Pod's node affinity/selector", resolvable=False)
 
     def host_ports(self, state: State) -> None:
         for protocol, port, address in ports(self.pod):
             for other, taken, held in state.ports:
                 if (protocol, port) == (other, taken) and ("0.0.0.0" in (address, held) or address == held):
-                    raise Failure("node(s) didn't have free ports for the requested pod ports", curable=True)
+                    raise Failure("node(s) didn't have free ports for the requested pod ports", resolvable=True)
 
     def resources(self, state: State) -> None:
         has = {name: number(amount) for name, amount in state.node["status"]["allocatable"].items()}
         asked = requests(self.pod)
-        short, curable = [], True
+        short, resolvable = [], True
         if len(state.pods) + 1 > has["pods"]:
             short.append("Too many pods")
         first = ["cpu", "memory", "ephemeral-storage"]
@@ -205,9 +205,9 @@ class _Cluster:
             used = sum((holds(pod)[name] for pod in state.pods), Decimal(0))
             if asked[name] > 0 and asked[name] > has.get(name, 0) - used:
                 short.append(f"Insufficient {name}")
-                curable = curable and asked[name] <= has.get(name, 0)
+                resolvable = resolvable and asked[name] <= has.get(name, 0)
         if short:
-            raise Failure(", ".join(short), curable=curable)
+            raise Failure(", ".join(short), resolvable=resolvable)
 
     def exclusive_claims(self, state: State) -> None:
         mine = oracle_volumes.exclusive_claims(self.cluster)
@@ -216,7 +216,7 @@ class _Cluster:
         }
         moved = sum(step * len(mine & oracle_volumes.named_claims(pod)) for pod, step in state.moved)
         if taken and len(taken) + moved > 0:
-            raise Failure(oracle_volumes.IN_USE, curable=True)
+            raise Failure(oracle_volumes.IN_USE, resolvable=True)
 
     def spread(self, state: State) -> None:
         labels = state.node["metadata"]["labels"]
@@ -225,7 +225,7 @@ class _Cluster:
             topology, own = constraint["topologyKey"], self.pod["metadata"]["labels"]
             if topology not in labels:
                 words = "node(s) didn't match pod topology spread constraints (missing required label)"
-                raise Failure(words, curable=False)
+                raise Failure(words, resolvable=False)
             selector = constraint["labelSelector"]
             if constraint.get("matchLabelKeys"):
                 selector = merged(selector, own, constraint["matchLabelKeys"], [])
@@ -244,7 +244,7 @@ class _Cluster:
                 counts[labels[topology]] += sum(step for pod, step in state.moved if self.counts(pod, selector))
             fewest = min(counts.values(), default=0) if len(counts) >= constraint.get("minDomains", 1) else 0
             if counts.get(labels[topology], 0) + selects(selector, own) - fewest > constraint["maxSkew"]:
-                raise Failure("node(s) didn't match pod topology spread constraints", curable=True)
+                raise Failure("node(s) didn't match pod topology spread constraints", resolvable=True)
 
     def counts(self, pod: Json, selector: Json) -> bool:
         same = pod["metadata"]["namespace"] == self.pod["metadata"]["namespace"]
@@ -296,15 +296,15 @@ class _Cluster:
         met = there and all((term["topologyKey"], labels[term["topologyKey"]]) in pairs for term in self.affinity)
         first = not pairs and all(self.term_selects(term, self.pod, self.pod) for term in self.affinity)
         if not met and not (there and first):
-            raise Failure("node(s) didn't match pod affinity rules", curable=False)
+            raise Failure("node(s) didn't match pod affinity rules", resolvable=False)
         for term in self.anti:
             domain = labels.get(term["topologyKey"])
             for pod, node in everyone:
                 near = domain is not None and node["metadata"]["labels"].get(term["topologyKey"]) == domain
                 if near and self.term_selects(term, self.pod, pod):
-                    raise Failure("node(s) didn't match pod anti-affinity rules", curable=True)
+                    raise Failure("node(s) didn't match pod anti-affinity rules", resolvable=True)
         if self.forbidden_pairs(everyone) & set(labels.items()):
-            raise Failure("node(s) didn't satisfy existing pods anti-affinity rules", curable=True)
+            raise Failure("node(s) didn't satisfy existing pods anti-affinity rules", resolvable=True)
 
     def candidate(self, name: str) -> tuple[str, list[Json], int] | None:
         state = State(self.nodes[name], self.on[name])

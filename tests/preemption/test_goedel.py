@@ -5,7 +5,7 @@ import pytest
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, priority_class, snapshot_of
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Protection, Source
 from webhook.preemption.decision import decide
-from webhook.preemption.rules import compile_rules
+from webhook.preemption.victims.rules import compile_rules
 
 ANNOTATED = "pkg/util/pod/util.go CanPodBePreempted"
 BY_CLASS = "pkg/scheduler/framework/plugins: the PriorityClass is asked where the pod says nothing"

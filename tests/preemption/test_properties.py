@@ -23,8 +23,8 @@ from webhook.kube.objects import (
 )
 from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
 from webhook.preemption.decision import decide, fits, fits_on
-from webhook.preemption.rules import compile_rules, kubernetes_rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
 SEEDS = st.integers(0, 10**9)
 MONOTONE = ("budgets", "placement", "ports", "anti", "nominated", "extended", "containers")

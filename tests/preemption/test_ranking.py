@@ -4,10 +4,10 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
-from webhook.preemption.extending import ExtenderError
-from webhook.preemption.plan import Candidate, StaleDecisionError, Victim
+from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.ranking import best, in_order, keys_of, preferred_because, sum_of_priorities
-from webhook.preemption.rules import kubernetes_rules
+from webhook.preemption.result import Candidate, StaleDecisionError, Victim
+from webhook.preemption.victims.rules import kubernetes_rules
 
 
 def candidate(name, *victims, violations=0):

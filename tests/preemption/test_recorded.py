@@ -8,7 +8,7 @@ import pytest
 
 from tests.preemption.building import answer, as_pod, snapshot_of
 from webhook.preemption.decision import decide
-from webhook.preemption.rules import kubernetes_rules
+from webhook.preemption.victims.rules import kubernetes_rules
 
 DATA = Path(__file__).parent / "data"
 RANDOM = sorted(path for path in DATA.glob("*.jsonl.gz") if path.name != "micro.jsonl.gz")

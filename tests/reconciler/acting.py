@@ -12,10 +12,10 @@ from tests.workloads import pod as pod_body
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
-from webhook.kube.paths import NAMESPACE, POD, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
-from webhook.reconciler.record import PLAN
 from webhook.reconciler.service import Options, Service
+from webhook.reconciler.state.annotations import PLAN
 
 PODS = POD.path("default")
 SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from webhook.kube.cache import Change
+from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
-from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.deciding import World, consider
-from webhook.reconciler.loop import Reconciler
+from webhook.reconciler.evaluate.evaluator import Evaluator, evaluate
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.restraint import Restraint
-from webhook.reconciler.state import State
+from webhook.reconciler.state.state import State
 
 START = 1_800_000_000.0
 """When the tests' clock begins, in seconds since the epoch."""
@@ -105,10 +105,10 @@ class Setting:
 
     def __init__(self, *nodes: Node, under: PreemptionPolicy | None = None) -> None:
         self.policy = under or policy()
-        self.book = PolicyBook(Policies(preemption=(self.policy,)))
-        self.state = State(None, self.book.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
+        self.policy_set = PolicySet(Policies(preemption=(self.policy,)))
+        self.state = State(None, self.policy_set.annotations())  # type: ignore[arg-type]  # nothing is asked of a server
         self.clock = FakeClock()
-        self.world = World(self.state, Restraint(), self.clock)
+        self.evaluator = Evaluator(self.state, EvictionLimiter(), self.clock)
         self.state.snapshot.set_priority_class(
             msgspec.convert({"metadata": {"name": "low"}, "value": 80}, PriorityClass)
         )
@@ -128,10 +128,10 @@ class Setting:
         """Let the watch show a budget."""
         self._put(self.state.budgets, f"default/{one.metadata.name}", one)
 
-    def consider(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
+    def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return consider(self.world, one, self.policy, self.book.rules_of(self.policy), attempts, **more)
+        return evaluate(self.evaluator, one, self.policy, self.policy_set.rules_of(self.policy), attempts, **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""
@@ -158,7 +158,7 @@ class Desk:
         self.reconciler = Reconciler(
             None,  # type: ignore[arg-type]  # nothing is asked of a server
             setting.state,
-            setting.book,
+            setting.policy_set,
             Reporter(Metrics(CollectorRegistry()), self._tell, None),
             setting.clock,
             fence=lambda: 0.0,
@@ -173,7 +173,7 @@ class Desk:
     async def work(self, until: float) -> None:
         """Work as the reconciler's loop does, until then."""
         while True:
-            self.reconciler.tender.tend()
+            self.reconciler.plan_manager.tend()
             self.reconciler._turn()
             await asyncio.sleep(0)
             due = self.reconciler.queue.next_due()

@@ -24,8 +24,8 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget
 from webhook.policy.model import CAN_BE_PREEMPTED, PreemptionPolicy
-from webhook.reconciler.loop import Reconciler
 from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 
 __all__ = ["Simulation", "run"]
@@ -78,7 +78,7 @@ class Simulation:
     def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
         self.policy, self.dice = under, dice
         self.setting = Setting(under=under)
-        self.setting.world.clock = _Clock()  # type: ignore[assignment]
+        self.setting.evaluator.clock = _Clock()  # type: ignore[assignment]
         self.nodes, self.budgets = nodes, {one["metadata"]["name"]: one for one in budgets}
         self.pods: dict[str, Json] = {}
         self.seen: dict[str, Json] = {}
@@ -93,7 +93,7 @@ class Simulation:
         self.slow_writes = False
         """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
         self._version = 0
-        self._stir = asyncio.Event()
+        self._work_arrived = asyncio.Event()
         self._shown = 0.0
         self._budget_shown: dict[str, float] = {}
         """When the newest state of each budget is shown: a watch never goes back."""
@@ -101,12 +101,12 @@ class Simulation:
         self.reconciler = Reconciler(
             self,  # type: ignore[arg-type]  # the four verbs that are used
             self.setting.state,
-            self.setting.book,
+            self.setting.policy_set,
             Reporter(Metrics(CollectorRegistry()), self._tell, None),
             _Clock(),
             fence=lambda: 1000.0,
         )
-        self.world = self.reconciler.world
+        self.evaluator = self.reconciler.evaluator
 
     async def live(self, seconds: float) -> None:
         """Let the reconciler and everybody else work for so long."""
@@ -121,7 +121,7 @@ class Simulation:
             assert not task.done(), task.exception()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.reconciler.tender.stop()
+        await self.reconciler.plan_manager.stop()
 
     def put(self, pod: Json) -> None:
         """Create or change a pod, and show that to the watch after a while, in order."""
@@ -139,7 +139,7 @@ class Simulation:
 
     def _show(self, name: str, pod: Json | None) -> None:
         loop = asyncio.get_running_loop()
-        self._stir.set()
+        self._work_arrived.set()
         self._shown = max(self._shown + 1e-4, loop.time() + self.dice.choice((0.0, 0.0, 0.01, 0.2)))
         loop.call_at(self._shown, self._deliver, name, pod)
 
@@ -297,8 +297,8 @@ class Simulation:
     async def _schedule(self) -> None:
         """Play kube-scheduler: bind what fits, the nominated node first, the highest priority first."""
         while True:
-            await self._stir.wait()
-            self._stir.clear()
+            await self._work_arrived.wait()
+            self._work_arrived.clear()
             await asyncio.sleep(self.dice.choice((0.01, 0.1, 1.0)))
             waiting = [one for one in self.pods.values() if not one["spec"].get("nodeName")]
             for pod in sorted(waiting, key=lambda one: -one["spec"]["priority"]):
@@ -337,10 +337,10 @@ class Simulation:
 
     def remembered(self) -> list[str]:
         """What the reconciler still expects or remembers of pods although it has ended all its plans."""
-        state, tender = self.setting.state, self.reconciler.tender
+        state, plan_manager = self.setting.state, self.reconciler.plan_manager
         found = [f"{len(state.expectations)} expectations"] if len(state.expectations) else []
         found += [f"{len(state.disruptions)} disruptions"] if len(state.disruptions) else []
-        gone = tender._cleared.keys() - {f"default/{name}" for name in self.pods}
+        gone = plan_manager._cleared.keys() - {f"default/{name}" for name in self.pods}
         return found + [f"the plan that was taken off {key}, which is gone" for key in sorted(gone)]
 
     def _within_rates(self, candidate: Json) -> bool:

@@ -12,9 +12,9 @@ from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import budget, condition, eventually, never
 from webhook.embedded.server.faults import Match
 from webhook.kube.instants import rfc3339
-from webhook.kube.paths import EVENT, NODE, POD_DISRUPTION_BUDGET
+from webhook.kube.resources import EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import Eviction, Limits, Rate
-from webhook.reconciler.record import (
+from webhook.reconciler.state.annotations import (
     DECISION,
     PLAN,
     DecidedVictim,

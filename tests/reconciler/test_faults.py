@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.record import decision_of
+from webhook.reconciler.state.annotations import decision_of
 
 EVICTIONS, STATUS = Match(resource="pods/eviction"), Match(verb="patch", resource="pods/status", name="p?")
 PREEMPTORS = 4

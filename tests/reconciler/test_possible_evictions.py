@@ -37,7 +37,7 @@ def setting(*classes, **fields):
 def asked(made, one):
     """What may be done to the pod by the policy, and by kube-scheduler."""
     made.add(one)
-    return possible_evictions(made.state, made.book, f"default/{one.metadata.name}", START)
+    return possible_evictions(made.state, made.policy_set, f"default/{one.metadata.name}", START)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_kube_scheduler():
     made.policy = msgspec.structs.replace(
         made.policy, preemptors=Preemptors(priority_classes=("high",), twins={"moved": "moved-twin"})
     )
-    made.book = type(made.book)(type(made.book._engine.policies)(preemption=(made.policy,)))
+    made.policy_set = type(made.policy_set)(type(made.policy_set._engine.policies)(preemption=(made.policy,)))
     by_policy, by_scheduler = asked(made, pod("v", node="n1", annotations={}))
     assert by_policy.classes == (("high", 100), ("moved-twin", 300))
     assert by_scheduler.classes == (("legacy", 150), ("system-node-critical", 2_000_001_000))
@@ -131,4 +131,4 @@ def test_a_pending_pod_is_nobodys_victim():
     """A pod on no node, or that is not known, has nothing to lose."""
     made = setting()
     assert asked(made, pod("v")) == []
-    assert possible_evictions(made.state, made.book, "default/ghost", START) == []
+    assert possible_evictions(made.state, made.policy_set, "default/ghost", START) == []

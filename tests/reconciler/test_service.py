@@ -24,7 +24,7 @@ async def test_debug_pages():
         await play.victim("b", "node-2", "8", schedulerName="other")
         await play.preemptor("going", "6")
         await play.nominated("going", "node-1")
-        await play.preemptor("hopeless", "8")
+        await play.preemptor("unschedulable", "8")
         await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in service.queue()))
         async with TestClient(TestServer(debug.pages(service))) as client:
             queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}

@@ -10,8 +10,8 @@ import pytest
 from tests.admission.builders import make_pod, make_review, patch_of
 from tests.serving.test_reload import until
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.standins.crew import STAND_INS
-from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
+from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.serving.cluster import Cluster
 
 POLICY = """\

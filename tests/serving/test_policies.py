@@ -9,10 +9,10 @@ import pytest
 from tests.serving.test_reload import until
 from webhook.admission.policymaps import ALLOW_REMOVAL
 from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
-from webhook.kube.paths import CONFIG_MAP, NAMESPACE
-from webhook.policy.findings import PolicyError
+from webhook.kube.resources import CONFIG_MAP, NAMESPACE
+from webhook.policy.files.findings import PolicyError
 from webhook.serving.kept import KeptPolicies, files_by_key
 from webhook.serving.metrics import Metrics
 from webhook.serving.policies import PolicyFiles

@@ -15,8 +15,8 @@ from tests.admission.builders import make_class, make_pod, make_review
 from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects
-from webhook.policy import loading
-from webhook.policy.loading import PolicyError
+from webhook.policy.files import loading
+from webhook.policy.files.loading import PolicyError
 from webhook.serving import watching
 from webhook.serving.options import Options
 from webhook.serving.tls import TlsError, load

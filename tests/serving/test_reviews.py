@@ -29,9 +29,9 @@ from webhook.admission.respond import Answer
 from webhook.admission.webhook import HANDLERS, Reviewed
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Namespace, ObjectMeta
-from webhook.policy.engine import Engine
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.verdict import Verdict
 from webhook.policy.model import Enforcement, Policies, PriorityClasses
-from webhook.policy.verdict import Verdict
 from webhook.serving import metrics
 from webhook.serving.cluster import Given
 from webhook.serving.logs import Lines, ReviewLine

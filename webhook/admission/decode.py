@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.objects import PriorityClass
-from webhook.policy.request import UserInfo
+from webhook.policy.evaluation.request import UserInfo
 
 __all__ = [
     "API_VERSION",

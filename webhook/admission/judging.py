@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer, say
-from webhook.policy.request import Request
-from webhook.policy.verdict import Verdict
+from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.verdict import Verdict
 
 __all__ = ["judge", "judge_annotations"]
 

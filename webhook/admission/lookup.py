@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from webhook.kube.objects import Namespace, PriorityClass
-from webhook.policy.engine import Considered, Engine
+from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.model import PriorityPolicy
 
 __all__ = ["CLASSES", "NAMESPACES", "RECONCILER", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
@@ -95,7 +95,7 @@ class Context:
         self,
         engine: Engine,
         lookup: Lookup,
-        trace: list[Considered] | None = None,
+        trace: list[RuleTrace] | None = None,
         *,
         reconciler: str = RECONCILER,
         allowance: float | None = None,

@@ -12,8 +12,8 @@ from webhook.admission.patching import Operation, fields, members
 from webhook.admission.requests import pod_request
 from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve
 from webhook.admission.respond import Answer
+from webhook.policy.evaluation.request import Request
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
-from webhook.policy.request import Request
 
 __all__ = ["MIRROR", "mutate_class", "mutate_pod"]
 

@@ -13,8 +13,8 @@ from webhook.admission.requests import by_controller, change_request, pod_reques
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
+from webhook.policy.evaluation.request import Request
 from webhook.policy.model import MANAGED, MARK
-from webhook.policy.request import Request
 
 __all__ = ["validate_pod", "validate_workload"]
 

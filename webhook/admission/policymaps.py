@@ -11,10 +11,10 @@ from typing import Any
 from webhook.admission.decode import Review
 from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer
-from webhook.policy.cel import AllowanceError
-from webhook.policy.findings import Severity
-from webhook.policy.globs import name_matcher
-from webhook.policy.loading import load_texts
+from webhook.policy.cel.program import AllowanceError
+from webhook.policy.evaluation.globs import name_matcher
+from webhook.policy.files.findings import Severity
+from webhook.policy.files.loading import load_texts
 from webhook.policy.removals import Removal, removals
 
 __all__ = ["ALLOW_REMOVAL", "POLICIES", "held_back", "judge_policies", "mend"]

@@ -17,8 +17,8 @@ from webhook.admission.objectfiles import ObjectsError, objects_from
 from webhook.admission.patching import Operation, apply, escape
 from webhook.admission.respond import Answer, say
 from webhook.admission.webhook import Phase, review
-from webhook.policy.engine import Engine
-from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import GIVEN
 
 __all__ = ["Case", "PolicyTest", "Result", "TestFileError", "find", "run"]

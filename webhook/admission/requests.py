@@ -8,8 +8,8 @@ import msgspec
 
 from webhook.admission.decode import PodSpec, PodView, Review
 from webhook.admission.lookup import Context
-from webhook.policy.request import Request
-from webhook.policy.requester import CONTROLLER
+from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.requester import CONTROLLER
 
 __all__ = ["by_controller", "change_request", "pod_request", "request_for"]
 

@@ -14,7 +14,7 @@ from webhook.admission.decode import PodSpec
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.managedfields import owned
 from webhook.kube.objects import PriorityClass
-from webhook.policy.request import Request
+from webhook.policy.evaluation.request import Request
 
 __all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "policy_of", "resolve"]
 

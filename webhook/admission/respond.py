@@ -9,9 +9,9 @@ import msgspec
 
 from webhook.admission.decode import API_VERSION
 from webhook.admission.patching import Operation
-from webhook.policy.engine import Verdict
+from webhook.policy.evaluation.engine import Verdict
+from webhook.policy.evaluation.shield import BUILTIN
 from webhook.policy.model import Enforcement
-from webhook.policy.shielding import BUILTIN
 
 __all__ = ["Answer", "complete", "failure", "say"]
 

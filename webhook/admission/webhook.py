@@ -11,7 +11,7 @@ from webhook.admission import classes, configmaps, mutating, pods, protecting
 from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
-from webhook.policy.cel import AllowanceError
+from webhook.policy.cel.program import AllowanceError
 
 __all__ = ["Phase", "Reviewed", "deny", "refuse", "review"]
 

@@ -16,7 +16,7 @@ from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.server.eviction import PROGRESS_PERIOD
 from webhook.embedded.server.faults import FaultError, Faults
 from webhook.embedded.server.faultspec import inject
-from webhook.embedded.standins.crew import STAND_INS
+from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError
 
 __all__ = ["command"]

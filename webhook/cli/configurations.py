@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from webhook.cli.targets import reconciler_option, target_from, target_options
-from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.registration.entries import entries
 
 __all__ = ["command"]

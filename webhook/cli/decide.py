@@ -13,11 +13,11 @@ import msgspec
 
 from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
 from webhook.kube.objects import Pod
-from webhook.preemption.amounts import ClusterError
 from webhook.preemption.decision import decide
-from webhook.preemption.plan import Candidate, Decision
-from webhook.preemption.rules import Rules, compile_rules, kubernetes_rules
-from webhook.preemption.snapshot import KEPT_ANNOTATIONS, Snapshot
+from webhook.preemption.result import Candidate, Decision
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
+from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = ["command"]
 
@@ -110,8 +110,8 @@ def _unmanaged(cluster: Cluster, snapshot: Snapshot) -> dict[str, Any]:
 
 def _from_policies(directory: Path) -> Choose:
     """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
-    from webhook.policy.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
-    from webhook.policy.loading import PolicyError, load_or_raise  # noqa: PLC0415
+    from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
+    from webhook.policy.files.loading import PolicyError, load_or_raise  # noqa: PLC0415
 
     try:
         policies = load_or_raise(directory)

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.preemption.amounts import CPU, requests
-from webhook.preemption.plan import Candidate, Decision, Score, Victim
 from webhook.preemption.ranking import decisive, preferred_because, sum_of_priorities
-from webhook.preemption.reading import PodView, priority_of
-from webhook.preemption.rules import Rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.result import Candidate, Decision, Score, Victim
+from webhook.preemption.snapshot.amounts import CPU, requests
+from webhook.preemption.snapshot.pod_view import PodView, priority_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import Rules
 
 __all__ = ["explain_decision", "listed"]
 

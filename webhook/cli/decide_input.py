@@ -22,8 +22,8 @@ from webhook.kube.objects import (
     StorageClass,
     key_of,
 )
-from webhook.preemption.amounts import ClusterError
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["Cluster", "decode", "name_of", "take_snapshot"]
 

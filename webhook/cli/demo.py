@@ -23,8 +23,8 @@ from webhook.cli.run import Both
 from webhook.embedded.cluster import EmbeddedCluster
 from webhook.embedded.scenarios import POLICIES, SCENARIOS, Outcome, Scenario, Stage, prepare
 from webhook.kube.client import ApiError, Client
-from webhook.kube.paths import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
-from webhook.policy.loading import load_texts
+from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, Target, entries
 from webhook.serving import showcase

@@ -14,22 +14,22 @@ from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.explain_evictions import show_possible_evictions
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.amounts import ClusterError
 from webhook.preemption.decision import decide
-from webhook.preemption.rules import kubernetes_rules
-from webhook.reconciler.answers import Remembered, url_of
-from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.candidates import standing
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.deciding import World, consider, decide_sparing
-from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
+from webhook.reconciler.evaluate.evaluator import Evaluator, decide_with_exclusions, evaluate
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.extender_cache import ExtenderCache, url_of
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.victim_exclusions import immovable
+from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.possible_evictions import possible_evictions
-from webhook.reconciler.record import UnreadableError, decision_of, plan_of
-from webhook.reconciler.restraint import Restraint
-from webhook.reconciler.sparing import immovable
-from webhook.reconciler.state import State
+from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
+from webhook.reconciler.state.preemptors import ineligible_reason
+from webhook.reconciler.state.state import State
 
 __all__ = ["command", "show"]
 
@@ -61,14 +61,14 @@ def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
     if "/" not in name:
         name = f"default/{name}"
     try:
-        asyncio.run(_explain(name, kubeconfig, PolicyBook(load_or_raise(policies))))
+        asyncio.run(_explain(name, kubeconfig, PolicySet(load_or_raise(policies))))
     except (ApiError, ClusterError, ConfigError, OSError, PolicyError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _explain(key: str, kubeconfig: str | None, book: PolicyBook) -> None:
+async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> None:
     async with await Client.connect(kubeconfig) as client:
-        state = State(client, book.annotations() | kubernetes_rules().annotations)
+        state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
         reading = asyncio.create_task(state.run())
         synced = asyncio.create_task(state.wait_for_sync())
         await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
@@ -80,14 +80,14 @@ async def _explain(key: str, kubeconfig: str | None, book: PolicyBook) -> None:
         await asyncio.gather(reading, synced, return_exceptions=True)
         if pod is None:
             raise click.ClickException(f"there is no pod {key}")
-        show(pod, state, book)
+        show(pod, state, policy_set)
 
 
-def show(pod: Pod, state: State, book: PolicyBook) -> None:
+def show(pod: Pod, state: State, policy_set: PolicySet) -> None:
     """Print all there is to say of a pod in a cluster that has been listed."""
     console = Console(highlight=False)
-    policy = book.policy_of(pod)
-    why_not = standing(pod, policy)
+    policy = policy_set.policy_of(pod)
+    why_not = ineligible_reason(pod, policy)
     key = escape(key_of(pod))
     if why_not:
         console.print(f"[yellow]{key} is not acted for: {escape(why_not)}.[/yellow]")
@@ -98,7 +98,7 @@ def show(pod: Pod, state: State, book: PolicyBook) -> None:
         console.print(escape(line))
     clock = SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
-        found = possible_evictions(state, book, key_of(pod), clock.wall())
+        found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
         show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
     if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
@@ -106,12 +106,12 @@ def show(pod: Pod, state: State, book: PolicyBook) -> None:
         rules = kubernetes_rules()
         decision = decide(state.snapshot, pod, rules, clock.wall())
     else:
-        rules = book.rules_of(policy)
-        decision = decide_sparing(state, pod, rules, clock.wall(), immovable(state, ()))
+        rules = policy_set.rules_of(policy)
+        decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
     console.print()
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:
-        console.print(f"Now: {escape(_now(state, pod, policy, book, clock))}")
+        console.print(f"Now: {escape(_now(state, pod, policy, policy_set, clock))}")
 
 
 def _history(pod: Pod) -> list[str]:
@@ -144,14 +144,14 @@ def _history(pod: Pod) -> list[str]:
     return lines
 
 
-def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clock: Any) -> str:
-    outcome: Outcome = consider(
-        World(state, Restraint(), clock),
+def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
+    outcome: Outcome = evaluate(
+        Evaluator(state, EvictionLimiter(), clock),
         pod,
         policy,
-        book.rules_of(policy),
+        policy_set.rules_of(policy),
         0,
-        extenders=[Remembered(extender, {}) for extender in policy.extenders],
+        extenders=[ExtenderCache(extender, {}) for extender in policy.extenders],
     )
     match outcome:
         case Fits(nodes):
@@ -169,5 +169,5 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, book: PolicyBook, clo
         case Asks(question):
             where = listed([candidate.node for candidate in question.candidates])
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
-        case Hopeless(reason):
+        case Unschedulable(reason):
             return f"nothing would be done: {reason.rstrip('.')}."

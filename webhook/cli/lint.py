@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from webhook.policy.findings import Finding, Severity
-from webhook.policy.loading import Loaded, load
+from webhook.policy.files.findings import Finding, Severity
+from webhook.policy.files.loading import Loaded, load
 
 __all__ = ["command"]
 

@@ -19,10 +19,10 @@ from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.supervision import Supervisor
-from webhook.policy.loading import PolicyError
-from webhook.preemption.amounts import ClusterError
+from webhook.policy.files.loading import PolicyError
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
-from webhook.reconciler.executor import FAULT_POINTS, no_checkpoint
+from webhook.reconciler.evict.executor import FAULT_POINTS, no_checkpoint
 from webhook.reconciler.reporting import Tell
 from webhook.reconciler.service import Options, Service
 from webhook.serving.kept import KeptPolicies

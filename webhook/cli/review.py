@@ -12,8 +12,8 @@ import msgspec
 from webhook.admission.lookup import Context
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.admission.webhook import Phase, Reviewed, review
-from webhook.policy.engine import Considered, Engine
-from webhook.policy.loading import PolicyError, load_or_raise
+from webhook.policy.evaluation.engine import Engine, RuleTrace
+from webhook.policy.files.loading import PolicyError, load_or_raise
 
 __all__ = ["command"]
 
@@ -48,7 +48,7 @@ def command(
     codes = []
     streams: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
     for file in streams:
-        trace: list[Considered] | None = [] if explain else None
+        trace: list[RuleTrace] | None = [] if explain else None
         reviewed = review(Context(engine, lookup, trace), phase, file.read())
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
@@ -57,7 +57,7 @@ def command(
     sys.exit(UNUSABLE if any(code != 200 for code in codes) else 0)
 
 
-def _explain(phase: Phase, reviewed: Reviewed, trace: list[Considered]) -> None:
+def _explain(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
     from rich.console import Console  # noqa: PLC0415 - only if it prints
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -75,7 +75,7 @@ def _explain(phase: Phase, reviewed: Reviewed, trace: list[Considered]) -> None:
     console.print(f"{phase}: {reviewed.answer.verdict}")
 
 
-def _outcome(phase: Phase, row: Considered) -> str:
+def _outcome(phase: Phase, row: RuleTrace) -> str:
     """What a rule said; mutation refuses nothing, so there it is what validation would say of the object as sent."""
     refuses = row.outcome in ("deny", "error")
     return f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome

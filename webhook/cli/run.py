@@ -15,9 +15,9 @@ from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.reconcile import checkpoint_at, debug_port, reconciler_options, reconciler_options_from, telling
 from webhook.cli.serve import STARTUP_ERRORS, kept_policies_from, options_from, serving_options
 from webhook.kube.client import Client
-from webhook.policy.loading import load_or_raise
+from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
-from webhook.preemption.amounts import ClusterError
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import service as reconciling
 from webhook.serving.cluster import Cluster
 from webhook.serving.kept import KeptPolicies

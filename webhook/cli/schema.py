@@ -6,7 +6,7 @@ import json
 
 import click
 
-from webhook.policy.schema import json_schema
+from webhook.policy.files.schema import json_schema
 
 __all__ = ["command"]
 

@@ -16,7 +16,7 @@ from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.policy.loading import PolicyError
+from webhook.policy.files.loading import PolicyError
 from webhook.serving.cluster import Cluster, Given
 from webhook.serving.kept import KeptPolicies
 from webhook.serving.options import LogFormat, Options

@@ -24,12 +24,12 @@ from webhook.embedded.server.api import ApiServer
 from webhook.embedded.server.eviction import PROGRESS_PERIOD, Evictor
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.http import HttpServer
-from webhook.embedded.standins.crew import Crew
+from webhook.embedded.standins.controller_manager import ControllerManager
 from webhook.embedded.storage.persistence import Journal
 from webhook.embedded.storage.reading import Reader
 from webhook.embedded.storage.store import Store
 from webhook.kube.client import ApiError, Client
-from webhook.kube.paths import NODE
+from webhook.kube.resources import NODE
 
 __all__ = ["EmbeddedCluster", "node"]
 
@@ -76,9 +76,9 @@ class EmbeddedCluster:
         for plural, handler in review_handlers(self.authorizer, self.authentication).items():
             self.api.subresources[plural, ""] = handler
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._crew: Crew | None = None
+        self._crew: ControllerManager | None = None
         self._journal: Journal | None = None
-        Crew.check(self.without)
+        ControllerManager.check(self.without)
 
     @property
     def faults(self) -> Faults:
@@ -109,7 +109,7 @@ class EmbeddedCluster:
         self.authentication.tokens[self.token] = ADMIN
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         await self._bootstrap()
-        self._crew = Crew(self.api, self._read, self.without, self.termination_seconds)
+        self._crew = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
         await self._crew.start()
 
     async def stop(self) -> None:

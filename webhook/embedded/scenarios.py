@@ -14,7 +14,7 @@ from typing import Any
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import epoch
-from webhook.kube.paths import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
+from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
 __all__ = ["LABEL", "POLICIES", "SCENARIOS", "Outcome", "Scenario", "Stage", "class_is_usable", "prepare"]

@@ -22,7 +22,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import NO_ANSWER, ApiError
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
-from webhook.kube.paths import EVENT, Resource
+from webhook.kube.resources import EVENT, Resource
 
 __all__ = ["EventRecorder", "EventType", "reference"]
 

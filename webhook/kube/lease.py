@@ -21,7 +21,7 @@ from webhook.kube.client import Client
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
-from webhook.kube.paths import LEASE
+from webhook.kube.resources import LEASE
 
 __all__ = ["LeaderElector", "LeadershipLost"]
 

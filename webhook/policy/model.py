@@ -1,7 +1,7 @@
 """The typed model of the policy files, as loaded: what a platform team wrote, checked and with defaults filled in.
 
-`webhook.policy.loading` makes these from YAML; `webhook.policy.engine` turns PriorityPolicies into closures
-and `webhook.preemption.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
+`webhook.policy.files.loading` makes these from YAML; `webhook.policy.evaluation.engine` turns PriorityPolicies into closures
+and `webhook.preemption.victims.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.engine import shielded
+from webhook.policy.evaluation.engine import shielded
+from webhook.policy.evaluation.requester import by_namespace
 from webhook.policy.model import (
     Budgets,
     Definers,
@@ -31,7 +32,6 @@ from webhook.policy.model import (
     Validate,
     VictimMode,
 )
-from webhook.policy.requester import by_namespace
 
 __all__ = ["Removal", "removals"]
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.plan import Candidate, Victim
 from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.result import Candidate, Victim
+from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["Admission", "Plans", "per_node"]
 

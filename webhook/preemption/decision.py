@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from webhook.kube.objects import Pod
 from webhook.preemption.candidates import Admission, Plans
 from webhook.preemption.eligibility import why_not_eligible
-from webhook.preemption.extending import Extender, extend
-from webhook.preemption.filters import NO_PODS, Failures, Problem, evaluate, pose, relieved
-from webhook.preemption.incoming import compile_pod
-from webhook.preemption.plan import Candidate, Decision, Source
+from webhook.preemption.extenders import Extender, extend
+from webhook.preemption.filters.preemptor import compile_pod
+from webhook.preemption.filters.run import NO_PODS, Failures, Problem, prefilter, relieved, run_filters
 from webhook.preemption.ranking import Keys, best, in_order, keys_of
-from webhook.preemption.reprieve import find_victims
-from webhook.preemption.rules import Rules
-from webhook.preemption.snapshot import Snapshot
-from webhook.preemption.victims import Excluded, Verdicts, expected_ends, judge, only
+from webhook.preemption.result import Candidate, Decision, Source
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.eligible import Excluded, Verdicts, expected_ends, judge, only
+from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.selection import find_victims
 
 __all__ = ["decide", "fits", "fits_on", "needed"]
 
@@ -50,8 +50,8 @@ def decide(
     """
     incoming = compile_pod(preemptor)
     verdicts = judge(snapshot, incoming, rules, now, spared)._replace(going=going)
-    problem = pose(snapshot, incoming)
-    failures = evaluate(problem)
+    problem = prefilter(snapshot, incoming)
+    failures = run_filters(problem)
     reason = why_not_eligible(snapshot, incoming, rules, failures)
     excluded = _rows_of(snapshot, left_out)
     if reason or _where_it_fits(problem, failures, excluded).size:
@@ -93,8 +93,8 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_P
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
-    problem = pose(snapshot, compile_pod(preemptor), without)
-    failures = evaluate(problem)
+    problem = prefilter(snapshot, compile_pod(preemptor), without)
+    failures = run_filters(problem)
     return sorted(snapshot.nodes.names[row] for row in _where_it_fits(problem, failures))
 
 
@@ -103,8 +103,8 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
     row = snapshot.nodes.find(node)
     if row is None:
         return False
-    problem = pose(snapshot, compile_pod(preemptor), without)
-    return bool(evaluate(problem).code[row] == 0)
+    problem = prefilter(snapshot, compile_pod(preemptor), without)
+    return bool(run_filters(problem).code[row] == 0)
 
 
 def needed(
@@ -118,8 +118,8 @@ def needed(
     if row is None:
         return among
     incoming = compile_pod(preemptor)
-    problem = pose(snapshot, incoming, without)
-    if evaluate(problem).code[row] == 0:
+    problem = prefilter(snapshot, incoming, without)
+    if run_filters(problem).code[row] == 0:
         return NO_PODS
     plans = find_victims(problem, only(snapshot, incoming, among), np.array([row]))
     return plans.pods if len(plans.pods) else among
@@ -138,9 +138,9 @@ def _rows_of(snapshot: Snapshot, nodes: Collection[str]) -> NDArray[np.intp]:
 
 def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.intp]) -> NDArray[np.intp]:
     """Nodes whose first failure removing pods can cure, and which nothing else rules out."""
-    curable = failures.curable & ~problem.impossible()
-    curable[excluded] = False
-    return np.flatnonzero(curable)
+    resolvable = failures.resolvable & ~problem.impossible()
+    resolvable[excluded] = False
+    return np.flatnonzero(resolvable)
 
 
 def _answer(
@@ -165,7 +165,7 @@ def _answer(
 
     def fits_without(gone: NDArray[np.intp]) -> list[str]:
         easier = relieved(problem, gone)
-        return names(_where_it_fits(easier, evaluate(easier), excluded))
+        return names(_where_it_fits(easier, run_filters(easier), excluded))
 
     def first(count: int) -> Sequence[int]:
         return (ranked if keys is None or len(ranked) >= count else in_order(keys, count))[:count]
@@ -187,7 +187,7 @@ def _answer(
     source = Source(
         version=lambda: snapshot.version,
         fits=lambda: names(_where_it_fits(problem, failures, excluded)),
-        unresolvable=lambda: names(known[(failures.code[known] > 0) & ~failures.curable[known]]),
+        unresolvable=lambda: names(known[(failures.code[known] > 0) & ~failures.resolvable[known]]),
         node_reasons=lambda: {nodes.names[row]: failures.reason(row) for row in known if failures.code[row]},
         fits_without=fits_without,
         candidates=all_candidates,

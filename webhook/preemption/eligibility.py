@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from webhook.preemption.filters import Failures
-from webhook.preemption.incoming import Incoming
-from webhook.preemption.reading import BY_SCHEDULER
-from webhook.preemption.rules import Rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.run import Failures
+from webhook.preemption.snapshot.pod_view import BY_SCHEDULER
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import Rules
 
 __all__ = ["why_not_eligible"]
 
@@ -23,7 +23,7 @@ def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failu
     if incoming.beyond:
         return f"not eligible: {incoming.beyond}."
     node = snapshot.nodes.find(incoming.pod.status.nominated_node_name)
-    if node is None or (failures.code[node] > 0 and not failures.curable[node]):
+    if node is None or (failures.code[node] > 0 and not failures.resolvable[node]):
         return ""
     if any(_makes_room(snapshot, row, incoming, rules) for row in snapshot.pods.on_node(node)):
         return "not eligible due to a terminating pod on the nominated node."

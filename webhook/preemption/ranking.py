@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.nodes import alphabetical
-from webhook.preemption.plan import Candidate, Score
+from webhook.preemption.result import Candidate, Score
+from webhook.preemption.snapshot.nodes import alphabetical
 
 __all__ = ["Keys", "best", "decisive", "in_order", "keys_of", "preferred_because", "sum_of_priorities"]
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
-from webhook.policy.globs import name_matcher
+from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import Pair, PodsMatch, PreemptionPolicy
-from webhook.preemption.incoming import compile_pod
-from webhook.preemption.reading import PodView
-from webhook.preemption.rules import Rules, compile_rules
-from webhook.preemption.victims import PROTECTED, judge
-from webhook.reconciler.book import PolicyBook
-from webhook.reconciler.sparing import immovable, last_resort
-from webhook.reconciler.state import State
+from webhook.preemption.filters.preemptor import compile_pod
+from webhook.preemption.snapshot.pod_view import PodView
+from webhook.preemption.victims.eligible import PROTECTED, judge
+from webhook.preemption.victims.rules import Rules, compile_rules
+from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.state.state import State
 
 __all__ = ["PossibleEviction", "possible_evictions"]
 
@@ -44,18 +44,20 @@ class PossibleEviction:
     conditions: tuple[str, ...] = ()
 
 
-def possible_evictions(state: State, book: PolicyBook, key: str, now: float) -> list[PossibleEviction]:
+def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float) -> list[PossibleEviction]:
     """All there is to say of the pod `namespace/name`; empty for one that is on no node. `now` is as `since`."""
     view = state.snapshot.pod(key)
     if view is None or not view.node:
         return []
-    found = [_by_policy(state, book, policy, view, now) for policy in book.policies()]
-    return [*found, _by_scheduler(state, book, view)]
+    found = [_by_policy(state, policy_set, policy, view, now) for policy in policy_set.policies()]
+    return [*found, _by_scheduler(state, policy_set, view)]
 
 
-def _by_policy(state: State, book: PolicyBook, policy: PreemptionPolicy, view: PodView, now: float) -> PossibleEviction:
+def _by_policy(
+    state: State, policy_set: PolicySet, policy: PreemptionPolicy, view: PodView, now: float
+) -> PossibleEviction:
     """What a policy may do: its classes first, then the rules about the pod, then the pairs of the two."""
-    classes = [one for one in _higher(state, view) if _acts_for(book, policy, one)]
+    classes = [one for one in _higher(state, view) if _acts_for(policy_set, policy, one)]
     if not classes:
         text = f"the policy manages no class above its priority {view.priority}"
         return PossibleEviction(policy.name, (), None, f"{policy.name}/priority", text)
@@ -102,9 +104,11 @@ def _ruled(
     return since, grounds.rule.partition("/")[2], grounds.text
 
 
-def _by_scheduler(state: State, book: PolicyBook, view: PodView) -> PossibleEviction:
+def _by_scheduler(state: State, policy_set: PolicySet, view: PodView) -> PossibleEviction:
     """What kube-scheduler may do for classes that no policy has made `Never`."""
-    classes = [one for one in _higher(state, view) if one.preemption_policy != _NEVER and not _is_moved(book, one)]
+    classes = [
+        one for one in _higher(state, view) if one.preemption_policy != _NEVER and not _is_moved(policy_set, one)
+    ]
     if not classes:
         return PossibleEviction("", (), None, "priority", "no class above its priority preempts by kube-scheduler")
     text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
@@ -117,15 +121,15 @@ def _higher(state: State, view: PodView) -> list[PriorityClass]:
     return sorted(classes, key=lambda one: (one.value, one.metadata.name))
 
 
-def _acts_for(book: PolicyBook, policy: PreemptionPolicy, one: PriorityClass) -> bool:
+def _acts_for(policy_set: PolicySet, policy: PreemptionPolicy, one: PriorityClass) -> bool:
     """Whether the reconciler preempts by this policy for pods of the class."""
-    managed = book.managed(one.metadata.name)
+    managed = policy_set.managed(one.metadata.name)
     return managed is not None and managed.policy is policy and not managed.twin and one.preemption_policy == _NEVER
 
 
-def _is_moved(book: PolicyBook, one: PriorityClass) -> bool:
+def _is_moved(policy_set: PolicySet, one: PriorityClass) -> bool:
     """Whether the webhook moves pods of the class to its twin, which is `Never`."""
-    managed = book.managed(one.metadata.name)
+    managed = policy_set.managed(one.metadata.name)
     return managed is not None and bool(managed.twin)
 
 

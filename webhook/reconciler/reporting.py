@@ -10,13 +10,13 @@ import msgspec
 
 from webhook.kube.events import EventRecorder, reference
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.paths import POD
+from webhook.kube.resources import POD
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.node_backoff import LeftOut
-from webhook.reconciler.outcomes import Asks, Evicts, Fits, Hopeless, Outcome, Waits
-from webhook.reconciler.plans import Ending, Plan
-from webhook.reconciler.queue import Place
-from webhook.reconciler.record import DecisionRecord, PlanVictim
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.queue.node_backoff import LeftOut
+from webhook.reconciler.queue.queue import Place
+from webhook.reconciler.state.annotations import DecisionRecord, PlanVictim
 
 __all__ = ["Reporter", "Tell"]
 
@@ -37,7 +37,7 @@ class Reporter:
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
-    def considered(self, key: str, outcome: Outcome, seconds: float) -> None:
+    def evaluated(self, key: str, outcome: Outcome, seconds: float) -> None:
         """A preemptor was considered and a plan, if any, begun, in that time."""
         self.metrics.attempts.labels(_result(outcome)).inc()
         self.metrics.decision_seconds.observe(seconds)
@@ -57,7 +57,7 @@ class Reporter:
         line: dict[str, Any] = {"message": "decision", "preemptor": plan.key, "priority": plan.priority}
         self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
 
-    def hopeless(self, pod: Pod, outcome: Hopeless) -> None:
+    def unschedulable(self, pod: Pod, outcome: Unschedulable) -> None:
         """A preemptor was left pending for another reason than before."""
         self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
 
@@ -138,7 +138,7 @@ def _result(outcome: Outcome) -> str:
             return "evicts"
         case Asks():
             return "asks"
-        case Hopeless(restrained=True):
+        case Unschedulable(restrained=True):
             return "restrained"
         case _:
-            return "hopeless"
+            return "unschedulable"

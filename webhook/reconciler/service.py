@@ -19,13 +19,13 @@ from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
 from webhook.kube.supervision import Supervisor
 from webhook.policy.model import Policies
-from webhook.reconciler.book import PolicyBook
 from webhook.reconciler.clock import Clock, SteadyClock
-from webhook.reconciler.executor import no_checkpoint
-from webhook.reconciler.loop import Reconciler
+from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
-from webhook.reconciler.state import State
+from webhook.reconciler.state.state import State
 
 __all__ = ["Options", "Service"]
 
@@ -59,18 +59,18 @@ class Service:
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         supervisor: Supervisor | None = None,
     ) -> None:
-        book = PolicyBook(policies)
+        policy_set = PolicySet(policies)
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.options = options
         self._supervisor = supervisor or Supervisor()
         self.metrics = Metrics(registry or CollectorRegistry())
-        self.state = State(client, book.annotations())
+        self.state = State(client, policy_set.annotations())
         self._recorder = None if options.dry_run else self._event_recorder(client)
         self._elector = self._candidacy(client)
         self.reconciler = Reconciler(
             client,
             self.state,
-            book,
+            policy_set,
             Reporter(self.metrics, tell, self._recorder),
             clock or SteadyClock(),
             fence=self.time_to_write,
@@ -89,9 +89,9 @@ class Service:
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use. Raises ClusterError if one of them cannot be compiled."""
-        book = PolicyBook(policies)
-        self.state.keep(book.annotations())
-        self.reconciler.use(book)
+        policy_set = PolicySet(policies)
+        self.state.keep(policy_set.annotations())
+        self.reconciler.use(policy_set)
 
     async def run(self) -> None:
         """Run until cancelled. Caches and leadership are kept running: a failure of one does not end the other."""

@@ -15,8 +15,8 @@ from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import RECONCILER
 from webhook.admission.policymaps import POLICIES
 from webhook.admission.probing import PROBE
+from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import MARK, Policies
-from webhook.policy.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, present_key
 
 __all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "Target", "entries"]

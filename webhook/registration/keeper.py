@@ -18,7 +18,7 @@ import msgspec
 
 from webhook.admission.probing import PROBE, answered
 from webhook.kube.errors import ApiError
-from webhook.kube.paths import (
+from webhook.kube.resources import (
     CONFIG_MAP,
     DEPLOYMENT,
     MUTATING_WEBHOOK_CONFIGURATION,

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from webhook.admission.lookup import CLASSES, NAMESPACES, Lookup, Objects, Overlay
-from webhook.kube.cache import Cache, Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
-from webhook.kube.paths import NAMESPACE, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
 __all__ = ["Cluster", "Given", "Source"]
 
@@ -72,12 +72,12 @@ class Cluster:
     def __init__(
         self,
         client: Client,
-        classes: Cache[PriorityClass] | None = None,
-        namespaces: Cache[Namespace] | None = None,
+        classes: Informer[PriorityClass] | None = None,
+        namespaces: Informer[Namespace] | None = None,
     ) -> None:
         self._client = client
-        self._classes = classes or Cache(client, PRIORITY_CLASS.path(), PriorityClass)
-        self._namespaces = namespaces or Cache(client, NAMESPACE.path(), Namespace)
+        self._classes = classes or Informer(client, PRIORITY_CLASS.path(), PriorityClass)
+        self._namespaces = namespaces or Informer(client, NAMESPACE.path(), Namespace)
         self._own = [cache for cache, given in ((self._classes, classes), (self._namespaces, namespaces)) if not given]
         self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
         self._classes.handlers.append(self._note_default)

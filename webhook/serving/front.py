@@ -16,7 +16,7 @@ from webhook.admission.decode import uid_of
 from webhook.admission.lookup import Context
 from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, review
 from webhook.kube.client import ApiError
-from webhook.policy.cel import AllowanceError
+from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError, Waiting
 from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections

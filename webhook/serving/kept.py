@@ -11,7 +11,7 @@ import msgspec
 from webhook.admission.policymaps import ALLOW_REMOVAL, POLICIES
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import ObjectMeta
-from webhook.kube.paths import CONFIG_MAP
+from webhook.kube.resources import CONFIG_MAP
 
 __all__ = ["KeptPolicies", "files_by_key"]
 

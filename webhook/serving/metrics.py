@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from webhook.admission.lookup import CLASSES, NAMESPACES
 from webhook.admission.webhook import Reviewed
-from webhook.policy.verdict import Verdict
+from webhook.policy.evaluation.verdict import Verdict
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 

@@ -16,9 +16,9 @@ import msgspec
 
 from webhook.admission.policymaps import held_back, mend
 from webhook.kube.client import ApiError
-from webhook.policy.engine import Engine
-from webhook.policy.findings import PolicyError
-from webhook.policy.loading import Loaded, load_texts, read_texts
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.findings import PolicyError
+from webhook.policy.files.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
 from webhook.policy.removals import removals
 from webhook.serving.kept import KeptPolicies, files_by_key

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from webhook.admission.lookup import Context
 from webhook.admission.webhook import review
 from webhook.kube.objects import Namespace, PriorityClass
-from webhook.policy.engine import Engine
+from webhook.policy.evaluation.engine import Engine
 
 __all__ = ["HEAD", "frame", "main"]
 

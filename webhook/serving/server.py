@@ -14,7 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from webhook.admission.lookup import Context
 from webhook.kube.supervision import Supervisor
-from webhook.policy.engine import Engine
+from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import Policies
 from webhook.registration.keeper import Keeper
 from webhook.serving import tls

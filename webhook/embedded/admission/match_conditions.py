@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from webhook.embedded.protocol.calls import Object
-from webhook.policy.cel import CelError, CelRuntimeError, Inputs, Program, compile_bool
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, Program, compile_bool
 
 __all__ = ["ConditionError", "conditions_hold"]
 

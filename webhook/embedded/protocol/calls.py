@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from webhook.embedded.protocol.resources import Resource
-from webhook.policy.request import UserInfo
+from webhook.policy.evaluation.request import UserInfo
 
 __all__ = [
     "ADMIN",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.standins.informers import Informers
-from webhook.kube.cache import Change
+from webhook.kube.informer import Change
 from webhook.kube.objects import (
     CSINode,
     Namespace,
@@ -20,7 +20,7 @@ from webhook.kube.objects import (
     PodDisruptionBudget,
     StorageClass,
 )
-from webhook.kube.paths import (
+from webhook.kube.resources import (
     CSI_NODE,
     NAMESPACE,
     NODE,
@@ -30,8 +30,8 @@ from webhook.kube.paths import (
     POD_DISRUPTION_BUDGET,
     STORAGE_CLASS,
 )
-from webhook.preemption.amounts import ClusterError
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["ClusterState"]
 

@@ -12,10 +12,10 @@ import msgspec
 from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.cache import Change
 from webhook.kube.client import Client
+from webhook.kube.informer import Change
 from webhook.kube.objects import Node, NodeSelector, Pod, Taint
-from webhook.kube.paths import DAEMON_SET, NODE
+from webhook.kube.resources import DAEMON_SET, NODE
 from webhook.kube.selectors import node_matcher
 
 __all__ = ["DaemonSetController"]

@@ -12,11 +12,11 @@ from typing import Any
 from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.podcontrol import owner_reference, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.cache import Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.kube.paths import DEPLOYMENT, POD, REPLICA_SET
+from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET
 
 __all__ = ["DeploymentController"]
 

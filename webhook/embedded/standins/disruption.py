@@ -14,11 +14,18 @@ from typing import Any
 from webhook.embedded.server.eviction import budget_condition
 from webhook.embedded.standins.informers import Informers, Workload
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.cache import Cache, Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change, Informer
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
-from webhook.kube.paths import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, REPLICATION_CONTROLLER, STATEFUL_SET
+from webhook.kube.resources import (
+    DEPLOYMENT,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    STATEFUL_SET,
+)
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 
 __all__ = ["DisruptionController"]
@@ -40,7 +47,7 @@ class DisruptionController:
         self._queue = WorkQueue(self.name, self._sync)
         self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)
         self._pods = informers.cache(POD, Pod)
-        self._scales: dict[str, Cache[Any]] = {row.kind: informers.cache(row, Workload) for row in SCALED}
+        self._scales: dict[str, Informer[Any]] = {row.kind: informers.cache(row, Workload) for row in SCALED}
         self._selectors: dict[str, dict[str, Matcher]] = {}
         """Namespace to budget key to what it selects."""
         self._in_namespace: dict[str, dict[str, Pod]] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from webhook.preemption.filters import Failures
-from webhook.preemption.incoming import Incoming
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.run import Failures
+from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["best_node", "no_fit_message"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from webhook.embedded.standins.informers import Informers, Metadata
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.cache import Cache, Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
-from webhook.kube.paths import POD, Resource
+from webhook.kube.resources import POD, Resource
 
 __all__ = ["GarbageCollector"]
 
@@ -47,7 +47,7 @@ class GarbageCollector:
     def __init__(self, informers: Informers, client: Client, resources: Iterable[Resource]) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync, workers=4)
-        self._caches: dict[str, Cache[Any]] = {}
+        self._caches: dict[str, Informer[Any]] = {}
         self._resources: dict[tuple[str, str], Resource] = {}
         self._places: dict[str, Where] = {}
         """Uid to place, of everything that exists."""

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.kube.cache import Cache
 from webhook.kube.client import Client
+from webhook.kube.informer import Informer
 from webhook.kube.objects import ObjectMeta
-from webhook.kube.paths import Resource
+from webhook.kube.resources import Resource
 
 __all__ = ["Informers", "Metadata", "Workload"]
 
@@ -38,16 +38,16 @@ class Informers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._caches: dict[tuple[str, type], Cache[Any]] = {}
+        self._caches: dict[tuple[str, type], Informer[Any]] = {}
 
-    def cache(self, resource: Resource, type_: type[T]) -> Cache[Any]:
+    def cache(self, resource: Resource, type_: type[T]) -> Informer[Any]:
         """The cache of a resource, decoded to the type."""
         key = (resource.path(), type_)
         if key not in self._caches:
-            self._caches[key] = Cache(self._client, resource.path(), type_)
+            self._caches[key] = Informer(self._client, resource.path(), type_)
         return self._caches[key]
 
-    def watch_keys(self, resource: Resource, type_: type[T], add: Callable[[str], None]) -> Cache[Any]:
+    def watch_keys(self, resource: Resource, type_: type[T], add: Callable[[str], None]) -> Informer[Any]:
         """The cache of a resource, with every changed key handed to `add`."""
         cache = self.cache(resource, type_)
         cache.handlers.append(lambda change: add(change.key))

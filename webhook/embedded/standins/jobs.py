@@ -10,7 +10,7 @@ from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
-from webhook.kube.paths import JOB
+from webhook.kube.resources import JOB
 
 __all__ = ["JobController"]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.workqueue import WorkQueue
-from webhook.kube.cache import Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod
-from webhook.kube.paths import POD
+from webhook.kube.resources import POD
 
 __all__ = ["RUN_SECONDS", "Kubelet"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from webhook.embedded.standins.informers import Informers, Metadata
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
-from webhook.kube.paths import NAMESPACE, Resource
+from webhook.kube.resources import NAMESPACE, Resource
 
 __all__ = ["NamespaceController"]
 

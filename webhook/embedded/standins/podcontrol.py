@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.embedded.standins.informers import Informers, Workload
-from webhook.kube.cache import Change
 from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change
 from webhook.kube.objects import Pod
-from webhook.kube.paths import POD, Resource
+from webhook.kube.resources import POD, Resource
 
 __all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status"]
 

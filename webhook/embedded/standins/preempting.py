@@ -10,12 +10,12 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.events import EventRecorder, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
-from webhook.kube.paths import POD
+from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
-from webhook.preemption.plan import Candidate, Victim
-from webhook.preemption.reading import PodView, priority_of
-from webhook.preemption.rules import kubernetes_rules
-from webhook.preemption.snapshot import Snapshot
+from webhook.preemption.result import Candidate, Victim
+from webhook.preemption.snapshot.pod_view import PodView, priority_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import kubernetes_rules
 
 __all__ = ["Preemption"]
 

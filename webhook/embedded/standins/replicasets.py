@@ -9,7 +9,7 @@ from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
 from webhook.kube.objects import Pod
-from webhook.kube.paths import REPLICA_SET
+from webhook.kube.resources import REPLICA_SET
 
 __all__ = ["ReplicaSetController"]
 

@@ -11,20 +11,20 @@ import logging
 import time
 from typing import Any
 
-from webhook.embedded.standins import waking
+from webhook.embedded.standins import queueing_hints
 from webhook.embedded.standins.clusterstate import ClusterState
 from webhook.embedded.standins.fitting import best_node, no_fit_message
 from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.preempting import Preemption
 from webhook.embedded.standins.schedulingqueue import Entry, SchedulingQueue
-from webhook.kube.cache import Change
 from webhook.kube.client import ApiError, Client
 from webhook.kube.events import EventRecorder, reference
+from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
-from webhook.kube.paths import POD
-from webhook.preemption.filters import Failures, evaluate, pose
-from webhook.preemption.incoming import Incoming, compile_pod
+from webhook.kube.resources import POD
+from webhook.preemption.filters.preemptor import Incoming, compile_pod
+from webhook.preemption.filters.run import Failures, prefilter, run_filters
 
 __all__ = ["Scheduler"]
 
@@ -79,7 +79,7 @@ class Scheduler:
     async def _schedule(self, entry: Entry) -> None:
         """One attempt for one pod."""
         snapshot, pod = self._state.snapshot, entry.pod
-        failures = evaluate(pose(snapshot, entry.incoming))
+        failures = run_filters(prefilter(snapshot, entry.incoming))
         node = best_node(snapshot, entry.incoming, failures)
         if node is None:
             self._queue.failed(entry)
@@ -166,7 +166,7 @@ class Scheduler:
             log.debug("status of %s: %s", pod.metadata.name, error)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        helps = waking.after_pod_change(self._state.snapshot, change)
+        helps = queueing_hints.after_pod_change(self._state.snapshot, change)
         if helps is not None:
             self._queue.wake(helps)
         pod, key = change.new, change.key
@@ -181,7 +181,7 @@ class Scheduler:
         elif known is None:
             self._enqueue(key, pod)
         else:
-            self._queue.update(key, pod, self._compiled(known, pod), wake=waking.is_reshaped(known.pod, pod))
+            self._queue.update(key, pod, self._compiled(known, pod), wake=queueing_hints.is_reshaped(known.pod, pod))
 
     def _enqueue(self, key: str, pod: Pod) -> None:
         try:
@@ -190,18 +190,18 @@ class Scheduler:
             log.warning("%s cannot be scheduled: %s", key, error)
 
     def _compiled(self, known: Entry, pod: Pod) -> Incoming:
-        if waking.is_reshaped(known.pod, pod):
+        if queueing_hints.is_reshaped(known.pod, pod):
             return compile_pod(pod)
         return known.incoming._replace(pod=pod)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        helps = waking.after_node_change(self._state.snapshot, change)
+        helps = queueing_hints.after_node_change(self._state.snapshot, change)
         if helps is not None:
             self._queue.wake(helps)
 
     def _other_changed(self, kind: str) -> None:
         if kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSINode"):
-            self._queue.wake(waking.after_volume_change)
+            self._queue.wake(queueing_hints.after_volume_change)
 
 
 def _is_pending(pod: Pod) -> bool:

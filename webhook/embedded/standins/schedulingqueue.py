@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from webhook.kube.objects import Pod
-from webhook.preemption.incoming import Incoming
+from webhook.preemption.filters.preemptor import Incoming
 
 __all__ = ["Entry", "SchedulingQueue"]
 

@@ -1,0 +1,171 @@
+"""What an expression may cost: the estimate is above what it takes, and below what honest rules need."""
+
+import contextlib
+import time
+
+import pytest
+
+from webhook.policy.cel.ast import parse
+from webhook.policy.cel.cost import BUDGET
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
+
+EMPTY = dict.fromkeys(("object", "oldObject", "request", "namespaceObject", "priorityClass"))
+EVERY_VALUE = "object.spec.containers.all(c, c.env.all(e, object.spec.volumes.all(v, !e.value.contains(v.name))))"
+IMAGES = "object.spec.containers.all(c, c.image.matches('^registry.example/[a-z0-9/.-]+:v[0-9]+$'))"
+
+
+def inputs(**variables):
+    """Inputs with these variables, the others null."""
+    return Inputs(lambda: EMPTY | variables)
+
+
+def pod(containers=1, variables=1, volumes=1, value="v"):
+    """A pod with so many of each."""
+    env = [{"name": f"n{number}", "value": value} for number in range(variables)]
+    return {
+        "spec": {
+            "containers": [{"name": f"c{number}", "image": "i", "env": env} for number in range(containers)],
+            "volumes": [{"name": f"v{number}"} for number in range(volumes)],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(EVERY_VALUE, id="containers, their variables and the volumes"),
+        pytest.param(IMAGES, id="regular expression on images"),
+        pytest.param("object.spec.containers.map(c, c.image).filter(i, i != '').join(', ') != ''", id="joined images"),
+        pytest.param("object.l.all(x, x in object.m)", id="elements of another list"),
+        pytest.param("object.l.all(x, object.s.contains(x))", id="search for each element"),
+        pytest.param("object.l.all(x, object.l.exists(y, x != y))", id="pairs"),
+        pytest.param("[1]" + ".filter(x, true)" * 9 + " == []", id="loops over what is written out"),
+        pytest.param("object.a" + " + object.a" * 20 + " != ''", id="many additions"),
+        pytest.param("cel.bind(t, object.s.lowerAscii(), t.contains('a') && t.contains('b'))", id="bind"),
+        pytest.param("object.?a.optMap(v, v.b).orValue(1) == 2", id="optional"),
+        pytest.param("'%s of %d'.format([object.s, object.n]) != ''", id="format"),
+    ],
+)
+def test_honest_rules_are_accepted(expression):
+    """What a rule over an ordinary pod does is affordable."""
+    program = compile_bool(expression)
+    assert program.cost.estimate(8 * 1024, 32) <= BUDGET
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        pytest.param(EVERY_VALUE, pod(1, 1, 9000, "x" * 400_000), id="long value searched for every volume"),
+        pytest.param(EVERY_VALUE, pod(20, 20, 24, "x" * 1000), id="three loops"),
+        pytest.param("object.l.map(x, x) != []", {"l": list(range(9999))}, id="map of a long list"),
+        pytest.param("object.l.filter(x, true) != []", {"l": list(range(9999))}, id="filter of a long list"),
+        pytest.param("object.l.map(x, object.l.map(y, y)) != []", {"l": list(range(99))}, id="map inside map"),
+        pytest.param("object.s.contains(object.t)", {"s": "a" * 250_000, "t": "a" * 100_000 + "b"}, id="long search"),
+        pytest.param("object.s.indexOf(object.t) > 1", {"s": "a" * 250_000, "t": "a" * 9000 + "b"}, id="index"),
+        pytest.param("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(9000)]}, id="in"),
+        pytest.param("object.s.matches('(a*)*b')", {"s": "a" * 500_000}, id="regular expression"),
+        pytest.param("object.s.matches('(a|b)*b(a|b){20}c')", {"s": "abbabaab" * 9000}, id="states of a pattern"),
+        pytest.param("object.l.all(x, object.l.all(y, object.l.all(z, true)))", {"l": list(range(3000))}, id="loops"),
+        pytest.param(
+            "cel.bind(s, object.s, object.l.all(x, !s.contains(x)))",
+            {"l": ["aab"] * 3000, "s": "a" * 90_000},
+            id="bound",
+        ),
+        pytest.param("object.l.all(x, (x + object.s).size() > 0)", {"l": ["a"] * 9000, "s": "b" * 9000}, id="growth"),
+        pytest.param("object.s.split('').size() > 0", {"s": "a" * 400_000}, id="split"),
+        pytest.param("object.l.all(x, x.split(',').size() > 0)", {"l": ["," * 400] * 900}, id="split of elements"),
+        pytest.param("object == object", {"l": [list(range(100))] * 900}, id="comparison"),
+        pytest.param("object == object", {str(number): number for number in range(30_000)}, id="comparison of maps"),
+    ],
+)
+def test_no_expression_takes_long(expression, value):
+    """Whatever the object, an expression ends soon: with an answer, or with an error that says what it could take."""
+    program = compile_bool(expression)
+    began = time.thread_time()
+    with contextlib.suppress(CelRuntimeError):
+        program.holds(inputs(object=value))
+    assert time.thread_time() - began < 0.15
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        pytest.param(EVERY_VALUE, pod(3, 20, 5, "x" * 50), id="three loops"),
+        pytest.param(EVERY_VALUE, pod(10, 30, 30), id="many steps"),
+        pytest.param("object.l.map(x, x) != []", {"l": list(range(600))}, id="map"),
+        pytest.param("object.l.filter(x, x > 0).map(x, x + 1) != []", {"l": list(range(400))}, id="filter, then map"),
+        pytest.param(IMAGES, pod(200), id="regular expression"),
+        pytest.param("object.s.matches('(a|b)*b(a|b){12}c')", {"s": "abbabaab" * 1000}, id="states of a pattern"),
+        pytest.param(
+            "google.protobuf.ListValue{values: object.l}.size() > 0", {"l": [list(range(99))] * 90}, id="message"
+        ),
+        pytest.param("object.l.all(x, x + x + x + x != [])", {"l": [list(range(100))] * 200}, id="lists joined"),
+        pytest.param("object.s.contains(object.t)", {"s": "a" * 20_000, "t": "a" * 9000 + "b"}, id="search"),
+        pytest.param("object.l.all(x, x.replace('a', 'bb') != '')", {"l": ["a" * 100] * 300}, id="replace"),
+        pytest.param("object.l.all(x, x in object.l)", {"l": [str(number) for number in range(600)]}, id="in"),
+    ],
+)
+def test_the_estimate_is_an_upper_bound(expression, value):
+    """An expression takes no longer than its estimate; the least of three runs counts, the machine may be busy."""
+    program, read = compile_bool(expression), inputs(object=value)
+    estimate = program.cost.estimate(read.size({"object"}), read.elements({"object"}))
+    assert estimate <= BUDGET, "it runs"
+    taken = []
+    for _ in range(3):
+        began = time.thread_time_ns()
+        program.run(read)
+        taken.append(time.thread_time_ns() - began)
+    assert min(taken) <= estimate
+
+
+@pytest.mark.parametrize("set_", [r"[\pN_]", r"[^\p{L}x]", r"[\p{^L}]", r"[\x{100}-\x{10ffff}]", r"[\W_]"])
+def test_large_sets_of_characters(set_):
+    """What a set holds is counted however it is written: each takes many steps of a compiled regular expression."""
+    with pytest.raises(CelError, match="may take"):
+        compile_bool(f"object.s.matches(r'{set_}{{40}}')")
+    assert compile_bool(r"object.s.matches(r'[\w.-]{1,63}')")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        pytest.param(EVERY_VALUE, id="loops"),
+        pytest.param("object.l.map(x, x + object.s).size() > 0", id="growth"),
+        pytest.param("object.s.matches('^[a-z]{1,20}$')", id="pattern"),
+    ],
+)
+def test_the_estimate_grows(expression):
+    """A larger object and longer lists never make an expression cheaper."""
+    cost = compile_bool(expression).cost
+    by_size = [cost.estimate(1 << power, 64) for power in range(8, 20)]
+    by_elements = [cost.estimate(65_536, 1 << power) for power in range(14)]
+    assert by_size == sorted(by_size)
+    assert by_elements == sorted(by_elements)
+    assert cost.bound(5000, 60) >= cost.estimate(5000, 60)
+
+
+def test_the_error_says_what_it_could_take():
+    """A refusal at run time names the size, the longest list and the bound."""
+    with pytest.raises(CelRuntimeError, match=r"could take \d+ ms on \d+ bytes with up to 9000 elements in a list"):
+        compile_bool("object.l.map(x, x) != []").holds(inputs(object={"l": list(range(9000))}))
+
+
+def test_free_variables():
+    """A variable that a loop or a bind makes is none of the request's."""
+    program = compile_bool("object.l.all(x, x == request.name) && cel.bind(y, oldObject, y != null)")
+    assert program.cost.variables == {"object", "request", "oldObject"}
+
+
+@pytest.mark.parametrize("type_", ["list", "google.protobuf.Timestamp"])
+def test_names_of_types(type_):
+    """The name of a type is no variable of the request, so there is no input to measure for it."""
+    program = compile_bool(f"type(object.l) == {type_} || type(object.l) == list")
+    assert program.cost.variables == {"object"}
+    assert program.holds(inputs(object={"l": []}))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x0a", b"\xff\xff", b"\x0b\x00", b"no message"])
+def test_what_is_no_tree(data):
+    """Bytes that are no serialized expression are an error of their own, not a crash."""
+    with pytest.raises(ValueError, match=r"without a kind|cut off|wire type"):
+        parse(data)

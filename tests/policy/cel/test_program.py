@@ -1,0 +1,111 @@
+"""The CEL adapter: what compiles, what is bounded, and how mistakes are told."""
+
+import pytest
+
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool, compile_text
+
+EMPTY = dict.fromkeys(("object", "oldObject", "request", "namespaceObject", "priorityClass"))
+
+
+def inputs(**variables):
+    """Inputs with these variables, the others null."""
+    return Inputs(lambda: EMPTY | variables)
+
+
+@pytest.mark.parametrize(
+    ("expression", "line", "column", "words"),
+    [
+        pytest.param("1 +", 1, 4, "Syntax error", id="syntax"),
+        pytest.param("foo == 1", 1, 1, "undeclared reference to 'foo'", id="unknown variable"),
+        pytest.param("1 + 'a' == 2", 1, 3, "no matching overload", id="types"),
+        pytest.param("object.a &&\n  nope()", 2, 7, "undeclared reference to 'nope'", id="second line"),
+        pytest.param("1 + 2", 1, 1, "gives int; it must give true or false", id="no bool"),
+        pytest.param("(" * 200 + "true" + ")" * 200, 1, 1, "recursion", id="nesting"),
+        pytest.param("true" + " " * 5000, 1, 1, "5004 characters; at most 4096", id="length"),
+        pytest.param("object.s.replace('a', object.s) == ''", 1, 1, "at most 20 ms are allowed", id="growing text"),
+        pytest.param("object.s.matches(object.t)", 1, 1, "on an object of 8 KiB", id="pattern of the object's"),
+        pytest.param(
+            "object.l.map(a, object.l.map(b, object.l.map(c, a + b + c + a + b + c))) == []",
+            1,
+            1,
+            "use fewer loops inside loops",
+            id="growth in nested loops",
+        ),
+        pytest.param(
+            "object.l.all(x, x.split('a').map(z, z + 'b').join(',') != 'q')",
+            1,
+            1,
+            "use fewer loops inside loops",
+            id="list of the characters of every element",
+        ),
+    ],
+)
+def test_refused_at_load(expression, line, column, words):
+    """An expression that cannot work is refused with the place of the mistake in it."""
+    with pytest.raises(CelError) as caught:
+        compile_bool(expression)
+    problem = caught.value.problems[0]
+    assert (problem.line, problem.column) == (line, column)
+    assert words in problem.message
+    assert "INVALID_ARGUMENT" not in problem.message
+
+
+def test_every_mistake_is_told():
+    """Not only the first one."""
+    with pytest.raises(CelError) as caught:
+        compile_bool("foo == bar")
+    assert [problem.column for problem in caught.value.problems] == [1, 8]
+
+
+def test_message_expressions_give_text():
+    """A messageExpression must give a string, at load as far as that is known, and when it runs."""
+    with pytest.raises(CelError, match="must give a string"):
+        compile_text("1 + 1")
+    assert compile_text("'a' + object").words(inputs(object="b")) == "ab"
+    with pytest.raises(CelRuntimeError, match="not a string"):
+        compile_text("object").words(inputs(object=1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        pytest.param("object.a.b == 1", "Key not found", id="missing key"),
+        pytest.param("object.n / 0 == 1", "divide by zero", id="division"),
+        pytest.param("object.n", "gave int, not true or false", id="no bool"),
+        pytest.param("int(object.s) > 1", "cannot convert", id="conversion"),
+        pytest.param("object.l.all(x, object.l.all(y, true))", "budget", id="iterations"),
+    ],
+)
+def test_errors_at_run_time(expression, words):
+    """An expression that fails on a request raises with the library's reason."""
+    values = {"a": {}, "n": 1, "s": "x", "l": list(range(1000))}
+    with pytest.raises(CelRuntimeError, match=words):
+        compile_bool(expression).holds(inputs(object=values))
+
+
+def test_numbers_beyond_int64_are_an_error():
+    """CEL has 64 bits for a number; an object with more fails, and does not wrap around."""
+    with pytest.raises(CelRuntimeError, match="out of range"):
+        compile_bool("object.n == 1").holds(inputs(object={"n": 2**64 + 1}))
+
+
+def test_large_objects_are_refused():
+    """An object larger than an expression may read is an error, whatever is in it."""
+    with pytest.raises(CelRuntimeError, match="it reads 600008 bytes; an expression may read at most 524288"):
+        compile_bool("object.s != ''").holds(inputs(object={"s": "a" * 600_000}))
+
+
+def test_only_what_is_read_counts():
+    """An expression over the user does not care how large the object is."""
+    big = inputs(object={"s": "a" * 600_000}, request={"userInfo": {"username": "alice"}})
+    assert compile_bool("request.userInfo.username == 'alice'").holds(big)
+
+
+def test_variables_are_made_only_when_asked_for():
+    """Nothing is converted for a request that no expression looks at, and once for one that several do."""
+    calls = []
+    lazy = Inputs(lambda: calls.append(1) or EMPTY | {"object": {"a": 1}})
+    assert calls == []
+    assert compile_bool("object.a == 1").holds(lazy)
+    assert compile_bool("object.a < 2").holds(lazy)
+    assert calls == [1]

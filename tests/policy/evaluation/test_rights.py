@@ -1,0 +1,139 @@
+"""Which rights lint refuses, which it points out, and where `subjects` treat author and pods differently."""
+
+import pytest
+
+from tests.policy.builders import indented, loaded
+from webhook.policy.files.findings import PolicyError, Severity
+from webhook.policy.files.loading import load_or_raise
+
+HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
+ABOUT_CLASSES = "rules:\n- {name: v, validate: {expression: 'true', message: m, resources: [priorityclasses]}}"
+VALIDATED = ABOUT_CLASSES.replace("priorityclasses", "pods")
+DEFAULT = "rules:\n- {name: d, defaultPriorityClass: standard}"
+PLATFORM = "{subjects: [{kind: Group, name: platform}]}"
+
+
+def use(right):
+    """A spec whose one right is this."""
+    return f"rules:\n- {{name: r, reserve: {{from: 1, to: 9, use: {right}}}}}"
+
+
+def shield(right, operations="[UPDATE]"):
+    """A spec that leaves an annotation to this right."""
+    key = "godel.bytedance.com/can-be-preempted"
+    return f"rules:\n- {{name: s, protectAnnotations: {{keys: [{key}], operations: {operations}, allow: {right}}}}}"
+
+
+def account(namespace, name):
+    """A right of service accounts."""
+    return f"{{subjects: [{{kind: ServiceAccount, namespace: {namespace}, name: '{name}'}}]}}"
+
+
+def group(name):
+    """A right of a group."""
+    return f"{{subjects: [{{kind: Group, name: '{name}'}}]}}"
+
+
+def told(spec):
+    """Severity and words of each finding."""
+    return [(one.severity, one.message) for one in loaded(spec).findings]
+
+
+CONTROLLERS = [
+    pytest.param(account("kube-system", "*-controller"), id="what was recommended once"),
+    pytest.param(account("kube-system", "replicaset-controller"), id="one controller"),
+    pytest.param(account("kube-system", "ttl-controller"), id="anything called a controller"),
+    pytest.param(account("kube-system", "*"), id="all of kube-system"),
+    pytest.param(account("'*'", "job-controller"), id="any namespace"),
+    pytest.param(account("'*'", "*"), id="every service account"),
+    pytest.param(group("system:serviceaccounts"), id="their group"),
+    pytest.param(group("system:serviceaccounts:kube-system"), id="the group of kube-system"),
+    pytest.param(group("system:authenticated"), id="everybody"),
+    pytest.param(group("system:*"), id="group glob"),
+    pytest.param(group("*"), id="any group"),
+    pytest.param("{subjects: [{kind: User, name: '*'}]}", id="any user"),
+    pytest.param("{subjects: [{kind: User, name: 'system:kube-controller-manager'}]}", id="kube-controller-manager"),
+    pytest.param("{subjects: [{kind: User, name: 'system:serviceaccount:kube-system:*'}]}", id="user glob"),
+    pytest.param("{subjects: [{kind: Group, name: platform}, {kind: Group, name: '*'}]}", id="beside others"),
+    pytest.param("{namespaces: ['*'], " + group("*")[1:], id="every namespace by name"),
+    pytest.param("{namespaceSelector: {}, " + group("*")[1:], id="every namespace by selector"),
+    pytest.param("{objectSelector: {matchLabels: {a: b}}, " + group("*")[1:], id="a label does not guard it"),
+]
+
+
+@pytest.mark.parametrize("right", CONTROLLERS)
+@pytest.mark.parametrize(
+    "spec", [use, lambda right: shield(right, "[CREATE, UPDATE]")], ids=["reserve", "protectAnnotations"]
+)
+def test_a_right_of_controllers_is_refused(spec, right, tmp_path):
+    """It would be the right of whoever makes a workload; serve does not load it, and the text names the mend."""
+    ((severity, text),) = told(spec(right))
+    assert severity is Severity.ERROR
+    assert "whoever makes a workload" in text
+    assert 'add "namespaces" or "namespaceSelector"' in text
+    (tmp_path / "p.yaml").write_text(HEAD + indented(spec(right)))
+    with pytest.raises(PolicyError):
+        load_or_raise(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("right", "words"),
+    [
+        pytest.param(PLATFORM, "workloads of these subjects are let in and their pods refused", id="people"),
+        pytest.param(account("ci", "runner"), "workloads of these subjects", id="a service account by name"),
+        pytest.param("{namespaces: ['*'], " + PLATFORM[1:], "workloads of these subjects", id="in every namespace"),
+        pytest.param(account("operators", "*"), "ServiceAccount operators/* gives this right to no", id="glob"),
+        pytest.param(group("system:serviceaccounts:ci"), "exactly", id="group of service accounts"),
+        pytest.param("{objectSelector: {matchLabels: {a: b}}}", "everybody can take this right", id="label"),
+        pytest.param("{namespaces: ['*'], objectSelector: {}}", "everybody can take this right", id="label anywhere"),
+    ],
+)
+def test_a_right_that_misfires_is_pointed_out(right, words):
+    """A right that pods of workloads lack, or that everybody has, loads with a warning."""
+    ((severity, text),) = told(use(right))
+    assert severity is Severity.WARNING
+    assert words in text
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(use("{namespaces: [ingress]}"), id="by namespace"),
+        pytest.param(use("{namespaces: [ingress], " + PLATFORM[1:]), id="people of a namespace"),
+        pytest.param(use("{namespaceSelector: {matchLabels: {a: b}}, " + group("*")[1:]), id="by namespace label"),
+        pytest.param(use("{namespaces: [x], objectSelector: {matchLabels: {a: b}}}"), id="labels in a namespace"),
+        pytest.param(use("{}"), id="everybody, plainly"),
+        pytest.param(shield(PLATFORM), id="who may change a pod that runs"),
+        pytest.param(shield(group("system:authenticated")), id="everybody may change a pod that runs"),
+        pytest.param("match: {subjects: [{kind: Group, name: g}], operations: [UPDATE]}\n" + DEFAULT, id="updates"),
+        pytest.param(f"match: {PLATFORM}\n" + shield("{}"), id="only pods that run are meant"),
+        pytest.param(f"match: {PLATFORM}\n{ABOUT_CLASSES}", id="only classes are meant"),
+        pytest.param("exclude: {namespaces: [a], subjects: [{kind: Group, name: g}]}\n" + DEFAULT, id="by both"),
+    ],
+)  # fmt: skip
+def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
+    """Namespaces survive everything, and a change is made by who asks for it."""
+    assert told(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        pytest.param(f"match: {PLATFORM}", "in every namespace", id="match"),
+        pytest.param(f"match: {{namespaces: [a], {PLATFORM[1:]}", "leave the subjects out", id="match by namespace"),
+        pytest.param(
+            f"match: {{operations: [UPDATE], {PLATFORM[1:]}", "changes that service accounts make", id="updates"
+        ),
+        pytest.param(f"exclude: {PLATFORM}", "excluded by namespace only", id="exclude"),
+        pytest.param(
+            "conditions: [{name: c, expression: 'request.userInfo.username == \"a\"'}]",
+            "request.userInfo is a controller",
+            id="condition",
+        ),
+    ],
+)
+def test_an_author_who_is_treated_differently_is_pointed_out(parts, words):
+    """Lint says where a workload is let in and its pods are not, and what to write instead."""
+    ((severity, text),) = told(f"{parts}\n{VALIDATED}")
+    assert severity is Severity.WARNING
+    assert words in text

@@ -1,0 +1,170 @@
+"""Directories and files of policies: what is read, what is refused, and how quickly."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from webhook.policy.files.findings import PolicyError
+from webhook.policy.files.loading import load, load_or_raise
+from webhook.policy.files.yamltree import LARGEST_FILE
+
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: %s}
+spec: {rules: [{name: d, defaultPriorityClass: standard%s}]}
+"""
+
+
+def write(directory: Path, name: str, text: str | bytes) -> Path:
+    """A file."""
+    path = directory / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def messages(directory):
+    """What is found, as one text each."""
+    return [str(one) for one in load(directory).findings]
+
+
+def test_only_yaml_directly_in_the_directory_is_read(tmp_path):
+    """Tests and examples in sub-folders, other files and hidden ones are left alone; files go by their names."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "odd.yaml").mkdir()
+    for name in ("b.yaml", "a.yml", "tests/c.yaml", ".d.yaml", "e.json", "f.yaml~"):
+        write(tmp_path, name, POLICY % (name[0].strip(".") or "x", name[0].strip(".")))
+    loaded = load(tmp_path)
+    assert [policy.name for policy in loaded.policies.priority] == ["a", "b"]
+    assert [Path(policy.source.file).name for policy in loaded.policies.priority] == ["a.yml", "b.yaml"]
+
+
+def test_one_file_may_be_named(tmp_path):
+    """A single file is a set of its own."""
+    write(tmp_path, "bad.yaml", "x")
+    assert [policy.name for policy in load_or_raise(write(tmp_path, "a.yaml", POLICY % ("a", ""))).priority] == ["a"]
+
+
+def test_config_map_mount(tmp_path):
+    """In a mounted ConfigMap files are links through `..data`; each is read once."""
+    real = tmp_path / "..2026_01_01"
+    real.mkdir()
+    write(real, "a.yaml", POLICY % ("a", ""))
+    (tmp_path / "..data").symlink_to(real.name)
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    loaded = load(tmp_path)
+    assert loaded.findings == []
+    assert [policy.name for policy in loaded.policies.priority] == ["a"]
+
+
+def test_missing_directory(tmp_path):
+    """A directory that is not there is one clear error."""
+    with pytest.raises(PolicyError, match="nope: error: cannot be read: No such file or directory"):
+        load_or_raise(tmp_path / "nope")
+
+
+def test_empty_directory_is_a_warning(tmp_path):
+    """Without any policy the built-in rules hold, which may not be meant."""
+    loaded = load(tmp_path)
+    assert loaded.errors == []
+    assert "only the built-in rules hold" in loaded.findings[0].message
+
+
+def test_dangling_link(tmp_path):
+    """A link that leads nowhere is an error of its own; the other files are read."""
+    (tmp_path / "a.yaml").symlink_to("nowhere")
+    write(tmp_path, "b.yaml", POLICY % ("b", ""))
+    (text,) = messages(tmp_path)
+    assert text == f"{tmp_path}/a.yaml: error: cannot be read: No such file or directory"
+    assert len(load(tmp_path).policies.priority) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_unreadable_file(tmp_path):
+    """A file that may not be read is an error."""
+    write(tmp_path, "a.yaml", POLICY % ("a", "")).chmod(0)
+    assert "Permission denied" in messages(tmp_path)[0]
+
+
+def test_pipe_does_not_hang(tmp_path):
+    """What is no regular file is not opened."""
+    os.mkfifo(tmp_path / "a.yaml")
+    assert "is no regular file" in messages(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "place", "words"),
+    [
+        pytest.param(b"a: b\nc: \xff\n", "2:4", "byte 0xff is not UTF-8", id="byte"),
+        pytest.param("a: b\n".encode("utf-16"), "1:1", "byte 0xff is not UTF-8", id="UTF-16"),
+        pytest.param(b"a: \xc3", "1:4", "byte 0xc3 is not UTF-8", id="cut off"),
+    ],
+)
+def test_text_that_is_not_utf8(tmp_path, data, place, words):
+    """The place of the first byte that is no UTF-8 is told."""
+    write(tmp_path, "a.yaml", data)
+    (text,) = messages(tmp_path)
+    assert text.startswith(f"{tmp_path}/a.yaml:{place}: error: {words}")
+
+
+def test_byte_order_mark_and_line_ends_of_windows(tmp_path):
+    """A file saved by an editor on Windows is read like any other."""
+    write(tmp_path, "a.yaml", b"\xef\xbb\xbf" + (POLICY % ("a", "")).replace("\n", "\r\n").encode())
+    assert load(tmp_path).findings == []
+    write(tmp_path, "a.yaml", (POLICY % ("a", "!")).replace("\n", "\r\n"))
+    assert messages(tmp_path)[0].startswith(f"{tmp_path}/a.yaml:4:")
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{','.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(20)
+)
+WIDE = "&r {name: r, priorityClasses: {allow: [" + "a, " * 3000 + "a]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(BOMB, 'needs "kind"', id="alias bomb"),
+        pytest.param(
+            POLICY.splitlines()[0]
+            + "\nkind: PriorityPolicy\nmetadata: {name: a}\nspec: {rules: ["
+            + WIDE
+            + ", *r" * 150
+            + "]}\n",
+            "aliases of this file make too much",
+            id="alias bomb in a policy",
+        ),
+        pytest.param("a: &a x\nb: [" + "*a, " * 300 + "]\n", "more than 200 aliases", id="many aliases"),
+        pytest.param("a" * 10_000_000, f"has 10000000 bytes; a policy file has at most {LARGEST_FILE}", id="10 MB"),
+        pytest.param("[" * (LARGEST_FILE - 1), "nested more than 32", id="deep flow"),
+        pytest.param("- " * (LARGEST_FILE // 2), "nested more than 32", id="deep block"),
+        pytest.param("{a," * (LARGEST_FILE // 3), "nested more than 32", id="deep mappings"),
+        pytest.param("? " * (LARGEST_FILE // 2), "nested more than 32", id="deep keys"),
+        pytest.param("[" + "a," * (LARGEST_FILE // 2 - 2) + "]", "more than 10000 values", id="many values"),
+        pytest.param("--- a\n" * (LARGEST_FILE // 6), "more findings in this file", id="many documents"),
+        pytest.param("a:\n" * (LARGEST_FILE // 3), "more than 10000 values", id="many keys"),
+        pytest.param("'" + "a\n" * (LARGEST_FILE // 2 - 1), "unexpected end of stream", id="open quote"),
+        pytest.param("a b " * (LARGEST_FILE // 4), "expected a policy", id="one long text"),
+        pytest.param("!" * (LARGEST_FILE - 1), "tags such as", id="tags"),
+        pytest.param("!<" + "x" * (LARGEST_FILE - 3), "", id="open tag"),
+        pytest.param("\n" * (LARGEST_FILE - 1) + "x", "expected a policy", id="many lines"),
+    ],
+)
+def test_hostile_files_are_refused_quickly(tmp_path, text, words):
+    """Whatever is in a file, it is refused within a second."""
+    write(tmp_path, "a.yaml", text)
+    began = time.process_time()
+    errors = load(tmp_path).errors
+    assert time.process_time() - began < 1
+    assert any(words in one.message for one in errors)
+    assert all(len(str(one)) < 1000 for one in errors)
+
+
+def test_findings_are_not_endless(tmp_path):
+    """A file full of mistakes shows the first ones and how many there are besides."""
+    write(tmp_path, "a.yaml", "".join(f"---\nkind: k{n}\n" for n in range(1000)))
+    found = load(tmp_path).findings
+    assert len(found) == 201
+    assert found[-1].message == "800 more findings in this file are not shown"

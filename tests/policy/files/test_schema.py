@@ -1,0 +1,112 @@
+"""The JSON schema: what is committed is what the tables say, and it says the same as the loader."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from webhook.policy.files.schema import json_schema
+from webhook.policy.files.table import DOCUMENTS
+
+POLICIES = Path(__file__).parents[2] / "policies"
+FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))
+SCHEMA = json_schema()
+
+
+def definitions(schema):
+    """Every object schema anywhere in a schema."""
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            yield schema
+        for part in schema.values():
+            yield from definitions(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from definitions(part)
+
+
+def conforms(value, schema):
+    """Whether a value conforms, for the keywords of draft 7 that the schema uses; an unknown keyword fails."""
+    known = {"description", "markdownDescription", "default", "examples", "title", "$schema", "$id", "definitions"}
+    checks = {
+        "$ref": lambda of: conforms(value, SCHEMA["definitions"][of.rpartition("/")[2]]),
+        "allOf": lambda of: all(conforms(value, part) for part in of),
+        "anyOf": lambda of: any(conforms(value, part) for part in of),
+        "oneOf": lambda of: sum(conforms(value, part) for part in of) == 1,
+        "if": lambda of: not conforms(value, of) or conforms(value, schema["then"]),
+        "then": lambda _of: True,
+        "const": lambda of: value == of,
+        "enum": lambda of: value in of,
+        "type": lambda of: isinstance(value, {"object": dict, "array": list, "string": str, "integer": int}[of]),
+        "required": lambda of: all(name in value for name in of),
+        "properties": lambda of: all(conforms(value[name], of[name]) for name in of if name in value),
+        "additionalProperties": lambda of: all(
+            of is not False and conforms(part, of)
+            for name, part in value.items()
+            if name not in schema.get("properties", ())
+        ),
+        "items": lambda of: all(conforms(part, of) for part in value),
+        "minItems": lambda of: len(value) >= of,
+        "minLength": lambda of: not isinstance(value, str) or len(value) >= of,
+        "maxLength": lambda of: len(value) <= of,
+        "minimum": lambda of: value >= of,
+        "maximum": lambda of: value <= of,
+        "pattern": lambda of: not isinstance(value, str) or re.search(of, value) is not None,
+    }
+    if "type" in schema and not checks["type"](schema["type"]):
+        return False
+    return all(checks[name](of) for name, of in schema.items() if name not in known)
+
+
+def read(path):
+    """The documents of a file."""
+    return list(YAML(typ="safe", pure=True).load_all(path.read_text()))
+
+
+def test_the_committed_schema_is_current():
+    """`giveway schema > policies/schema.json` changes nothing."""
+    assert json.loads((POLICIES / "schema.json").read_text()) == SCHEMA
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(POLICIES)))
+def test_shipped_policies_conform(path):
+    """An editor that checks by the schema finds nothing wrong with what is shipped."""
+    assert all(conforms(document, SCHEMA) for document in read(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda doc: doc.update(kind="Other"), id="kind"),
+        pytest.param(lambda doc: doc["spec"].update(enforcment="warn"), id="unknown field"),
+        pytest.param(lambda doc: doc["spec"].update(enforcement="Warn"), id="unknown value"),
+        pytest.param(lambda doc: doc["spec"].pop("rules"), id="required field"),
+        pytest.param(lambda doc: doc["spec"]["rules"][0].update(defaultPriorityClass="a"), id="two bodies"),
+        pytest.param(lambda doc: doc["spec"]["rules"][0]["reserve"].update(to="9"), id="text for a number"),
+        pytest.param(lambda doc: doc["metadata"].update(name="A B"), id="name"),
+    ],
+)
+def test_mistakes_do_not_conform(change):
+    """What the loader refuses by its tables, the schema refuses as well."""
+    (document,) = read(POLICIES / "priorities.yaml")
+    assert conforms(document, SCHEMA)
+    change(document)
+    assert not conforms(document, SCHEMA)
+
+
+def test_every_field_is_described():
+    """Editors have something to show for every field, and no object takes unknown ones."""
+    found = list(definitions(SCHEMA["definitions"]))
+    assert len(found) > 20
+    for one in found:
+        assert one["additionalProperties"] is False
+        assert all(field["description"] for field in one["properties"].values())
+
+
+def test_every_reference_leads_somewhere():
+    """No `$ref` of the schema dangles."""
+    text = json.dumps(SCHEMA)
+    named = {part.partition('"')[0] for part in text.split("#/definitions/")[1:]}
+    assert named == set(SCHEMA["definitions"]) | set(DOCUMENTS)

@@ -1,0 +1,256 @@
+"""What a policy says about victims beyond Gödel's rules: mode, schedulers, system pods, pairs, Never.
+
+And what no filter knows of a preemptor, for which nobody goes.
+"""
+
+import pytest
+
+from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
+from webhook.kube.objects import LabelSelector, Requirement
+from webhook.policy.model import CAN_BE_PREEMPTED, Pair, PodsMatch, PreemptionPolicy, Source, VictimMode, Victims
+from webhook.preemption.decision import decide
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
+
+
+def labels(**wanted):
+    return LabelSelector(match_labels=wanted)
+
+
+@pytest.mark.parametrize(
+    ("own", "of_class", "may_go"),
+    [
+        pytest.param(None, None, True, id="unmarked pods may go"),
+        pytest.param("false", None, False, id="a pod marked false may not"),
+        pytest.param(None, "false", False, id="nor one whose class is marked false"),
+        pytest.param("true", "false", True, id="the pod's own word counts before the class's"),
+        pytest.param("False", None, True, id="only the exact word protects"),
+        pytest.param("", "false", False, id="an empty annotation says nothing"),
+    ],
+)
+def test_opt_out(own, of_class, may_go):
+    """In opt-out mode everything of lower priority may go unless marked "false"."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    if own is not None:
+        victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: own}
+    classes = [priority_class("low", **({CAN_BE_PREEMPTED: of_class} if of_class else {}))]
+    went, excluded = outcome([victim], rules(), priorityClasses=classes)
+    assert (went, excluded) == ((["victim"], {}) if may_go else ([], {"victim": "policy/opt-out"}))
+
+
+def test_further_annotation_keys_are_read_in_order():
+    """The first listed key that is present decides."""
+    keys = ("volcano.sh/preemptable", CAN_BE_PREEMPTED)
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    victim["metadata"]["annotations"] = {"volcano.sh/preemptable": "true", CAN_BE_PREEMPTED: "false"}
+    went, _ = outcome([victim], rules(mode=VictimMode.OPT_IN, preemptible_annotations=keys))
+    assert went == ["victim"]
+
+
+def test_pods_of_other_schedulers_stay():
+    """A pod that another scheduler placed is not evicted."""
+    victim = pod("victim", on="n1", cpu="3", schedulerName="other")
+    assert outcome([victim], rules()) == ([], {"victim": "policy/scheduler"})
+    assert outcome([victim], rules(scheduler_names=("other",))) == (["victim"], {})
+
+
+def test_system_critical_pods_stay():
+    """A pod of priority 2000000000 or more is no victim, whoever asks."""
+    victims = [
+        pod("system", on="n1", cpu="2", priority=2_000_000_000),
+        pod("user", on="n1", cpu="2", priority=1_999_999_999),
+    ]
+    asking = pod("preemptor", priority=2_000_001_000, cpu="2")
+    assert outcome(victims, rules(), preemptor=asking) == (["user"], {"system": "policy/system-critical"})
+
+
+@pytest.mark.parametrize(
+    ("victims", "may_go"),
+    [
+        pytest.param(PodsMatch(), True, id="an empty side is every pod"),
+        pytest.param(PodsMatch(priority_classes=("batch-*",)), True, id="classes by glob"),
+        pytest.param(PodsMatch(priority_classes=("web",)), False, id="another class"),
+        pytest.param(PodsMatch(namespaces=("default",)), True, id="namespace"),
+        pytest.param(PodsMatch(namespaces=("team-*",)), False, id="another namespace"),
+        pytest.param(PodsMatch(namespace_selector=labels(env="test")), True, id="namespace labels"),
+        pytest.param(PodsMatch(namespace_selector=labels(env="prod")), False, id="other namespace labels"),
+        pytest.param(PodsMatch(labels=labels(app="victim")), True, id="labels"),
+        pytest.param(PodsMatch(priority_classes=("batch-low",), labels=labels(app="x")), False, id="all must hold"),
+    ],
+)  # fmt: skip
+def test_pairs_name_the_victims(victims, may_go):
+    """With pairs only pods on the victims' side of one may go."""
+    by = rules(pairs=(Pair(victims=victims),))
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="batch-low")
+    spaces = [{"metadata": {"name": "default", "labels": {"env": "test"}}}]
+    expected = (["victim"], {}) if may_go else ([], {"victim": "policy/pairs"})
+    assert outcome([victim], by, namespaces=spaces) == expected
+
+
+def test_pairs_name_the_preemptors():
+    """A pair whose preemptors' side is someone else opens nothing; an empty list of pairs closes everything."""
+    victim = pod("victim", on="n1", cpu="3")
+    asking = pod("preemptor", priority=100, cpu="4", priorityClassName="gold")
+    gold, silver = (Pair(preemptors=PodsMatch(priority_classes=(name,))) for name in ("gold", "silver"))
+    assert outcome([victim], rules(pairs=(silver, gold)), preemptor=asking) == (["victim"], {})
+    assert outcome([victim], rules(pairs=(silver,)), preemptor=asking) == ([], {"victim": "policy/pairs"})
+    assert outcome([victim], rules(pairs=()), preemptor=asking) == ([], {"victim": "policy/pairs"})
+
+
+def test_a_selector_that_cannot_be_parsed_is_an_error_at_once():
+    """A bad selector in a pair is found when the policy is compiled."""
+    broken = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="a", operator="Near", values=["b"])]))
+    with pytest.raises(ClusterError, match="pairs: operator 'Near'"):
+        compile_rules(PreemptionPolicy(name="bad", source=Source(), victims=Victims(pairs=(Pair(victims=broken),))))
+
+
+def test_never_is_by_design_under_a_policy():
+    """A pod of preemptionPolicy Never is eligible for a policy, and not under plain Kubernetes rules."""
+    data = cluster(
+        [node("n1")],
+        [pod("victim", on="n1", cpu="3")],
+        pod("preemptor", priority=100, cpu="4", preemptionPolicy="Never"),
+    )
+    plain = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    assert (plain.eligible, plain.reason) == (False, "not eligible due to preemptionPolicy=Never.")
+    assert decide(snapshot_of(data), as_pod(data["preemptor"]), rules(), NOW).selected.node == "n1"
+
+
+@pytest.mark.parametrize(
+    ("reason", "eligible_by_policy"), [("PreemptionByScheduler", False), ("EvictionByEvictionAPI", False), (None, True)]
+)
+def test_victims_on_their_way_out_are_waited_for(reason, eligible_by_policy):
+    """While a victim terminates on the nominated node nothing more is evicted; an eviction counts under a policy."""
+    going = pod("going", on="n1", cpu="3")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    if reason:
+        going["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    asking = pod("preemptor", priority=100, cpu="4")
+    asking["status"]["nominatedNodeName"] = "n1"
+    data = cluster([node("n1")], [going], asking)
+    assert decide(snapshot_of(data), as_pod(asking), rules(), NOW).eligible is eligible_by_policy
+    by_kubernetes = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+    assert by_kubernetes.eligible is (reason != "PreemptionByScheduler")
+
+
+def test_a_snapshot_without_the_annotations_is_refused():
+    """Rules that read an annotation the snapshot does not keep are refused instead of misjudging."""
+    by = rules(preemptible_annotations=("example.com/evictable",))
+    with pytest.raises(ValueError, match=r"does not keep example.com/evictable"):
+        decide(Snapshot(), as_pod(pod("preemptor")), by, NOW)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        pytest.param({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}, "resourceClaims", id="devices"),
+        pytest.param({"schedulingGroup": {"podGroupName": "ring"}}, "schedulingGroup", id="a group of pods"),
+    ],
+)
+def test_what_no_filter_knows_evicts_nobody(spec, why):
+    """For a pod that asks for what is not judged here nobody is evicted, and the reason says what it is."""
+    asking = pod("preemptor", priority=100, cpu="4", **spec)
+    data = cluster([node("n1")], [pod("victim", on="n1", cpu="3")], asking)
+    for by in (rules(), kubernetes_rules()):
+        decision = decide(snapshot_of(data), as_pod(asking), by, NOW)
+        assert (decision.eligible, decision.selected, decision.fits) == (False, None, [])
+        assert why in decision.reason
+        assert decision.unresolvable == ["n1"]
+        assert why in decision.node_reasons["n1"]
+
+
+def test_pods_with_claims_may_be_victims():
+    """What is not judged of a preemptor does not matter of a victim."""
+    assert outcome([pod("victim", on="n1", cpu="3", resourceClaims=[{"name": "gpu"}])], rules()) == (["victim"], {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature"),
+    [
+        pytest.param(
+            {"hostNetwork": True, "hostUsers": False}, "UserNamespacesHostNetworkSupport", id="user namespace"
+        ),
+        pytest.param(
+            {"initContainers": [{"name": "i", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            "RestartAllContainersOnContainerExits",
+            id="restart rule",
+        ),
+    ],
+)
+def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
+    """On a node whose kubelet does not declare what the pod needs nobody is evicted for it; the other node is taken."""
+    able, unable = node("n2"), node("n1")
+    able["status"]["declaredFeatures"] = ["AnotherFeature", feature]
+    data = cluster(
+        [unable, able],
+        [pod("a", on="n1", cpu="3"), pod("b", on="n2", cpu="3", priority=1)],
+        pod("preemptor", priority=100, cpu="4", **spec),
+    )
+    decision = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    assert [victim.name for victim in decision.selected.victims] == ["b"]
+    assert [one.node for one in decision.candidates] == ["n2"]
+    data["pods"] = []
+    empty = decide(snapshot_of(data), as_pod(data["preemptor"]), kubernetes_rules(), NOW)
+    assert empty.node_reasons == {"n1": "node(s) didn't match Pod's required features"}
+    assert (empty.fits, empty.unresolvable) == (["n2"], ["n1"])
+
+
+def test_label_keys_of_a_stored_term_keep_their_first_value():
+    """The API server merges matchLabelKeys into the selector at creation; a label changed later changes nothing."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]},
+        "matchLabelKeys": ["version"],
+    }
+    spec = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    there = pod("there", on="n1", cpu="1", affinity=spec, priority=200)
+    there["metadata"]["labels"] = {"version": "2"}
+    asking = pod("preemptor", priority=100, cpu="1")
+    asking["metadata"]["labels"] = {"version": "1"}
+    data = cluster([node("n1")], [there], asking)
+    decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
+    assert decision.node_reasons == {"n1": "node(s) didn't satisfy existing pods anti-affinity rules"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "own", "of_class", "rule", "because"),
+    [
+        pytest.param(VictimMode.OPT_IN, "true", None, "policy/opt-in", 'its annotation says "true"', id="its own word"),
+        pytest.param(
+            VictimMode.OPT_IN,
+            None,
+            "true",
+            "policy/opt-in",
+            'the annotation of PriorityClass low says "true"',
+            id="its class",
+        ),
+        pytest.param(
+            VictimMode.OPT_OUT,
+            None,
+            None,
+            "policy/opt-out",
+            'neither its annotations nor those of its PriorityClass say "false"',
+            id="nobody says no",
+        ),
+        pytest.param(
+            VictimMode.OPT_OUT,
+            "False",
+            None,
+            "policy/opt-out",
+            'its annotation says "False", not "false"',
+            id="odd word",
+        ),
+    ],
+)
+def test_every_victim_has_its_rule(mode, own, of_class, rule, because):
+    """Of every victim a decision says by which rule it may go, and because of what."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
+    if own is not None:
+        victim["metadata"]["annotations"] = {CAN_BE_PREEMPTED: own}
+    classes = [priority_class("low", **({CAN_BE_PREEMPTED: of_class} if of_class else {}))]
+    under = rules(mode=mode)
+    data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
+    decision = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW)
+    assert [one.key for one in decision.selected.victims] == ["default/victim"]
+    assert decision.grounds("default/victim")[:2] == (rule, because)

@@ -1,0 +1,500 @@
+"""What is done for one preemptor: nothing, wait, evict, or nothing that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
+from webhook.reconciler.evaluate.evaluator import still_allowed
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+
+
+def names(outcome: Evicts) -> list[str]:
+    return [victim.metadata.name for victim in outcome.victims]
+
+
+def full(*more, under=None) -> Setting:
+    """One node of 8 CPU, full of four victims of 2 CPU."""
+    setting = Setting(node("n1"), under=under)
+    setting.add(*(pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)), *more)
+    return setting
+
+
+def test_fits_without_preemption():
+    """A pod that fits is left to kube-scheduler."""
+    setting = Setting(node("n1"))
+    assert setting.evaluate(preemptor()) == Fits(("n1",))
+
+
+def test_evicts_as_few_as_needed():
+    """Two victims of 2 CPU make room for 3; the least important go."""
+    outcome = full().evaluate(preemptor())
+    assert isinstance(outcome, Evicts)
+    assert (outcome.node, names(outcome)) == ("n1", ["v2", "v3"])
+
+
+def test_waits_for_those_already_leaving():
+    """Where pods that are leaving make the room, nobody is evicted."""
+    setting = full()
+    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(START + 5)) for number in range(2)))
+    assert setting.evaluate(preemptor()) == Waits("n1", 2)
+
+
+@pytest.mark.parametrize("leaves", [START + 100_000, START - 100_000], ids=["in a day", "overdue"])
+def test_does_not_wait_for_ever(leaves: float):
+    """A pod that leaves long after the plan's time, or should be long gone, is not waited for."""
+    setting = full()
+    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(leaves)) for number in range(2)))
+    outcome = setting.evaluate(preemptor())
+    assert isinstance(outcome, Evicts)
+    assert names(outcome) == ["v2", "v3"]
+
+
+def test_waiting_is_short_where_evicting_helps():
+    """A victim with a second of grace goes rather than that a pod is waited for that leaves in 295 s."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)))
+    setting.add(pod("quick", "8", node="n2", spec={"terminationGracePeriodSeconds": 1}))
+    assert names(setting.evaluate(preemptor())) == ["quick"]
+
+
+@pytest.mark.parametrize(("wait", "waits"), [(300.0, True), (295.0, True), (294.0, False), (0.0, False)])
+def test_policy_says_how_long_leaving_pods_are_waited_for(wait: float, waits: bool):
+    """`waitForTerminating` is the time within which leaving pods must be gone."""
+    setting = Setting(node("n1"), node("n2"), under=policy(wait_for_terminating=wait))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 295)), pod("quick", "8", node="n2"))
+    assert isinstance(setting.evaluate(preemptor()), Waits if waits else Evicts)
+
+
+@pytest.mark.parametrize(("leaves", "waits"), [(295, True), (305, False)])
+def test_waiting_is_longer_where_nothing_else_helps(leaves: float, waits: bool):
+    """Where nobody may be evicted the room of a pod that leaves within the plan's time is reserved."""
+    setting = Setting(node("n1"))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + leaves)))
+    outcome = setting.evaluate(preemptor())
+    assert outcome == Waits("n1", 1) if waits else isinstance(outcome, Unschedulable)
+
+
+def test_waiting_is_no_longer_than_the_plan():
+    """A plan that would time out before the pods are gone is not begun."""
+    setting = Setting(node("n1"), under=policy(plan_timeout=5.0))
+    setting.add(pod("slow", "8", node="n1", deleted=rfc3339(START + 10)))
+    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
+
+
+def test_of_equal_nodes_the_one_that_is_free_first():
+    """Among candidates that kube-scheduler calls equal, the victims that end first go."""
+    setting = Setting(node("n1"), node("n2"), node("n3"))
+    for name, grace in (("n1", 86400), ("n2", 1), ("n3", 30)):
+        setting.add(pod(f"v-{name}", "8", node=name, spec={"terminationGracePeriodSeconds": grace}))
+    outcome = setting.evaluate(preemptor())
+    assert (outcome.node, [row.node for row in outcome.alternatives]) == ("n2", ["n3", "n1"])
+
+
+def test_nobody_goes_in_place_of_a_pod_that_leaves_anyway():
+    """Room that a leaving pod makes is used first, however important that pod is."""
+    setting = Setting(node("n1", "5"))
+    setting.add(pod("leaving", "1", node="n1", priority=90, deleted=rfc3339(START + 5)))
+    setting.add(*(pod(name, "2", node="n1", priority=10) for name in ("a", "b")))
+    assert names(setting.evaluate(preemptor(cpu="3"))) == ["b"]
+
+
+def test_several_share_one_hole():
+    """A second preemptor that fits into what the first one's victims leave evicts nobody."""
+    setting = Setting(node("n1"))
+    setting.add(pod("big", "8", node="n1"))
+    first = setting.evaluate(preemptor("p1"))
+    setting.expect(preemptor("p1"), first)
+    assert names(first) == ["big"]
+    assert setting.evaluate(preemptor("p2")) == Waits("n1", 1)
+
+
+def test_no_hole_is_promised_twice():
+    """A preemptor for which no room is left beside the first one evicts others."""
+    setting = full()
+    first = setting.evaluate(preemptor("p1"))
+    setting.expect(preemptor("p1"), first)
+    second = setting.evaluate(preemptor("p2"))
+    assert isinstance(second, Evicts)
+    assert not set(names(first)) & set(names(second))
+
+
+@pytest.mark.parametrize("cpu", ["1", "7", "8"], ids=["both fit", "both just fit", "only one fits"])
+def test_room_that_comes_up_is_shared_with_a_lower_nomination(cpu: str):
+    """Nobody is evicted where room comes up, though a pod of lower priority is nominated there."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2", priority=10))
+    setting.add(preemptor("low", "1", priority=90, nominated="n1"))
+    assert setting.evaluate(preemptor("p", cpu, priority=100)) == Waits("n1", 1)
+
+
+def test_lower_nominations_are_left_alone_where_another_node_does():
+    """Of two nodes with room coming up, the one where all fit is taken before the one where another pod loses it."""
+    setting = Setting(node("n1"), node("n2", "16"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "16", node="n2", deleted=rfc3339(START)))
+    setting.add(*(preemptor(f"low-{number}", "4", priority=90, nominated=f"n{number}") for number in (1, 2)))
+    assert setting.evaluate(preemptor("p", "6", priority=100)) == Waits("n2", 1)
+
+
+def test_higher_nominations_keep_the_room():
+    """Room that comes up for a pod of equal or higher priority is not taken from it."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("a", "8", node="n1", deleted=rfc3339(START + 5)), pod("b", "8", node="n2"))
+    setting.add(preemptor("high", "4", priority=100, nominated="n1"))
+    outcome = setting.evaluate(preemptor("p", "6", priority=100))
+    assert (outcome.node, names(outcome)) == ("n2", ["b"])
+
+
+def test_protected_until_a_time():
+    """Where only protection stands in the way, the pod is tried again when the first window ends."""
+    setting = Setting(node("n1"))
+    said = {"godel.bytedance.com/can-be-preempted": "true", PROTECTION_DURATION: "30"}
+    setting.add(pod("v", "6", node="n1", annotations=said, start=rfc3339(START - 10)))
+    outcome = setting.evaluate(preemptor())
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.due == pytest.approx(20.0)
+    setting.clock.now = 20.0
+    assert isinstance(setting.evaluate(preemptor()), Evicts)
+
+
+def test_protection_by_policy_holds_for_everyone():
+    """The policy's default window protects pods that say nothing."""
+    setting = Setting(node("n1"), under=policy(protection=Protection(default=60.0)))
+    setting.add(pod("v", "6", node="n1", start=rfc3339(START)))
+    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
+
+
+def test_budget_is_spent_once():
+    """Two plans made before the budget's status has followed do not spend the same disruption."""
+    setting = Setting(node("n1"), node("n2"))
+    labels = {"app": "web"}
+    setting.add(pod("a", "6", node="n1", labels=labels), pod("b", "6", node="n2", labels=labels))
+    setting.budget(budget("web", 1, labels))
+    first = setting.evaluate(preemptor("p1", "5"))
+    setting.expect(preemptor("p1", "5"), first)
+    assert isinstance(setting.evaluate(preemptor("p2", "5")), Unschedulable)
+    setting.budget(budget("web", 1, labels, disruptedPods={first.victims[0].metadata.name: rfc3339(START)}))
+    assert isinstance(setting.evaluate(preemptor("p3", "5")), Evicts)
+
+
+def test_dropped_plan_gives_its_disruption_back():
+    """When a plan is given up before its victim was asked, the budget is free again."""
+    setting = Setting(node("n1"))
+    labels = {"app": "web"}
+    setting.add(pod("a", "6", node="n1", labels=labels))
+    setting.budget(budget("web", 1, labels))
+    setting.expect(preemptor("p1"), setting.evaluate(preemptor("p1")))
+    setting.state.give_up("plan", ())
+    assert isinstance(setting.evaluate(preemptor("p2")), Evicts)
+    assert len(setting.state.expectations) == 0
+
+
+def test_last_resort():
+    """A DaemonSet's pod goes only where nobody else could."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("agent", "6", node="n1", priority=1, owner=("DaemonSet", "agent")))
+    setting.add(pod("web", "6", node="n2", priority=90))
+    assert names(setting.evaluate(preemptor())) == ["web"]
+    setting.add(pod("web", "6", node="n2", priority=200))
+    outcome = setting.evaluate(preemptor())
+    assert names(outcome) == ["agent"]
+    assert outcome.last_resort == {"default/agent"}
+
+
+def test_static_pod_never_goes():
+    """A static pod is no victim even where nobody else is: its kubelet would start it again."""
+    setting = Setting(node("n1"))
+    setting.add(pod("kube-proxy-n1", "6", node="n1", priority=1, owner=("Node", "n1")))
+    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
+
+
+def test_refused_victim_is_left_alone_for_a_while():
+    """A pod the API server would not remove is passed over in favour of another node, and tried again later."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
+    assert names(setting.evaluate(preemptor())) == ["kept"]
+    setting.evaluator.eviction_backoff.note("default/kept", 0.0)
+    assert names(setting.evaluate(preemptor())) == ["web"]
+    setting.remove("default/web")
+    setting.add(pod("web", "6", node="n2", priority=200))
+    outcome = setting.evaluate(preemptor())
+    assert "the API server would not remove" in outcome.reason
+    setting.clock.now = outcome.due
+    assert names(setting.evaluate(preemptor())) == ["kept"]
+
+
+def test_last_resort_is_spared_within_a_node():
+    """On one node, too, another pod goes rather than a DaemonSet's of lower priority."""
+    setting = Setting(node("n1"))
+    setting.add(pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "agent")))
+    setting.add(pod("web", "4", node="n1", priority=90))
+    assert names(setting.evaluate(preemptor())) == ["web"]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(per_owner=Rate(1, 60.0)), id="owner"),
+        pytest.param(Limits(per_node=Rate(1, 60.0)), id="node"),
+    ],
+)
+def test_rate_leads_elsewhere(limits: Limits):
+    """Where an owner or a node has had its evictions, the next best plan is taken."""
+    setting = Setting(node("n1"), node("n2"), under=policy(limits=limits))
+    setting.add(
+        pod("a", "6", node="n1", owner=("Job", "one"), priority=10), pod("b", "6", node="n2", owner=("Job", "two"))
+    )
+    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.note([PlannedEviction("Job/default/one", "n1")], 0.0)
+    assert names(setting.evaluate(preemptor())) == ["b"]
+
+
+def test_rate_of_the_cluster():
+    """A cluster that has had its evictions keeps its pods until the window has passed."""
+    limits = Limits(per_cluster=Rate(1, 60.0))
+    setting = Setting(node("n1"), under=policy(limits=limits))
+    setting.add(pod("a", "6", node="n1"))
+    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.note([PlannedEviction("", "n2")], 0.0)
+    outcome = setting.evaluate(preemptor())
+    assert isinstance(outcome, Unschedulable)
+    assert (outcome.restrained, outcome.due) == (True, 60.0)
+    setting.clock.now = 60.1
+    assert names(setting.evaluate(preemptor())) == ["a"]
+
+
+def one_or_two(limits: Limits) -> Setting:
+    """n1 needs two victims of low priority, n2 needs one of higher priority."""
+    setting = Setting(node("n1"), node("n2"), under=policy(limits=limits))
+    setting.add(*(pod(f"a{number}", "4", node="n1", priority=10, owner=("Job", "a")) for number in range(2)))
+    setting.add(pod("b", "8", node="n2", priority=80, owner=("Job", "b")))
+    return setting
+
+
+ONE_AT_A_TIME = [
+    pytest.param(Limits(per_owner=Rate(1, 60.0)), "limits.perOwner", id="owner"),
+    pytest.param(Limits(per_node=Rate(1, 60.0)), "limits.perNode", id="node"),
+    pytest.param(Limits(per_cluster=Rate(1, 60.0)), "limits.perCluster", id="cluster"),
+]
+
+
+@pytest.mark.parametrize(("limits", "name"), ONE_AT_A_TIME)
+@pytest.mark.parametrize("now", [0.0, 1.0, 61.0, 3600.0])
+def test_best_candidate_within_the_rates(limits: Limits, name: str, now: float):
+    """A plan that is larger than a rate is passed over for the next best one, whenever it is tried."""
+    setting = one_or_two(limits)
+    setting.clock.now = now
+    assert names(setting.evaluate(preemptor(cpu="6"))) == ["b"]
+
+
+@pytest.mark.parametrize(("limits", "name"), ONE_AT_A_TIME)
+def test_plan_larger_than_a_rate_waits_for_the_cluster(limits: Limits, name: str):
+    """Where every plan is larger than a rate ever allows, it is said so, and no time is waited for."""
+    setting = one_or_two(limits)
+    setting.remove("default/b")
+    setting.add(pod("b", "8", node="n2", priority=1000))
+    outcome = setting.evaluate(preemptor(cpu="6"))
+    assert isinstance(outcome, Unschedulable)
+    assert (name in outcome.reason, outcome.restrained, outcome.due) == (True, True, None)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param(Limits(per_owner=Rate(2, 60.0)), id="owner"),
+        pytest.param(Limits(per_node=Rate(2, 60.0)), id="node"),
+        pytest.param(Limits(per_cluster=Rate(2, 60.0)), id="cluster"),
+    ],
+)
+def test_plan_larger_than_what_is_left_waits_for_the_window(limits: Limits):
+    """If recent evictions leave too little of a rate, the preemptor is tried again when they stop counting."""
+    setting = one_or_two(limits)
+    setting.add(pod("b", "8", node="n2", priority=1000))
+    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.note([PlannedEviction("Job/default/a", "n1")], 0.0)
+    setting.clock.now = 10.0
+    outcome = setting.evaluate(preemptor(cpu="6"))
+    assert isinstance(outcome, Unschedulable)
+    assert (outcome.restrained, outcome.due) == (True, 60.0)
+    setting.clock.now = outcome.due + 0.1
+    assert names(setting.evaluate(preemptor(cpu="6"))) == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("limits", [made.values[0] for made in ONE_AT_A_TIME], ids=["owner", "node", "cluster"])
+def test_fewer_victims_of_higher_priority_where_a_rate_asks_for_it(limits: Limits):
+    """Where the least important pods are too many for a rate for good, one that is more important goes instead."""
+    setting = Setting(node("n1"), under=policy(limits=limits))
+    setting.add(*(pod(f"a{number}", "2", node="n1", priority=10, owner=("Job", "a")) for number in range(2)))
+    setting.add(pod("b", "4", node="n1", priority=20, owner=("Job", "b")))
+    assert names(setting.evaluate(preemptor(cpu="4"))) == ["b"]
+
+
+def test_pods_without_an_owner_have_no_rate():
+    """The rate of owners counts no bare pods, and each owner by itself."""
+    setting = Setting(node("n1"), under=policy(limits=Limits(per_owner=Rate(1, 60.0))))
+    setting.add(pod("bare-1", "2", node="n1"), pod("bare-2", "2", node="n1"))
+    setting.add(pod("a", "2", node="n1", owner=("Job", "a")), pod("b", "2", node="n1", owner=("Job", "b")))
+    assert len(names(setting.evaluate(preemptor(cpu="8")))) == 4
+
+
+def test_attempts_are_capped():
+    """After the policy's number of attempts nobody is evicted for this pod any more."""
+    setting = full(under=policy(limits=Limits(attempts_per_preemptor=3)))
+    assert isinstance(setting.evaluate(preemptor(), attempts=2), Evicts)
+    outcome = setting.evaluate(preemptor(), attempts=3)
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.restrained
+
+
+@pytest.mark.parametrize("priority", [2_000_000_000, 2_000_001_000])
+def test_system_critical_pods_never_go(priority: int):
+    """No policy makes a system-critical pod a victim."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "6", node="n1", priority=priority))
+    assert isinstance(setting.evaluate(preemptor(priority=2_000_002_000)), Unschedulable)
+
+
+def test_pods_of_other_schedulers_stay():
+    """Pods of another scheduler go only where the policy says so."""
+    setting = Setting(node("n1"))
+    setting.add(pod("v", "6", node="n1", spec={"schedulerName": "volcano"}))
+    assert isinstance(setting.evaluate(preemptor()), Unschedulable)
+
+
+def test_own_nomination_does_not_stand_in_the_way():
+    """A preemptor that is nominated already is decided for as if it were not."""
+    setting = full()
+    assert isinstance(setting.evaluate(preemptor(nominated="n1")), Evicts)
+
+
+def test_alternatives_are_recorded():
+    """The record names the other nodes that would have done, best first, with plain numbers, and why its node won."""
+    setting = Setting(*(node(f"n{number}") for number in range(4)))
+    setting.add(*(pod(f"v{number}", "6", node=f"n{number}", priority=10 * number) for number in range(4)))
+    outcome = setting.evaluate(preemptor())
+    assert (outcome.node, outcome.candidates) == ("n0", 4)
+    assert (outcome.selected.node, outcome.selected.victims, outcome.selected.earliest_start) == (
+        "n0",
+        1,
+        rfc3339(START - 3600),
+    )
+    assert outcome.because == "n0 is preferred to n1 because its most important victim has a lower priority"
+    assert [row.priority_sum for row in outcome.alternatives] == [10, 20, 30]
+    assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
+    assert [row.highest_priority for row in outcome.alternatives] == [10, 20, 30]
+
+
+def test_unreadable_objects_are_left_out_of_account():
+    """A pod with an impossible amount neither stops the watch nor the next decision."""
+    setting = full()
+    setting.add(pod("odd", "-5", node="n1"))
+    assert isinstance(setting.evaluate(preemptor()), Evicts)
+
+
+def begun(setting: Setting) -> Plan:
+    """The plan for a preemptor, its nomination written."""
+    made = preemptor("p1")
+    outcome = setting.evaluate(made)
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, looked=setting.state.snapshot.version)
+
+
+def written(*victims: str) -> PlanRecord:
+    """A plan on n1 that an earlier leader left, for these pods."""
+    return PlanRecord(
+        id="plan", node="n1", victims=tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        pytest.param(written("web"), "", id="what a decision made now asks for"),
+        pytest.param(written("web", "gone"), "", id="one of the victims has left"),
+        pytest.param(written("agent"), "other pods than planned", id="a last resort though another would do"),
+        pytest.param(written("static"), "other pods than planned", id="a static pod"),
+        pytest.param(written("web", "agent"), "not all pods that were planned", id="more than needed"),
+    ],
+)
+def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
+    """The rest of a plan found on a pod is carried out only where it is what would be done now."""
+    setting, made = Setting(node("n1")), preemptor(nominated="n1")
+    setting.add(
+        pod("agent", "3", node="n1", priority=1, owner=("DaemonSet", "agent")),
+        pod("static", "1", node="n1", priority=1, owner=("Node", "n1")),
+        pod("web", "4", node="n1", priority=90),
+        made,
+    )
+    said = still_allowed(setting.evaluator, made, setting.policy_set.rules_of(setting.policy), record)
+    assert said.startswith(why)
+    assert bool(said) == bool(why)
+
+
+def test_looked_at_again_before_evicting():
+    """Nothing happened: the plan goes on."""
+    setting = full()
+    assert setting.evaluator.objection(begun(setting)) == ""
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        pytest.param(
+            lambda s: s.add(pod("v3", node="n1", annotations={})), "has changed", id="a victim may not go any more"
+        ),
+        pytest.param(lambda s: s.remove("default/p1"), "gone or bound", id="the preemptor is gone"),
+        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "gone or bound", id="the preemptor is bound"),
+        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node n1 is gone", id="the node is gone"),
+        pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
+    ],
+)
+def test_objections(happens, why: str):
+    """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
+    setting = full()
+    plan = begun(setting)
+    happens(setting)
+    assert why in setting.evaluator.objection(plan)
+
+
+def test_objection_when_a_pod_has_shrunk():
+    """Room that a pod gave back by a resize in place is seen."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
+    plan = begun(setting)
+    setting.add(pod("big", "2", node="n2", priority=1000))
+    assert "without preemption" in setting.evaluator.objection(plan)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda s: s.remove("default/nominee"), id="its pod is gone"),
+        pytest.param(lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")), id="it goes elsewhere"),
+        pytest.param(lambda s: s.remove("default/small"), id="a pod ends beside it"),
+    ],
+)
+def test_objection_when_room_comes_up_under_a_nomination(happens):
+    """Room on a node that a pod is nominated to counts, whether the nomination goes or it fits beside it."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("small", "2", node="n2", priority=1000))
+    setting.add(pod("nominee", "4", priority=1000, nominated="n2"))
+    plan = begun(setting)
+    happens(setting)
+    assert "without preemption" in setting.evaluator.objection(plan)
+
+
+def test_objection_when_the_room_was_taken():
+    """A pod that came to the node meanwhile is seen."""
+    setting = full()
+    plan = begun(setting)
+    setting.add(pod("thief", "6", node="n1", priority=1000))
+    plan.touched = True
+    assert "would not make room" in setting.evaluator.objection(plan)

@@ -1,0 +1,290 @@
+"""Extenders against a real server on loopback: the wire format, and asking without waiting (docs/semantics.md D5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tests.reconciler.acting import PODS, managing, playing
+from tests.reconciler.builders import Setting, node, pod, policy, preemptor
+from tests.workloads import eventually
+from webhook.policy.model import Extender
+from webhook.preemption.extenders import ExtenderError
+from webhook.preemption.result import Candidate, Victim
+from webhook.reconciler.evaluate.evaluator import evaluate
+from webhook.reconciler.evaluate.extender_cache import Question, UnaskedError
+from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.extender_request import ask
+from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Unschedulable
+
+CANDIDATES = [
+    Candidate("n1", [Victim("default", name, f"uid-{name}", 1, 0.0, "n1") for name in ("a", "b")], 1),
+    Candidate("n2", [Victim("default", "c", "uid-c", 1, 0.0, "n2")], 0),
+]
+PREEMPTOR = preemptor("preemptor")
+
+
+@asynccontextmanager
+async def serving(answer, *, status: int = 200, delay: float = 0.0):
+    """An extender that answers with a body, or with what a function makes of the question; what it was sent."""
+    seen: list[dict] = []
+
+    async def preempt(request: web.Request) -> web.Response:
+        seen.append(await request.json())
+        await asyncio.sleep(delay)
+        body = answer(seen[-1]) if callable(answer) else answer
+        if isinstance(body, bytes):
+            return web.Response(body=body, status=status)
+        return web.json_response(body, status=status)
+
+    app = web.Application()
+    app.router.add_post("/scheduler/preempt", preempt)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        yield Extender(url_prefix=f"http://127.0.0.1:{port}/scheduler/", preempt_verb="preempt"), seen
+    finally:
+        await runner.cleanup()
+
+
+async def asked(extender: Extender) -> list[Candidate]:
+    async with aiohttp.ClientSession() as session:
+        return await ask(session, Question(extender, PREEMPTOR, CANDIDATES))
+
+
+async def test_wire_format():
+    """Arguments go out under Go's field names with uids, and the answer's nodes and victims come back."""
+    answer = {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "uid-b"}], "NumPDBViolations": 0}}}
+    async with serving(answer) as (extender, seen):
+        remaining = await asked(extender)
+    assert [(one.node, [victim.name for victim in one.victims], one.pdb_violations) for one in remaining] == [
+        ("n1", ["b"], 0)
+    ]
+    (sent,) = seen
+    assert sent["Pod"]["metadata"]["name"] == "preemptor"
+    assert sent["NodeNameToVictims"] is None
+    assert sent["NodeNameToMetaVictims"] == {
+        "n1": {"Pods": [{"UID": "uid-a"}, {"UID": "uid-b"}], "NumPDBViolations": 1},
+        "n2": {"Pods": [{"UID": "uid-c"}], "NumPDBViolations": 0},
+    }
+
+
+async def test_field_names_of_other_languages():
+    """Field names are read in any case, as Go does."""
+    async with serving({"nodeNameToMetaVictims": {"n2": {"pods": [{"uid": "uid-c"}]}}}) as (extender, _):
+        assert [one.node for one in await asked(extender)] == ["n2"]
+
+
+async def test_null_victims_are_none():
+    """A node answered with null has no victims, which the decision treats as an error."""
+    async with serving({"NodeNameToMetaVictims": {"n1": None}}) as (extender, _):
+        assert await asked(extender) == [Candidate("n1", [], 0)]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        pytest.param(500, {}, "500", id="an error status"),
+        pytest.param(200, b"<html>", "not a fitting ExtenderPreemptionResult", id="no JSON"),
+        pytest.param(200, [1], "not a fitting ExtenderPreemptionResult", id="no object"),
+        pytest.param(
+            200, {"NodeNameToMetaVictims": {"n9": {}}}, "'n9' is not one of the candidates", id="a node of its own"
+        ),
+        pytest.param(
+            200,
+            {"NodeNameToMetaVictims": {"n1": {"Pods": [{"UID": "x"}]}}},
+            "has the uid 'x'",
+            id="a victim of its own",
+        ),
+        pytest.param(200, {"NodeNameToMetaVictims": {"n1": 7}}, "not a fitting", id="wrong types"),
+    ],
+)
+async def test_answers_that_make_no_sense(status, body, said):
+    """Each is an ExtenderError that names the extender and says what is wrong."""
+    async with serving(body, status=status) as (extender, _):
+        with pytest.raises(ExtenderError, match=said) as caught:
+            await asked(extender)
+    assert "/scheduler/preempt" in str(caught.value)
+
+
+async def test_timeout_and_silence():
+    """An extender that does not answer in time, or is not there, is an error soon."""
+    started = time.monotonic()
+    async with serving({}, delay=1.0) as (extender, _):
+        hasty = Extender(url_prefix=extender.url_prefix, preempt_verb="preempt", http_timeout=0.1)
+        with pytest.raises(ExtenderError, match=r"no answer within 0\.1 s"):
+            await asked(hasty)
+        assert time.monotonic() - started < 0.9
+    with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
+        await asked(Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt"))
+
+
+class Talk:
+    """Decisions for one preemptor under a policy with an extender, each question asked and answered."""
+
+    def __init__(self, extender: Extender) -> None:
+        self.setting = Setting(node("n1"), node("n2"), under=policy(extenders=(extender,)))
+        self.setting.add(pod("a", "8", node="n1"), pod("b", "8", node="n2", priority=90))
+        self.preemptor = preemptor("p")
+        self.setting.add(self.preemptor)
+        self.answered = asyncio.Event()
+        self.extender_client = ExtenderClient(lambda _: self.answered.set())
+
+    def evaluate(self):
+        rules = self.setting.policy_set.rules_of(self.setting.policy)
+        extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
+        return evaluate(self.setting.evaluator, self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
+
+    async def concluded(self, between=lambda: None):
+        """The outcome that is no question, after as many questions as it takes."""
+        for _ in range(5):
+            outcome = self.evaluate()
+            if not isinstance(outcome, Asks):
+                return outcome
+            self.answered.clear()
+            self.extender_client.ask(outcome.question)
+            between()
+            await asyncio.wait_for(self.answered.wait(), 5)
+        raise AssertionError("it asks for ever")
+
+
+def only(*nodes: str):
+    """An extender's answer that keeps these nodes with all their victims."""
+
+    def answer(question: dict) -> dict:
+        offered = question["NodeNameToMetaVictims"]
+        return {"NodeNameToMetaVictims": {name: victims for name, victims in offered.items() if name in nodes}}
+
+    return answer
+
+
+async def test_the_extender_has_its_say():
+    """The better node is not taken where the extender drops it."""
+    async with serving(only("n2")) as (extender, seen):
+        talk = Talk(extender)
+        outcome = await talk.concluded()
+        await talk.extender_client.close()
+    assert isinstance(outcome, Evicts)
+    assert outcome.node == "n2"
+    assert len(seen) == 1
+
+
+async def test_all_dropped():
+    """Where the extender lets no candidate stand, nothing helps."""
+    async with serving(only()) as (extender, _):
+        talk = Talk(extender)
+        assert isinstance(await talk.concluded(), Unschedulable)
+        await talk.extender_client.close()
+
+
+async def test_cluster_changes_while_it_is_asked():
+    """A node that changed while the extender thought is not taken on the strength of the old answer."""
+    async with serving(only("n1", "n2"), delay=0.05) as (extender, seen):
+        talk = Talk(extender)
+        outcome = await talk.concluded(lambda: talk.setting.add(pod("a", "8", node="n1", priority=95, uid="uid-new")))
+        await talk.extender_client.close()
+    assert (outcome.node, len(seen)) == ("n2", 1)
+
+
+async def test_everything_changes_while_it_is_asked():
+    """Where no candidate is as it was, the extender is asked again."""
+    replaced = []
+
+    def replace() -> None:
+        if not replaced:
+            replaced.append(True)
+            talk.setting.add(pod("a", "8", node="n1", uid="uid-2"), pod("b", "8", node="n2", uid="uid-3", priority=90))
+
+    async with serving(only("n1", "n2"), delay=0.05) as (extender, seen):
+        talk = Talk(extender)
+        outcome = await talk.concluded(replace)
+        await talk.extender_client.close()
+    assert (outcome.node, len(seen)) == ("n1", 2)
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+async def test_failure(ignorable):
+    """A failing extender stops the preemption, unless the policy says that it may be ignored."""
+    broken = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt", ignorable=ignorable)
+    talk = Talk(broken)
+    if ignorable:
+        assert (await talk.concluded()).node == "n1"
+    else:
+        with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
+            await talk.concluded()
+    await talk.extender_client.close()
+
+
+async def test_interest_follows_managed_resources():
+    """An extender that manages resources is asked only about pods that request one of them."""
+    extender = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="p", managed_resources=("example.com/gpu",))
+    talk = Talk(extender)
+    assert isinstance(talk.evaluate(), Evicts)
+    wants = preemptor("gpu")
+    wants.spec.containers[0].resources.requests["example.com/gpu"] = "1"
+    (remembered,) = talk.extender_client.extenders(talk.setting.policy, wants)
+    assert remembered.is_interested(wants)
+    with pytest.raises(UnaskedError):
+        remembered(wants, CANDIDATES)
+
+
+async def test_forgotten_after_a_decision():
+    """Every decision asks anew."""
+    async with serving(only("n2")) as (extender, seen):
+        talk = Talk(extender)
+        await talk.concluded()
+        talk.extender_client.forget(talk.preemptor.metadata.uid)
+        await talk.concluded()
+        await talk.extender_client.close()
+    assert len(seen) == 2
+
+
+async def test_reconciler_asks_before_it_acts():
+    """On a cluster, the preemptor goes where the extender lets it, and nobody else is evicted."""
+    async with serving(only("node-2")) as (extender, seen):
+        policies = managing(extenders=(extender,))
+        async with playing(2) as play, play.reconciling(policies):
+            await play.victim("a", "node-1", "6")
+            await play.victim("b", "node-2", "6")
+            await play.preemptor("p")
+            assert await play.bound("p") == "node-2"
+            assert not (await play.get("a")).metadata.deletion_timestamp
+    assert len(seen) == 1
+
+
+async def test_reconciler_waits_for_an_extender_that_fails():
+    """Where the extender fails nobody is evicted, and it is asked again later."""
+    async with (
+        serving({}, status=500) as (extender, seen),
+        playing(1) as play,
+        play.reconciling(managing(extenders=(extender,))),
+    ):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        await eventually(lambda: len(seen) > 1, seconds=20)
+        assert not (await play.get("a")).metadata.deletion_timestamp
+
+
+async def test_answer_for_a_pod_that_is_gone_is_not_kept():
+    """A preemptor that was deleted while an extender thought leaves nothing behind, and nobody is evicted for it."""
+    async with (
+        serving(only("node-1"), delay=0.5) as (extender, seen),
+        playing(1) as play,
+        play.reconciling(managing(extenders=(extender,))) as service,
+    ):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p")
+        await eventually(lambda: seen)
+        await play.client.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+        extender_client = service.reconciler.extender_client
+        await eventually(lambda: not extender_client._tasks)
+        assert extender_client._said == {}
+        assert not (await play.get("a")).metadata.deletion_timestamp

@@ -1,0 +1,149 @@
+"""How many requests go out at a time, and what becomes of those that wait when the lease is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from webhook.kube.errors import ApiError
+from webhook.kube.objects import ObjectMeta, Pod
+from webhook.reconciler.evict.writer import DeposedError, Left, Writer
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+
+
+class Slow:
+    """An API server that answers no eviction until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answer = asyncio.Event()
+
+    async def create(self, path: str, body: dict) -> dict:
+        self.asked += 1
+        await self.answer.wait()
+        return {}
+
+    async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
+        return Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="2"))
+
+
+class Hung(Slow):
+    """One that answers no eviction at all, and every read: the victim is there."""
+
+    async def get(self, path: str, as_: type[Pod]) -> Pod:
+        return Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u"))
+
+
+def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
+    victims = [PlanVictim("default", f"v-{number}", f"uid-{number}") for number in range(count)]
+    return [asyncio.create_task(writer.evict(victim, None)) for victim in victims]
+
+
+async def test_many_writes_take_turns():
+    """Of a hundred evictions at once a bounded number is under way; the others follow, and only answers are timed."""
+    server, times = Slow(), []
+    tasks = evictions(Writer(server, lambda: math.inf, lambda kind, seconds: times.append((kind, seconds))), 300)
+    await asyncio.sleep(0.2)
+    assert server.asked == 256
+    server.answer.set()
+    assert await asyncio.gather(*tasks) == [Left.ASKED] * 300
+    assert server.asked == 300
+    assert sum(seconds > 0.1 for _, seconds in times) == 256, "waiting for a turn is not waiting for the server"
+
+
+async def test_nomination_is_not_behind_evictions():
+    """However many evictions hang, a nomination is sent at once: it has a gate of its own."""
+    server = Slow()
+    writer = Writer(server, lambda: math.inf, lambda *_: None)
+    tasks = evictions(writer, 300)
+    await asyncio.sleep(0.05)
+    pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="1"))
+    record = PlanRecord(id="x", node="n1")
+    await asyncio.wait_for(writer.nominate(pod, record, "{}", lambda _: True), 1.0)
+    server.answer.set()
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize(("fence", "patience"), [(math.inf, 12.0), (13.0, 12.0), (7.0, 7.0)])
+async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, patience: float):
+    """An eviction is given more time than admission webhooks have (10 s by default), if the lease lasts that long."""
+    given, timeout = [], asyncio.timeout
+
+    def recording(seconds: float) -> asyncio.Timeout:
+        given.append(seconds)
+        return timeout(0.01)
+
+    monkeypatch.setattr(asyncio, "timeout", recording)
+    writer = Writer(Hung(), lambda: fence, lambda *_: None)
+    with pytest.raises(ApiError, match="no answer within"):
+        await writer.evict(PlanVictim("default", "v", "u"), None)
+    assert given[0] == patience
+
+
+async def test_lease_lost_while_waiting_for_a_turn():
+    """A write that comes to its turn after the lease was lost is not sent."""
+    server, leads = Slow(), [10.0]
+    tasks = evictions(Writer(server, lambda: leads[0], lambda *_: None), 264)
+    await asyncio.sleep(0.05)
+    leads[0] = 0.0
+    server.answer.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [Left] * 256 + [DeposedError] * 8
+    assert server.asked == 256
+
+
+async def test_write_does_not_outlast_the_lease():
+    """A write that hangs is given up before anybody else may lead, however short the lease is."""
+    writer = Writer(Hung(), lambda: 0.1, lambda *_: None)
+    with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
+        await asyncio.wait_for(writer.evict(PlanVictim("default", "v", "u"), None), 3.0)
+
+
+async def test_no_write_without_the_lease():
+    """Without the lease nothing is sent at all."""
+    server = Slow()
+    with pytest.raises(DeposedError):
+        await Writer(server, lambda: 0.0, lambda *_: None).evict(PlanVictim("default", "v", "u"), None)
+    assert not server.asked
+
+
+class Refusing:
+    """An API server that answers every eviction with the same error and has one pod, or none, of the victim's name."""
+
+    def __init__(self, error: ApiError, uid: str | None) -> None:
+        self.error, self.uid = error, uid
+
+    async def create(self, path: str, body: dict) -> dict:
+        raise self.error
+
+    async def get(self, path: str, as_: type[Pod]) -> Pod:
+        if self.uid is None:
+            raise ApiError(404, "NotFound", 'pods "v" not found')
+        return Pod(metadata=ObjectMeta(name="v", namespace="default", uid=self.uid))
+
+
+OTHER_UID = (
+    'Operation cannot be fulfilled on Pod "v": the UID in the precondition (u) does not match the UID in record (w).'
+    " The object might have been deleted and then recreated"
+)
+
+
+@pytest.mark.parametrize(
+    ("uid", "left"),
+    [
+        pytest.param("w", Left.GONE, id="another pod has the name"),
+        pytest.param(None, Left.GONE, id="gone by now"),
+        pytest.param("u", None, id="still there"),
+    ],
+)
+async def test_conflict_says_nothing_by_itself(uid: str | None, left: Left | None):
+    """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
+    writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: math.inf, lambda *_: None)
+    asking = writer.evict(PlanVictim("default", "v", "u"), None)
+    if left is None:
+        with pytest.raises(ApiError, match="UID in record"):
+            await asking
+    else:
+        assert await asking is left

@@ -1,0 +1,81 @@
+"""Whose nomination a plan takes, and what it costs those who lose theirs."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.reconciler.acting import PODS, playing
+from tests.reconciler.builders import Setting, node, preemptor
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.plans.nominations import to_displace
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.reconciler import Reconciler
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.annotations import PlanRecord
+
+
+async def test_pod_that_fits_beside_keeps_its_nomination():
+    """Two preemptors that fit beside each other in what one victim leaves both get in; neither plan is given up."""
+    async with playing(termination_seconds=1.0) as play, play.reconciling():
+        await play.victim("a", "node-1", "8")
+        await play.preemptor("low-one", "3")
+        await play.nominated("low-one", "node-1")
+        await play.preemptor("high-one", "3", "higher")
+        assert {await play.bound("low-one"), await play.bound("high-one")} == {"node-1"}
+        await play.nominated("low-one", "")
+        await play.nominated("high-one", "")
+        assert [line["ending"] for line in play.lines("plan ended")] == ["bound", "bound"]
+
+
+async def test_nomination_by_another_scheduler_stays():
+    """A pod of another scheduler that is nominated to the node keeps its nomination: that is the scheduler's affair."""
+    async with playing(termination_seconds=0.5) as play, play.reconciling():
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("foreign", "6", schedulerName="other")
+        await play.client.patch(f"{PODS}/foreign/status", {"status": {"nominatedNodeName": "node-1"}})
+        await play.preemptor("p", "6", "higher")
+        assert await play.bound("p") == "node-1"
+        assert (await play.get("foreign")).status.nominated_node_name == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("requests", "displaced"),
+    [
+        pytest.param((("a", "2", 90), ("b", "3", 80)), [], id="both fit beside it"),
+        pytest.param((("a", "3", 90), ("b", "3", 80)), ["b"], id="the more important one fits"),
+        pytest.param((("a", "6", 90), ("b", "3", 80)), ["a"], id="the less important one fits"),
+        pytest.param((("a", "6", 90), ("b", "6", 80)), ["a", "b"], id="neither fits"),
+    ],
+)
+def test_who_is_displaced(requests, displaced: list[str]):
+    """Beside a preemptor of 3 CPU on a node of 8, the more important pods keep their place first."""
+    setting = Setting(node("n1"))
+    setting.add(*(preemptor(name, cpu, priority=priority, nominated="n1") for name, cpu, priority in requests))
+    setting.add(preemptor("p", "3", nominated="n1"))
+    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
+    assert [pod.metadata.name for pod in to_displace(setting.state, plan)] == displaced
+
+
+@pytest.mark.parametrize(
+    ("ending", "counts"),
+    [
+        (Ending.DISPLACED, False),
+        (Ending.LOST, False),
+        (Ending.NODE_GONE, False),
+        (Ending.TIMED_OUT, True),
+        (Ending.SPACE_TAKEN, True),
+        (Ending.FAILED, True),
+        (Ending.REFUSED, True),
+    ],
+)
+async def test_attempts_that_count(ending: Ending, counts: bool):
+    """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
+    setting = Setting(node("n1"))
+    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
+    entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
+    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
+    reconciler.plans.add(plan)
+    reconciler.plan_manager.finish(plan, ending)
+    assert entry.attempts == int(counts)

@@ -1,0 +1,222 @@
+"""Room that comes up between the decision and an eviction costs nobody their place, on the plan's own node too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.reconciler.acting import PODS, Play, managing, playing
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.workloads import eventually
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
+from webhook.reconciler.evaluate import evaluator
+from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.plans.plan import Plan, Step
+from webhook.reconciler.plans.rechecking import unneeded
+from webhook.reconciler.reconciler import Reconciler
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.service import Service
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+
+
+class Interlude:
+    """Something that happens, and is seen by the reconciler, when a plan has come to a step."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.reached = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def __call__(self, step: str) -> None:
+        if step == self.step:
+            self.reached.set()
+            await self.over.wait()
+
+    async def delete(self, play: Play, service: Service, name: str, grace: int) -> None:
+        """Delete a pod at that step, and go on when the reconciler has seen it gone, or leaving."""
+        await asyncio.wait_for(self.reached.wait(), 10)
+        await play.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace})
+
+        def seen() -> bool:
+            pod = service.state.pod(f"default/{name}")
+            return pod is None or bool(grace and pod.metadata.deletion_timestamp)
+
+        await eventually(seen)
+        self.over.set()
+
+
+@pytest.mark.parametrize("grace", [0, 1], ids=["ends at once", "begins to leave"])
+async def test_room_on_the_own_node_before_anyone_is_asked(grace: int):
+    """If a pod of the plan's node ends, or begins to, after the decision, the preemptor fits and the victim stays."""
+    interlude = Interlude("nominated")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        await play.victim("victim", "node-1", "4", terminationGracePeriodSeconds=1)
+        await play.victim("other", "node-1", "4", schedulerName="other", terminationGracePeriodSeconds=1)
+        await play.preemptor("p", "3")
+        await interlude.delete(play, service, "other", grace)
+        assert await play.bound("p") == "node-1"
+        assert await play.here() == {"victim", "p"}
+        await play.nominated("p", "")
+        assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
+
+
+async def test_room_on_the_own_node_before_the_last_is_asked():
+    """If room comes up while the first victims leave, the last one stays, and no rate counts it."""
+    interlude = Interlude("all-but-last")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        for name in ("a", "b"):
+            await play.victim(name, "node-1", "3")
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "5")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        here = await play.here()
+        assert len(here & {"a", "b"}) == 1
+        await play.nominated("p", "")
+        assert len(service.state.expectations) == 0
+        assert len(service.reconciler.evaluator.limiter._cluster.times) == 1
+
+
+async def test_own_victims_are_waited_for():
+    """The room of a victim that was asked counts, even if it takes longer to end than the policy waits for others."""
+    interlude = Interlude("all-but-last")
+    policies = managing(wait_for_terminating=0.0)
+    async with playing(termination_seconds=1.0) as play, play.reconciling(policies, checkpoint=interlude) as service:
+        for name in ("a", "b"):
+            await play.victim(name, "node-1", "3", terminationGracePeriodSeconds=600)
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "5")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        assert len(await play.here() & {"a", "b"}) == 1
+
+
+def planned(setting: Setting, cpu: str) -> Plan:
+    """A plan on n1 for a preemptor of so much CPU, its nomination written."""
+    made = preemptor("p", cpu)
+    outcome = setting.evaluate(made)
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    return Plan(
+        record,
+        "default/p",
+        "uid-p",
+        100,
+        0.0,
+        300.0,
+        looked=setting.state.snapshot.version,
+    )
+
+
+def leaving(name: str, cpu: str) -> Pod:
+    """A pod on n1 whose grace period ends in ten minutes."""
+    return pod(name, cpu, node="n1", deleted=rfc3339(START + 600))
+
+
+@pytest.mark.parametrize(
+    ("asked", "happens", "staying"),
+    [
+        pytest.param([], [], [], id="nothing happens"),
+        pytest.param([], ["other"], ["a", "b"], id="a pod ends: the more important victims stay"),
+        pytest.param(["c"], ["other"], ["a", "b"], id="a pod ends while the first victim leaves for long"),
+        pytest.param(["a"], ["other"], ["b", "c"], id="what was asked goes, whoever it is"),
+        pytest.param(["a", "b"], [], [], id="only those that were asked leave"),
+        pytest.param(["a", "b"], ["other"], ["c"], id="the last one stays"),
+        pytest.param([], ["small"], [], id="a pod ends that makes too little room"),
+    ],
+)
+def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[str], staying: list[str]):
+    """Each victim is asked only if the preemptor would not fit without it, once those that were asked are gone."""
+    setting = Setting(node("n1", "11"))
+    sizes = {"a": "2", "b": "2", "c": "2"}
+    setting.add(
+        *(pod(name, cpu, node="n1", priority=30 - place) for place, (name, cpu) in enumerate(sizes.items())),
+        pod("other", "4", node="n1", priority=1000),
+        pod("small", "1", node="n1", priority=1000),
+    )
+    plan = planned(setting, "6")
+    assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
+    for name in asked:
+        plan.gone.add(f"uid-{name}")
+        setting.add(leaving(name, sizes[name]))
+    for name in happens:
+        setting.remove(f"default/{name}")
+    assert unneeded(setting.evaluator, plan, 0.0).uids == {f"uid-{name}" for name in staying}
+
+
+@pytest.mark.parametrize(("wait", "spared"), [pytest.param(30.0, 1, id="in time"), pytest.param(1.0, 0, id="too late")])
+def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, spared: int):
+    """Room that a pod of higher priority leaves soon spares a victim, though the decision did not count on it."""
+    setting = Setting(node("n1"))
+    setting.add(pod("other", "2", node="n1", priority=1000, deleted=rfc3339(START + 5)))
+    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
+    plan = planned(setting, "5")
+    assert len(plan.record.victims) == 2
+    assert len(unneeded(setting.evaluator, plan, wait).uids) == spared
+
+
+def test_a_new_pod_of_a_victims_name_is_not_counted_on():
+    """What a controller makes under the name of a victim that was asked stays, so the other victim has to go."""
+    setting = Setting(node("n1"))
+    setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
+    plan = planned(setting, "5")
+    plan.gone.add("uid-a")
+    setting.remove("default/a")
+    setting.add(pod("a", "3", node="n1", uid="another"))
+    setting.remove("default/other")
+    assert unneeded(setting.evaluator, plan, 0.0).uids == set()
+
+
+async def test_some_victims_stay():
+    """If room comes up before anyone was asked, those go that are still needed, and no rate counts the others."""
+    interlude = Interlude("nominated")
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        for name in ("a", "b", "c"):
+            await play.victim(name, "node-1", "1")
+        await play.victim("large", "node-1", "3", schedulerName="other")
+        await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.preemptor("p", "3")
+        await interlude.delete(play, service, "other", 0)
+        assert await play.bound("p") == "node-1"
+        assert len(await play.here() & {"a", "b", "c"}) == 2
+        await play.nominated("p", "")
+        assert len(service.state.expectations) == 0
+        assert len(service.reconciler.evaluator.limiter._cluster.times) == 1
+
+
+def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
+    """However many plans wait and however long a look at one takes, looking goes on for a moment at a time."""
+    setting = Setting(node("n1"))
+    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
+    looks = []
+    for number in range(20):
+        waiting = preemptor(f"p{number}", "1m")
+        setting.add(waiting)
+        plan = Plan(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0)
+        plan.step = Step.WAITING
+        reconciler.plans.add(plan)
+
+    def slow(looking):
+        def look(*arguments, **options):
+            looks.append(time.sleep(0.015))
+            return looking(*arguments, **options)
+
+        return look
+
+    for name in ("fits", "fits_on"):
+        if hasattr(deciding, name):
+            monkeypatch.setattr(deciding, name, slow(getattr(deciding, name)))
+    setting.clock.now = 60.0
+    longest = 0.0
+    while len(looks) < 20:
+        begun = time.perf_counter()
+        reconciler.plan_manager.tend()
+        longest = max(longest, time.perf_counter() - begun)
+    assert longest < 0.05
+    assert len(reconciler.plans) == 20

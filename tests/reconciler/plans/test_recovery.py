@@ -1,0 +1,83 @@
+"""What a new leader believes of the evictions that decisions on the pods tell of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.reconciler.builders import START, pod, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod, key_of
+from webhook.reconciler.plans.recovery import recalled
+from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+
+WEB = "Deployment/default/web"
+
+
+def decided(*victims: tuple[str, str], age: float = 10.0, name: str = "p") -> Pod:
+    """A preemptor with a decision of so many seconds ago, for victims given as (name, owner)."""
+    made = preemptor(name)
+    said = DecisionRecord(
+        plan="x",
+        at=rfc3339(START - age),
+        node="n1",
+        policy="test",
+        attempt=1,
+        victims=tuple(DecidedVictim(pod=f"default/{victim}", priority=1, owner=owner) for victim, owner in victims),
+    )
+    made.metadata.annotations = {DECISION: encode(said)}
+    return made
+
+
+def web(name: str, *, age: float, **more: Any) -> Pod:
+    """A pod of the Deployment web that was made so many seconds ago."""
+    found = pod(name, labels={"pod-template-hash": "1"}, owner=("ReplicaSet", "web-1"), **more)
+    found.metadata.creation_timestamp = rfc3339(START - age)
+    return found
+
+
+def charged(*preemptors: Pod, pods: tuple[Pod, ...] = ()) -> list[str]:
+    """Whose rates are used up, once for each eviction."""
+    told = recalled(preemptors, {key_of(one): one for one in pods}, START)
+    return [eviction.owner for _, evictions in told for eviction in evictions]
+
+
+@pytest.mark.parametrize(
+    ("victims", "pods", "owners"),
+    [
+        pytest.param([("a", WEB)], [], [], id="gone, and the owner made no other"),
+        pytest.param([("a", WEB)], [web("b", age=9)], [WEB], id="gone and replaced"),
+        pytest.param([("a", WEB), ("b", WEB)], [web("c", age=9)], [WEB], id="one replacement stands for one"),
+        pytest.param([("a", WEB)], [web("b", age=3600)], [], id="an old pod is no replacement"),
+        pytest.param([("a", WEB)], [web("a", age=3600)], [], id="still there"),
+        pytest.param([("a", WEB)], [web("a", age=3600, deleted=rfc3339(START))], [WEB], id="leaving"),
+        pytest.param([("a", "Job/default/x")], [web("a", age=60, deleted=rfc3339(START))], [WEB], id="whose it is"),
+        pytest.param([("a", WEB)], [web("a", age=5)], [WEB], id="replaced under the same name"),
+        pytest.param([("a", "")], [], [""], id="a bare pod that is gone"),
+        pytest.param([("a", "")], [web("a", age=3600)], [], id="a bare pod that is there"),
+    ],
+)
+def test_an_eviction_counts_when_the_cluster_bears_it_out(victims, pods, owners):
+    """A decision's text alone uses up nobody's rate."""
+    assert charged(decided(*victims), pods=tuple(pods)) == owners
+
+
+def test_decisions_share_the_replacements():
+    """Two decisions that name victims of one owner are borne out by two replacements, whichever is older."""
+    both = decided(("a", WEB), age=10, name="p"), decided(("b", WEB), age=100, name="q")
+    assert charged(*both, pods=(web("c", age=5),)) == [WEB]
+    assert charged(*both, pods=(web("c", age=5), web("d", age=90))) == [WEB, WEB]
+
+
+def test_a_decision_on_a_pod_that_is_being_deleted():
+    """Nobody judges what is written on such a pod, so whoever owns it could write a decision of their own."""
+    leaving = decided(("a", ""))
+    leaving.metadata.deletion_timestamp = rfc3339(START)
+    assert charged(leaving) == []
+
+
+def test_a_decision_of_tomorrow_is_none():
+    """An instant beyond what clocks may differ by was never written by a leader."""
+    assert charged(decided(("a", ""), age=-3600)) == []
+    assert charged(decided(("a", ""), age=-10)) == [""]

@@ -1,0 +1,161 @@
+"""The queue: order, back-off, flush, and who is woken (docs/semantics.md F)."""
+
+from __future__ import annotations
+
+import pytest
+
+from webhook.reconciler.queue.queue import FLUSH, Place, Queue
+
+
+def filled(*rows: tuple[str, int, float]) -> Queue:
+    """A queue with entries of (key, priority, created)."""
+    queue = Queue()
+    for key, priority, created in rows:
+        queue.offer(key, uid=key, priority=priority, created=created, now=0.0)
+    return queue
+
+
+def drain(queue: Queue, now: float = 0.0) -> list[str]:
+    found = []
+    while (entry := queue.pop(now)) is not None:
+        found.append(entry.key)
+    return found
+
+
+def test_higher_priority_then_older_first():
+    """Pods are tried by priority, those of one priority by age."""
+    queue = filled(("young", 10, 5.0), ("high", 20, 9.0), ("old", 10, 1.0))
+    assert drain(queue) == ["high", "old", "young"]
+
+
+def test_busy_pod_is_not_tried_again():
+    """While a plan runs for a pod it is not considered."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    assert queue.wake(1.0) == 0
+    assert drain(queue, 1000.0) == []
+
+
+def test_parked_pod_comes_back_by_the_flush():
+    """A pod that no event helped is tried again after the periodic flush."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    queue.park("a", 0.0, reason="full")
+    assert drain(queue, FLUSH - 0.1) == []
+    assert drain(queue, FLUSH) == ["a"]
+
+
+def test_parked_pod_comes_back_when_it_said():
+    """A pod that named a time, such as the end of a protection window, is tried then."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    queue.park("a", 0.0, reason="protected", due=7.0)
+    assert queue.next_due() == 7.0
+    assert drain(queue, 6.9) == []
+    assert drain(queue, 7.0) == ["a"]
+
+
+def test_event_lets_a_pod_back_once_its_back_off_is_over():
+    """An event moves a pod that failed a moment ago when its back-off is over, one that failed long ago at once."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    queue.park("a", 0.0, reason="full")
+    assert queue.wake(0.01) == 1
+    assert queue.get("a").place is Place.BACKOFF
+    assert drain(queue, 0.02) == []
+    assert drain(queue, 0.25) == ["a"]
+    queue.park("a", 0.25, reason="full")
+    queue.wake(5.0)
+    assert drain(queue, 5.0) == ["a"]
+
+
+def test_back_off_grows_and_is_bounded():
+    """However many events come, a hopeless pod costs a bounded number of decisions."""
+    queue = filled(("a", 1, 0.0))
+    tries, now = 0, 0.0
+    while now < 60.0:
+        if queue.pop(now) is not None:
+            tries += 1
+            queue.park("a", now, reason="full")
+        queue.wake(now)
+        now += 0.01
+    assert 6 <= tries <= 15
+
+
+def test_hopeless_pod_does_not_hold_up_another():
+    """A hopeless pod of high priority that is woken all the time leaves the others their turn."""
+    queue = filled(("unschedulable", 1000, 0.0))
+    served, now = [], 0.0
+    for step in range(1000):
+        now = step * 0.01
+        queue.wake(now)
+        if step % 100 == 0:
+            queue.offer(f"pod-{step}", uid="u", priority=0, created=now, now=now)
+        entry = queue.pop(now)
+        if entry is not None and entry.key == "unschedulable":
+            queue.park(entry.key, now, reason="full")
+        elif entry is not None:
+            served.append(entry.key)
+            queue.remove(entry.key)
+    assert len(served) == 10
+
+
+def test_only_the_affected_are_woken():
+    """An event moves the entries it could help."""
+    queue = filled(("a", 1, 0.0), ("b", 1, 0.0))
+    for key in drain(queue):
+        queue.park(key, 0.0, reason="full")
+    assert queue.wake(100.0, lambda entry: entry.key == "b") == 1
+    assert drain(queue, 20.0) == ["b"]
+
+
+@pytest.mark.parametrize(("after", "at", "tried"), [(0.0, 0.0, True), (2.0, 1.9, False), (2.0, 2.0, True)])
+def test_retry_after_a_plan(after: float, at: float, tried: bool):
+    """After a plan that failed the pod is tried again at once, or when its back-off is over, not by events."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    queue.retry("a", 0.0, after=after, reason="refused")
+    assert queue.wake(at) == 0
+    assert (drain(queue, at) == ["a"]) is tried
+
+
+def test_attempts_are_forgiven_with_time():
+    """Plans in vain hold a preemptor back for a while, not for good: one counts no more every 15 min."""
+    entry = filled(("a", 1, 0.0)).get("a")
+    for now in (0.0, 10.0, 20.0):
+        entry.attempt_failed(now)
+    counts = []
+    for now in (20.0, 919.0, 920.0, 1820.0, 2720.0, 1e9):
+        entry.decay(now)
+        counts.append(entry.attempts)
+    assert counts == [3, 3, 2, 1, 0, 0]
+    entry.attempt_failed(1e9)
+    assert entry.attempts == 1
+
+
+def test_new_pod_of_the_same_name_starts_afresh():
+    """A pod made anew under the same name does not inherit the failures of the old one."""
+    queue = filled(("a", 1, 0.0))
+    drain(queue)
+    queue.park("a", 0.0, reason="full")
+    queue.offer("a", uid="another", priority=1, created=1.0, now=1.0)
+    assert queue.get("a").failures == 0
+    assert drain(queue, 1.0) == ["a"]
+
+
+def test_delay_of_the_policy():
+    """A pod is tried only when the policy's delay is over."""
+    queue = Queue()
+    queue.offer("a", uid="a", priority=1, created=0.0, now=0.0, due=5.0)
+    assert drain(queue, 4.9) == []
+    assert drain(queue, 5.0) == ["a"]
+
+
+def test_depths_count_every_place():
+    """The metrics' numbers are those of the places."""
+    queue = filled(("a", 1, 0.0), ("b", 1, 1.0), ("c", 1, 2.0), ("d", 1, 3.0))
+    for _ in range(3):
+        queue.pop(0.0)
+    queue.park("a", 0.0, reason="")
+    queue.retry("b", 0.0, after=1.0, reason="")
+    assert queue.depths() == {Place.ACTIVE: 1, Place.BACKOFF: 1, Place.UNSCHEDULABLE: 1, Place.BUSY: 1}

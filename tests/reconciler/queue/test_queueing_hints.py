@@ -1,0 +1,106 @@
+"""Which change could help a preemptor that found no room (docs/semantics.md F3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import START, budget, node, pod
+from webhook.kube.informer import Change
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
+from webhook.reconciler.queue import queueing_hints
+
+
+def change(old: Any, new: Any) -> Change[Any]:
+    return Change("added" if old is None else "deleted" if new is None else "modified", "k", old, new)
+
+
+RUNNING = pod("v", node="n1")
+
+
+def with_status(thing: Any, **fields: Any) -> Any:
+    return msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **fields))
+
+
+SHRINKING = with_status(
+    RUNNING, container_statuses=[ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "64"}))]
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "helps"),
+    [
+        pytest.param(RUNNING, None, True, id="a pod is gone"),
+        pytest.param(RUNNING, pod("v", node="n1", phase="Succeeded"), True, id="a pod has ended"),
+        pytest.param(pod("v", node="n1", phase="Failed"), None, False, id="an ended pod is gone"),
+        pytest.param(RUNNING, pod("v", node="n1", deleted=rfc3339(START)), True, id="a pod begins to leave"),
+        pytest.param(RUNNING, pod("v", node="n1", annotations={}), True, id="annotations changed"),
+        pytest.param(RUNNING, pod("v", node="n1", labels={"a": "b"}), True, id="labels changed"),
+        pytest.param(pod("v"), None, False, id="a pending pod is gone"),
+        pytest.param(pod("v", nominated="n1"), None, True, id="a nominated pod is gone"),
+        pytest.param(pod("v", nominated="n1"), pod("v"), True, id="a nomination is cleared"),
+        pytest.param(SHRINKING, RUNNING, True, id="a pod has shrunk in place"),
+        pytest.param(None, RUNNING, False, id="a pod came"),
+        pytest.param(RUNNING, pod("v", node="n1"), False, id="nothing changed"),
+    ],
+)
+def test_pods(old, new, helps: bool):
+    """Room that comes up, and pods that may go from now on, are worth another try."""
+    assert queueing_hints.frees_room(change(old, new)) is helps
+
+
+def test_company():
+    """A pod that comes to a node can only help one that wants to be near it."""
+    assert queueing_hints.makes_company(change(None, RUNNING))
+    assert queueing_hints.makes_company(change(pod("v"), RUNNING))
+    assert not queueing_hints.makes_company(change(RUNNING, RUNNING))
+    assert not queueing_hints.makes_company(change(RUNNING, None))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "helps"),
+    [
+        pytest.param(None, node("n1"), True, id="a node came"),
+        pytest.param(node("n1"), node("n1", "16"), True, id="a node grew"),
+        pytest.param(node("n1"), with_status(node("n1"), conditions=[]), False, id="a heartbeat"),
+        pytest.param(node("n1"), with_status(node("n1"), declared_features=["F"]), True, id="a kubelet was upgraded"),
+        pytest.param(node("n1"), None, False, id="a node is gone"),
+    ],
+)
+def test_nodes(old, new, helps: bool):
+    """A node that came or changed is worth another try, a heartbeat is not."""
+    assert queueing_hints.node_helps(change(old, new)) is helps
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "helps"),
+    [
+        pytest.param(budget("b", 0, {"a": "b"}), budget("b", 1, {"a": "b"}), True, id="one more may go"),
+        pytest.param(budget("b", 1, {"a": "b"}), budget("b", 0, {"a": "b"}), False, id="one less may go"),
+        pytest.param(budget("b", 0, {"a": "b"}), budget("b", 0, {"a": "c"}), True, id="it covers others"),
+        pytest.param(
+            budget("b", 1, {"a": "b"}),
+            with_status(budget("b", 1, {"a": "b"}), observed_generation=2),
+            True,
+            id="it was counted anew",
+        ),
+        pytest.param(budget("b", 0, {"a": "b"}), None, True, id="it is gone"),
+        pytest.param(None, budget("b", 0, {"a": "b"}), False, id="it came"),
+    ],
+)
+def test_budgets(old, new, helps: bool):
+    """A budget that lets more go is worth another try."""
+    assert queueing_hints.budget_helps(change(old, new)) is helps
+
+
+def test_minor_kinds():
+    """Of classes, namespaces and volumes only a change of what is read counts."""
+    here = Namespace()
+    there = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, resource_version="9"))
+    labelled = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, labels={"tier": "batch"}))
+    assert not queueing_hints.relevant_difference(change(here, there))
+    assert queueing_hints.relevant_difference(change(here, labelled))
+    assert queueing_hints.relevant_difference(change(None, here))

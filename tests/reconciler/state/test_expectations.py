@@ -1,0 +1,119 @@
+"""Expectations: what was done counts until the watch shows it, and not a moment longer."""
+
+from __future__ import annotations
+
+from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.reconciler.evaluate.outcomes import Evicts
+from webhook.reconciler.state.annotations import PLAN
+from webhook.reconciler.state.expectations import Disruptions, Expectations
+
+VICTIM = "default/v"
+
+
+def expecting() -> Expectations:
+    expectations = Expectations()
+    expectations.expect_leaving(VICTIM, "uid-v", "plan", START)
+    expectations.expect_nominated("default/p", "uid-p", "plan", "n1")
+    return expectations
+
+
+def test_victim_counts_as_leaving_until_it_is_seen_leaving():
+    """Between the eviction and the watch event the victim is terminating to every decision."""
+    expectations = expecting()
+    seen = pod("v", node="n1")
+    assert expectations.overlay(VICTIM, seen).metadata.deletion_timestamp == rfc3339(START)
+    assert seen.metadata.deletion_timestamp is None
+    leaving = pod("v", node="n1", deleted=rfc3339(START + 30))
+    assert expectations.overlay(VICTIM, leaving) is leaving
+    assert not expectations.is_leaving(VICTIM, "uid-v")
+
+
+def test_successor_of_the_same_name_is_not_the_victim():
+    """A pod made anew under the victim's name is not expected to leave."""
+    expectations = expecting()
+    successor = pod("v", node="n1", uid="another")
+    assert expectations.overlay(VICTIM, successor) is successor
+
+
+def test_preemptor_counts_as_nominated_until_it_is_seen():
+    """The room is reserved from the decision on."""
+    expectations = expecting()
+    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
+    earlier = preemptor(nominated="n1")
+    assert expectations.overlay("default/p", earlier) is not earlier, "an earlier plan's nomination is not this one"
+    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == "n1"
+    ours = preemptor(nominated="n1")
+    ours.metadata.annotations = {PLAN: '{"id":"plan"}'}
+    expectations.overlay("default/p", ours)
+    assert expectations.overlay("default/p", preemptor()).status.nominated_node_name == ""
+
+
+def test_bound_preemptor_is_no_longer_nominated():
+    """A preemptor that was bound holds no second place."""
+    bound = preemptor(node="n2")
+    assert expecting().overlay("default/p", bound) is bound
+
+
+def test_giving_up_keeps_those_already_asked():
+    """A plan that is dropped half-way still expects the pods it has asked to leave."""
+    expectations = expecting()
+    expectations.expect_leaving("default/w", "uid-w", "plan", START)
+    assert set(expectations.give_up("plan", but={"uid-v"})) == {"default/w", "default/p"}
+    assert expectations.is_leaving(VICTIM, "uid-v")
+    assert not expectations.is_leaving("default/w", "uid-w")
+
+
+def test_nothing_is_expected_of_a_pod_that_is_gone():
+    """Expectations end with the pod."""
+    expectations = expecting()
+    expectations.forget(VICTIM)
+    expectations.forget("default/p")
+    assert len(expectations) == 0
+
+
+def test_budget_until_its_status_has_followed():
+    """A disruption is taken off until the status names the victim, then no more."""
+    disruptions = Disruptions()
+    disruptions.expect("default/web", "v", "plan")
+    disruptions.expect("default/web", "w", "plan")
+    assert disruptions.overlay("default/web", budget("web", 3, {})).status.disruptions_allowed == 1
+    followed = budget("web", 2, {}, disruptedPods={"v": rfc3339(START)})
+    assert disruptions.overlay("default/web", followed).status.disruptions_allowed == 1
+    assert disruptions.gone("default", "w") == ["default/web"]
+    assert disruptions.overlay("default/web", followed) is followed
+    assert len(disruptions) == 0
+
+
+def test_deleted_victim_counts_once():
+    """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
+    setting = Setting(node("n1"))
+    web = {"app": "web"}
+    victims = [pod(name, "4", node="n1", labels=web) for name in ("a", "b")]
+    setting.add(*victims)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1))
+    setting.expect(preemptor("p1", "4"), setting.evaluate(preemptor("p1", "4")))
+    assert setting.state.disruptions.overlay("default/web", budget("web", 2, web)).status.disruptions_allowed == 1
+    leaving = next(key for key in ("default/a", "default/b") if key in setting.state.index.leaving)
+    setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1, observedGeneration=2))
+    assert len(setting.state.disruptions) == 1, "a status that has not counted it changes nothing"
+    setting.add(pod(leaving[8:], "4", node="n1", labels=web, deleted=rfc3339(START + 30)))
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
+    second = setting.evaluate(preemptor("p2", "4"))
+    assert isinstance(second, Evicts), "one more may go"
+    setting.expect(preemptor("p2", "4"), second, "another")
+    setting.remove(leaving)
+    assert len(setting.state.disruptions) == 1
+    assert not isinstance(setting.evaluate(preemptor("p3", "8")), Evicts), "and no more than that"
+
+
+def test_health_that_falls_for_another_reason():
+    """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
+    disruptions = Disruptions()
+    disruptions.expect("default/web", "v", "plan")
+    disruptions.fell("default/web", 1, lambda _: False)
+    disruptions.fell("default/other", 1, lambda _: True)
+    disruptions.fell("default/web", -1, lambda _: True)
+    assert len(disruptions) == 1
+    disruptions.fell("default/web", 1, lambda _: True)
+    assert len(disruptions) == 0

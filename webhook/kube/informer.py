@@ -1,0 +1,397 @@
+"""A local copy of one resource, kept current by list and watch.
+
+A state machine. *List* reads everything, tells the differences and leads to *watch*. *Watch* follows the changes from
+there; when it ends or fails it goes on from the last resourceVersion, after a wait if it failed. Only if that
+version is of no use does the way lead back to list:
+
+- it has expired (410, as an answer or as an event);
+- the server has told an older one in a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`): perhaps
+  etcd was restored from a backup;
+- a watch that lasted for minutes told nothing at all, not even a bookmark, and a *check* finds that the server has an
+  older version: a watch from a version in the future is answered by silence.
+
+Lists are consistent reads in pages, never from a replica's watch cache (`resourceVersion=0`): that may be older than
+what is known, and it is answered without pages, a gigabyte at once for 150 000 pods. What a list finds unchanged is
+dropped page by page, so no second copy of everything comes to be.
+
+Silence is no fault. A quiet watch may get no bookmark for minutes; its end is bounded by `timeoutSeconds` and on this
+side, and a peer that is gone is found by TCP keep-alive (`webhook.kube.transport`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from types import MappingProxyType
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from webhook.kube.backoff import Backoff
+from webhook.kube.client import Page
+from webhook.kube.errors import NO_ANSWER, ApiError, status_error
+from webhook.kube.objects import ObjectMeta, key_of
+
+__all__ = ["Change", "Informer", "Source"]
+
+log = logging.getLogger(__name__)
+
+_EXPIRED = 410
+_TOO_LARGE = "ResourceVersionTooLarge"
+_BACKWARDS = "WentBackwards"
+"""`ApiError.reason` if the server told a version older than what is known."""
+_PAGE = 500
+"""Objects a page of a list."""
+_BELIEVE_OLDER = 3
+"""Lists older than what is known already, in a row, before they are taken for a restored server's truth."""
+_WATCH_SECONDS = (300, 600)
+"""Bounds of a watch's `timeoutSeconds`, as in client-go: many clients must not come back at once."""
+_OVERDUE = 30.0
+"""Seconds that a watch may go on after its `timeoutSeconds`, before it is ended on this side."""
+_LONG = 240.0
+"""Seconds of a watch in which a server that sends bookmarks has sent one: they come about once a minute."""
+_LONGEST_WAIT = 30.0
+"""Seconds; a larger Retry-After is not waited for."""
+_BRIEF = 1.0
+"""A watch that ends within this many seconds without a word is a failure; resuming at once would be a hot loop."""
+_CALM = 600.0
+"""Seconds without a list after which the next one is made at once; before, each waits longer than the one before."""
+_TURN = 0.02
+"""Seconds for which differences are told before others get their turn."""
+
+
+class HasMetadata(Protocol):
+    """Any of the objects in `webhook.kube.objects`."""
+
+    metadata: ObjectMeta
+
+
+T = TypeVar("T", bound=HasMetadata)
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """What happened to one object: `old` is None if it was added, `new` if it was deleted."""
+
+    kind: Literal["added", "modified", "deleted"]
+    key: str
+    old: T | None
+    new: T | None
+
+
+class Source(Protocol):
+    """What a cache needs of a client."""
+
+    def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
+        """All objects of a collection, page by page, decoded to a type; raw if a page cannot be decoded."""
+
+    def watch(
+        self, path: str, *, resource_version: str, opened: Callable[[], None], **query: Any
+    ) -> AsyncIterator[tuple[str, bytes]]:
+        """Events from that resourceVersion on; `opened` is called once the server has accepted."""
+
+
+class _Named(msgspec.Struct):
+    """As much of an object as tells which one it is."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+_Step = Callable[[], Awaitable[None]]
+
+
+class Informer(Generic[T]):
+    """All objects of one resource by key (`namespace/name` or `name`), as the server last told.
+
+    `run()` keeps it current; `synced` is set after the first list. `handlers` are called for every change, in order,
+    after the copy has changed; add them before `run()`. `transform` makes of a decoded object what is kept of it, as
+    client-go's TransformFunc does.
+    """
+
+    def __init__(
+        self,
+        client: Source,
+        path: str,
+        type_: type[T],
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        transform: Callable[[T], T] | None = None,
+    ) -> None:
+        self.handlers: list[Callable[[Change[T]], None]] = []
+        self.synced = asyncio.Event()
+        self._client = client
+        self._path = path
+        self._type = type_
+        self._transform = transform
+        self._decoder = msgspec.json.Decoder(type_)
+        self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
+        self._items: dict[str, T] = {}
+        self._version = ""
+        self._older_lists = 0
+        self._backoff = Backoff()
+        self._lists = Backoff(longest=_CALM / 2)
+        self._listed_at = -math.inf
+        self._step: _Step = self._list
+        self._heard_at = -math.inf
+
+    def get(self, key: str) -> T | None:
+        """The object of that key, or None."""
+        return self._items.get(key)
+
+    def items(self) -> Mapping[str, T]:
+        """A live view of all objects by key."""
+        return MappingProxyType(self._items)
+
+    def age(self) -> float:
+        """Seconds since the server last sent anything about this resource; infinite before the first time.
+
+        A server sends a bookmark about once a minute if nothing changes, the first one after up to some minutes.
+        """
+        return time.monotonic() - self._heard_at
+
+    @property
+    def resource_version(self) -> str:
+        """How far the copy has come."""
+        return self._version
+
+    async def wait_for_sync(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the callers' natural wish
+        """Wait for the first list. Raises TimeoutError after `timeout` seconds."""
+        await asyncio.wait_for(self.synced.wait(), timeout)
+
+    async def run(self) -> None:
+        """Keep the copy current; end it by cancelling its task."""
+        while True:
+            try:
+                await self._step()
+            except ApiError as error:
+                await self._recover(error)
+            except Exception:
+                log.exception("cache %s: unexpected error; listing again", self._path)
+                await asyncio.sleep(max(self._backoff.next(), self._to_list()))
+
+    async def _recover(self, error: ApiError) -> None:
+        delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
+        if self._step != self._list and _is_useless(error):
+            delay = max(delay, self._to_list())
+        log.log(_level(error), "cache %s: %s; next try in %.1f s", self._path, error, delay)
+        await asyncio.sleep(delay)
+
+    def _to_list(self) -> float:
+        """Let a list be the next step; how many seconds to wait before, so that lists do not become a flood."""
+        if time.monotonic() - self._listed_at > _CALM:
+            self._lists.reset()
+        self._step = self._list
+        return self._lists.next()
+
+    async def _list(self) -> None:
+        """Read everything and tell the differences, once all of it has been read."""
+        missing, news, version = dict.fromkeys(self._items), dict[str, T](), ""
+        restored = False
+        async with aclosing(self._pages(_PAGE, self._type)) as pages:
+            async for page in pages:
+                self._heard_at = time.monotonic()
+                if not version:
+                    version = page.metadata.resource_version
+                    restored = self._is_restored(version)
+                await self._compare(page.items or [], missing, news, restored=restored)
+        await self._adopt(missing, news)
+        self._version = version
+        self._listed_at = time.monotonic()
+        self._backoff.reset()
+        self.synced.set()
+        self._step = self._watch
+
+    def _pages(self, limit: int, type_: type[Any]) -> Any:
+        return self._client.pages(self._path, type_, limit=limit, **self._selectors)
+
+    async def _compare(self, items: list[Any], missing: dict[str, None], news: dict[str, T], *, restored: bool) -> None:
+        """Take what a page holds out of `missing`, and what is not known of it into `news`; uses `items` up.
+
+        A list is the truth of its time, so an object's version counts if it is another one than the known: an older
+        one, too, as after a backup was restored and the cluster has gone on from there.
+        """
+        begun = time.monotonic()
+        items.reverse()  # so that each object can go as soon as it was looked at
+        while items:
+            begun = await _take_turns(begun)
+            obj = items.pop()
+            if isinstance(obj, msgspec.Raw):
+                raw, obj = obj, self._decode(obj)
+                if obj is None:
+                    missing.pop(_named(raw)[0], None)
+                    continue
+            key, version = key_of(obj), obj.metadata.resource_version
+            missing.pop(key, None)
+            known = self._items.get(key)
+            if known is None or restored or version != known.metadata.resource_version:
+                news[key] = self._kept(obj)
+
+    async def _adopt(self, missing: Iterable[str], news: dict[str, T]) -> None:
+        """Tell what a list has found: first who is gone, so that no room seems taken twice, then what is new."""
+        begun = time.monotonic()
+        for key in missing:
+            self._remove(key, self._items[key])
+            begun = await _take_turns(begun)
+        for key, new in news.items():
+            self._put(key, new)
+            begun = await _take_turns(begun)
+
+    def _is_restored(self, version: str) -> bool:
+        """Whether a list older than what is known is to be believed; raises ApiError while it is not."""
+        if not _older(version, self._version):
+            self._older_lists = 0
+            return False
+        self._older_lists += 1
+        if self._older_lists < _BELIEVE_OLDER:
+            raise ApiError(NO_ANSWER, "Stale", f"the list is of {version}, but {self._version} is known already")
+        log.warning("cache %s: the server went back from %s to %s", self._path, self._version, version)
+        self._older_lists = 0
+        return True
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        begun, told = loop.time(), False
+        seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
+        try:
+            async with asyncio.timeout(seconds + _OVERDUE), aclosing(self._open_watch(seconds)) as events:
+                async for kind, raw in events:
+                    self._hear()
+                    self._receive(kind, raw)
+                    self._backoff.reset()
+                    told = True
+        except TimeoutError as error:
+            message = f"the watch went on for {_OVERDUE:g} s after its end was due"
+            raise ApiError(NO_ANSWER, "Overdue", message) from error
+        lasted = loop.time() - begun
+        if not told and lasted < _BRIEF:
+            raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
+        self._hear()
+        self._backoff.reset()
+        if not told and lasted > _LONG:
+            self._step = self._check
+
+    def _open_watch(self, seconds: int) -> Any:
+        return self._client.watch(
+            self._path,
+            resource_version=self._version,
+            opened=self._hear,
+            allowWatchBookmarks=True,
+            timeoutSeconds=seconds,
+            **self._selectors,
+        )
+
+    def _hear(self) -> None:
+        self._heard_at = time.monotonic()
+
+    async def _check(self) -> None:
+        """Look whether the server's version is still at least the one that is known: a list of one object tells."""
+        async with aclosing(self._pages(1, _Named)) as pages:
+            page = await anext(pages)
+        self._hear()
+        version = page.metadata.resource_version
+        if _older(version, self._version):
+            raise ApiError(NO_ANSWER, _BACKWARDS, f"the server is at {version}, but {self._version} is known already")
+        log.debug("cache %s: the watch told nothing, not even a bookmark; the server is at %s", self._path, version)
+        self._step = self._watch
+
+    def _receive(self, kind: str, raw: bytes) -> None:
+        if kind == "ERROR":
+            raise status_error(raw)
+        if kind == "BOOKMARK":
+            version = _named(raw)[1]
+            if _older(version, self._version):
+                raise ApiError(
+                    NO_ANSWER, _BACKWARDS, f"a bookmark is of {version}, but {self._version} is known already"
+                )
+            self._version = version or self._version
+            return
+        obj = self._decode(raw)
+        if obj is None:
+            self._version = _named(raw)[1] or self._version
+        else:
+            self._apply(kind, self._kept(obj))
+
+    def _apply(self, kind: str, new: T) -> None:
+        """Take over one event, unless it tells what is known already: late and repeated events are ordinary."""
+        key, version = key_of(new), new.metadata.resource_version
+        known = self._items.get(key)
+        if kind == "DELETED":
+            if known is not None and not _older(version, known.metadata.resource_version):
+                self._remove(key, new)
+        elif known is None:
+            if not _older(version, self._version):
+                self._put(key, new)
+        elif version != known.metadata.resource_version and not _older(version, known.metadata.resource_version):
+            self._put(key, new)
+        if not _older(version, self._version):
+            self._version = version
+
+    def _put(self, key: str, new: T) -> None:
+        known = self._items.get(key)
+        if known is not None and known.metadata.uid != new.metadata.uid:
+            self._remove(key, known)
+            known = None
+        self._items[key] = new
+        self._tell(Change("added" if known is None else "modified", key, known, new))
+
+    def _remove(self, key: str, last: T) -> None:
+        """Forget an object; `last` is its state when it was deleted, as far as that was told."""
+        del self._items[key]
+        self._tell(Change("deleted", key, last, None))
+
+    def _tell(self, change: Change[T]) -> None:
+        for handler in self.handlers:
+            try:
+                handler(change)
+            except Exception:
+                log.exception("cache %s: a handler failed on %s %s", self._path, change.kind, change.key)
+
+    def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.DecodeError as error:
+            log.error("cache %s: skipped %s, which cannot be decoded: %s", self._path, _named(raw)[0] or "?", error)  # noqa: TRY400
+            return None
+
+    def _kept(self, obj: T) -> T:
+        return self._transform(obj) if self._transform else obj
+
+
+async def _take_turns(begun: float) -> float:
+    """Let others have their turn when this one has lasted long enough; when the current one began."""
+    if time.monotonic() - begun < _TURN:
+        return begun
+    await asyncio.sleep(0)
+    return time.monotonic()
+
+
+def _is_useless(error: ApiError) -> bool:
+    """Whether watching from the same version again cannot succeed."""
+    return error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
+
+
+def _level(error: ApiError) -> int:
+    """What comes with every API server now and then is nothing to be warned of."""
+    if error.reason == "WatchEnded":
+        return logging.DEBUG
+    return logging.INFO if error.status == _EXPIRED else logging.WARNING
+
+
+def _named(raw: msgspec.Raw | bytes) -> tuple[str, str]:
+    """Key and resourceVersion of an object, empty if even they cannot be read."""
+    try:
+        named = _NAMED.decode(raw)
+    except msgspec.DecodeError:
+        return "", ""
+    return key_of(named), named.metadata.resource_version
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether one resourceVersion is before another; versions that are no numbers have no order."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -1,0 +1,243 @@
+"""CEL, behind one door: expressions compiled and type-checked at load, and bounded in what a run may cost.
+
+The library itself stops at 10 000 iterations and 32 levels of nesting; `webhook.policy.cel.cost` bounds the time.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from webhook.policy.cel.ast import parse
+from webhook.policy.cel.cost import BUDGET, LARGEST, Cost, CostError
+
+__all__ = [
+    "VARIABLES",
+    "AllowanceError",
+    "CelError",
+    "CelRuntimeError",
+    "Inputs",
+    "Problem",
+    "Program",
+    "compile_bool",
+    "compile_text",
+]
+
+VARIABLES = {
+    "object": "the object as it would be stored; for a workload, the pod its template describes",
+    "oldObject": "the object as it is, on UPDATE; else null",
+    "request": "the AdmissionRequest without its objects: operation, userInfo, namespace, name, dryRun …",
+    "namespaceObject": "the namespace with its labels and annotations; null for cluster-wide objects",
+    "priorityClass": "the PriorityClass the pod has; null without one",
+}
+"""The variables of every expression, and what each holds."""
+
+LONGEST_EXPRESSION = 4096
+"""Characters."""
+LONGEST_MESSAGE = 2048
+MOST_IN_ALL = 1_000_000_000.0
+"""Nanoseconds that all expressions of a request may take, by their estimates: less than any webhook has time."""
+
+_PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+
+
+@cache
+def _types() -> Any:
+    """The library's types. It is loaded with the first expression: it takes 15 MB, and many policies have none."""
+    from cel_expr_python import cel  # noqa: PLC0415 - see above
+
+    return cel.Type
+
+
+@cache
+def _env() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - see _types
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
+
+    return cel.NewEnv(
+        variables=dict.fromkeys(VARIABLES, cel.Type.DYN),
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+    )
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What is wrong in an expression; line and column count from 1 in the expression's own text."""
+
+    line: int
+    column: int
+    message: str
+
+
+class CelError(ValueError):
+    """An expression that does not compile, with every problem found in it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(problem.message for problem in problems))
+        self.problems = problems
+
+
+class CelRuntimeError(Exception):
+    """An expression that could not be evaluated on this request, in the library's words."""
+
+
+class AllowanceError(Exception):
+    """The expressions of this request may take longer, in all, than its reader has time for now."""
+
+
+class Inputs:
+    """The variables of one request, turned into an activation when the first expression asks for it.
+
+    `allowance` is how many nanoseconds all expressions together may take, by their estimates; None for any number.
+    """
+
+    def __init__(self, variables: Callable[[], dict[str, Any]], allowance: float | None = None) -> None:
+        self._variables = variables
+        self._allowance = math.inf if allowance is None else allowance
+        self._spent = 0.0
+        self._data: dict[str, Any] = {}
+        self._activation: Any = None
+        self._sizes: dict[str, int] = {}
+        self._elements: dict[str, int] = {}
+
+    def activation(self) -> Any:
+        """The activation, built once."""
+        if self._activation is None:
+            self._activation = _env().Activation(self._values())
+        return self._activation
+
+    def size(self, names: Iterable[str]) -> int:
+        """The bytes of these variables as JSON."""
+        data = self._values()
+        for name in names:
+            if name not in self._sizes:
+                self._sizes[name] = len(msgspec.json.encode(data[name]))
+        return sum(self._sizes[name] for name in names)
+
+    def elements(self, names: Iterable[str]) -> int:
+        """The length of the longest list or map in these variables."""
+        data = self._values()
+        for name in names:
+            if name not in self._elements:
+                self._elements[name] = _longest(data[name])
+        return max((self._elements[name] for name in names), default=0)
+
+    def spend(self, estimate: float) -> None:
+        """Count an expression's estimate. Raises AllowanceError, and CelRuntimeError if it is too much in all."""
+        self._spent += estimate
+        if self._spent > self._allowance:
+            raise AllowanceError
+        if self._spent > MOST_IN_ALL:
+            raise CelRuntimeError(f"the expressions of this request could take {self._spent / 1e9:.1f} s in all")
+
+    def _values(self) -> dict[str, Any]:
+        if not self._data:
+            self._data = self._variables()
+        return self._data
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A compiled expression."""
+
+    text: str
+    expression: Any
+    cost: Cost
+
+    def run(self, inputs: Inputs) -> Any:
+        """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
+        self._check_cost(inputs)
+        return self.evaluate(inputs)
+
+    def evaluate(self, inputs: Inputs) -> Any:
+        """The value, however long it takes. Raises CelRuntimeError."""
+        try:
+            value = self.expression.eval(inputs.activation())
+        except Exception as error:  # the binding raises bare RuntimeError, and others for odd input
+            raise CelRuntimeError(_plain(str(error))) from error
+        if value.type() == _types().ERROR:
+            raise CelRuntimeError(_plain(str(value.value())))
+        return value.value()
+
+    def holds(self, inputs: Inputs) -> bool:
+        """Whether the expression is true. Raises CelRuntimeError, also for a value that is no bool."""
+        value = self.run(inputs)
+        if not isinstance(value, bool):
+            raise CelRuntimeError(f"the expression gave {type(value).__name__}, not true or false")
+        return value
+
+    def words(self, inputs: Inputs) -> str:
+        """The text a messageExpression makes, shortened. Raises CelRuntimeError, also for a value that is no string."""
+        value = self.run(inputs)
+        if not isinstance(value, str):
+            raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
+        return value[:LONGEST_MESSAGE]
+
+    def _check_cost(self, inputs: Inputs) -> None:
+        read = self.cost.variables
+        size = inputs.size(read)
+        if size > LARGEST:
+            raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
+        elements = inputs.elements(read)
+        estimate = self.cost.bound(size, elements)
+        if estimate > BUDGET:
+            raise CelRuntimeError(
+                f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
+                f" at most {BUDGET / 1e6:.0f} ms are allowed"
+            )
+        inputs.spend(estimate)
+
+
+def compile_bool(text: str) -> Program:
+    """Compile an expression that must give a bool. Raises CelError."""
+    return _compile(text, _types().BOOL, "true or false")
+
+
+def compile_text(text: str) -> Program:
+    """Compile an expression that must give a string. Raises CelError."""
+    return _compile(text, _types().STRING, "a string")
+
+
+def _compile(text: str, wanted: Any, words: str) -> Program:
+    if len(text) > LONGEST_EXPRESSION:
+        raise CelError([Problem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
+    try:
+        expression = _env().compile(text)
+    except Exception as error:
+        raise CelError(_problems(str(error))) from error
+    kind = expression.return_type()
+    if kind not in (wanted, _types().DYN):
+        raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
+    try:
+        return Program(text, expression, Cost(parse(expression.serialize()), VARIABLES))
+    except CostError as error:
+        raise CelError([Problem(1, 1, str(error))]) from error
+
+
+def _longest(value: Any) -> int:
+    """The length of the longest list or map in JSON data."""
+    longest, waiting = 0, [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            longest = max(longest, len(part))
+            waiting += [one for one in part.values() if isinstance(one, dict | list)]
+        elif isinstance(part, list):
+            longest = max(longest, len(part))
+            waiting += [one for one in part if isinstance(one, dict | list)]
+    return longest
+
+
+def _problems(report: str) -> list[Problem]:
+    found = [Problem(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(report)]
+    return list(dict.fromkeys(found)) or [Problem(1, 1, _plain(report))]
+
+
+def _plain(report: str) -> str:
+    """One line of the library's report, without its status codes."""
+    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
+    line = re.sub(r"^(?:[A-Z_]+: )+", "", line)
+    return line.removesuffix(" (in container '')")

@@ -1,0 +1,1 @@
+"""The model to verdicts: policies compiled once, asked for every request."""

@@ -1,0 +1,106 @@
+"""One PriorityPolicy, compiled: when it applies, and its rules sorted by the question they answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool
+from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes
+from webhook.policy.evaluation.matching import excluder, matcher
+from webhook.policy.evaluation.requester import asks_who
+from webhook.policy.evaluation.rules import Compiled, Twins, compile_define, compile_rule, compile_use, on_error
+from webhook.policy.evaluation.shield import Shield, compile_shield
+from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.model import Enforcement, PriorityPolicy
+
+__all__ = ["Applicability", "CompiledPolicy", "Kinds"]
+
+Kinds = Literal["pods", "priorityclasses", "shield", "default", "copy"]
+"""The questions: what of this pod, of this class, of these annotations; which default class, what to copy."""
+
+Applicability = str | Verdict | None
+"""None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
+
+_STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
+
+
+class CompiledPolicy:
+    """A policy ready to run. Raises CelError for expressions that loading would have refused."""
+
+    def __init__(self, policy: PriorityPolicy, twins: Twins) -> None:
+        self.policy = policy
+        self.name = policy.name
+        self._match = matcher(policy.match)
+        self._gives = matcher(policy.match, gives=True)
+        self._exclude = excluder(policy.exclude)
+        self._strictest = max(
+            (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
+        )
+        self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
+        self.defaults: list[tuple[str, str]] = []
+        self.copies: list[tuple[str, str]] = []
+        self.shields: list[Shield] = []
+        self.uses: list[tuple[int, int, tuple[CompiledPolicy, Compiled]]] = []
+        self.defines: list[tuple[int, int, tuple[CompiledPolicy, Compiled]]] = []
+        self.rules: dict[str, list[Compiled]] = {PODS: [], CLASSES: []}
+        self._sort(twins)
+
+    def _sort(self, twins: Twins) -> None:
+        for rule in self.policy.rules:
+            rule_id = f"{self.name}/{rule.name}"
+            if rule.default_priority_class is not None:
+                self.defaults.append((rule.default_priority_class, rule_id))
+            self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
+            if rule.protect_annotations is not None:
+                self.shields.append(compile_shield(self.policy, rule, rule.protect_annotations))
+            if rule.reserve is not None:
+                start, end = rule.reserve.from_, rule.reserve.to
+                self.uses.append((start, end, (self, compile_use(self.policy, rule, rule.reserve))))
+                self.defines.append((start, end, (self, compile_define(self.policy, rule, rule.reserve))))
+            for compiled in compile_rule(self.policy, rule, twins):
+                self.rules[compiled.kind].append(compiled)
+
+    @property
+    def kinds(self) -> list[Kinds]:
+        """The questions on which the policy has something to say; reserved ranges are found by value instead."""
+        kinds: list[Kinds] = []
+        if self.rules[PODS]:
+            kinds.append("pods")
+        if self.rules[CLASSES]:
+            kinds.append("priorityclasses")
+        if self.shields:
+            kinds.append("shield")
+        if self.defaults:
+            kinds.append("default")
+        if self.copies:
+            kinds.append("copy")
+        return kinds
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
+        return asks_who(self.policy)
+
+    def applicability(self, attributes: RequestAttributes) -> Applicability:
+        """Whether the policy applies to the request."""
+        return self._match(attributes) or self._exclude(attributes) or self._unmet(attributes)
+
+    def gives(self, attributes: RequestAttributes) -> bool:
+        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
+
+        What gives is part of what applies, so `match` need not be asked as well.
+        """
+        return (self._gives(attributes) or self._exclude(attributes) or self._unmet(attributes)) is None
+
+    def _unmet(self, attributes: RequestAttributes) -> Applicability:
+        for name, program in self._conditions:
+            try:
+                if not program.holds(attributes.inputs):
+                    return f"condition {name} is false"
+            except CelRuntimeError as error:
+                return self._failed(name, program, error, attributes)
+        return None
+
+    def _failed(self, name: str, program: Program, error: CelRuntimeError, attributes: RequestAttributes) -> Verdict:
+        text = f"condition {name} of policy {self.name} could not be evaluated: expression {program.text!r}: {error}"
+        return Verdict(self.name, name, on_error(self._strictest, attributes), "error", text)

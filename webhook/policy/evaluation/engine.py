@@ -1,0 +1,193 @@
+"""The engine: policies compiled once, immutable, asked for every request. It has no clock and no memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes, observe
+from webhook.policy.evaluation.compiled_policy import CompiledPolicy, Kinds
+from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
+from webhook.policy.evaluation.index import Index
+from webhook.policy.evaluation.ranges import Ranges
+from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.rule_evaluation import RuleEvaluation
+from webhook.policy.evaluation.rules import Compiled
+from webhook.policy.evaluation.shield import changes, shield_verdicts
+from webhook.policy.evaluation.tracing import explain
+from webhook.policy.evaluation.verdict import RuleTrace, Verdict
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
+
+__all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "shielded"]
+
+
+_KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
+
+
+class Managed(msgspec.Struct, frozen=True):
+    """A PriorityClass that a PreemptionPolicy manages; pods of it go to `twin`, if there is one."""
+
+    policy: PreemptionPolicy
+    twin: str | None = None
+
+
+class Engine:
+    """Every rule of a set of policies, ready to judge.
+
+    Policies apply in the order of files and documents. Cost grows with the rules that could match a request,
+    hardly with those that could not.
+    """
+
+    def __init__(self, policies: Policies) -> None:
+        self.policies = policies
+        self._twins = _originals(policies.preemption)
+        self._compiled = [CompiledPolicy(policy, self._twins) for policy in policies.priority]
+        self._indexes = _index(self._compiled)
+        self._ranges: dict[str, Ranges[tuple[CompiledPolicy, Compiled]]] = {
+            PODS: Ranges(row for one in self._compiled for row in one.uses),
+            CLASSES: Ranges(row for one in self._compiled for row in one.defines),
+        }
+        self.shielded = shielded(policies.preemption)
+        """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
+        self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
+        self.asks_who = any(one.asks_who for one in self._compiled)
+        """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
+        self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
+        """The annotation keys that some policy copies from classes to pods."""
+        self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
+
+    def default_priority_class(self, request: Request) -> tuple[str, str] | None:
+        """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
+
+        The first rule wins.
+        """
+        attributes = observe(request)
+        if isinstance(attributes, str) or not _new_pod(attributes) or attributes.names_class:
+            return None
+        for policy in self._indexes["default"].candidates(attributes):
+            if policy.defaults and policy.gives(attributes):
+                name, rule = policy.defaults[0]
+                return name, rule
+        return None
+
+    def annotations_to_copy(self, request: Request) -> list[tuple[str, str]]:
+        """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
+
+        What the pod itself says is left to the caller, as is whether the class has the annotation.
+        """
+        attributes = observe(request)
+        if isinstance(attributes, str) or not _new_pod(attributes) or attributes.template:
+            return []
+        copied: dict[str, str] = {}
+        for policy in self._indexes["copy"].candidates(attributes):
+            if policy.gives(attributes):
+                for key, rule in policy.copies:
+                    copied.setdefault(key, rule)
+        return list(copied.items())
+
+    def managed(self, priority_class_name: str) -> Managed | None:
+        """The policy that manages pods of this class, and their twin class; Kubernetes' own classes never are."""
+        if not priority_class_name or priority_class_name.startswith("system-"):
+            return None
+        for policy, named in self._classes:
+            twins = policy.preemptors.twins
+            if priority_class_name in twins:
+                return Managed(policy, twins[priority_class_name])
+            if named(priority_class_name) or priority_class_name in twins.values():
+                return Managed(policy)
+        return None
+
+    def managed_if_generated(self, prefix: str) -> Managed | None:
+        """The policy that may manage a PriorityClass whose name the API server makes of this `generateName`.
+
+        A glob that matches any name with this prefix counts; a name without `*` does not, because the API server
+        chooses the rest of the name at random.
+        """
+        if not prefix or prefix.startswith("system-"):
+            return None
+        for policy, _ in self._classes:
+            names = policy.preemptors.priority_classes
+            if any(WILDCARD in name and intersect(name, f"{prefix}{WILDCARD}") for name in names):
+                return Managed(policy)
+        return None
+
+    def judge(self, request: Request, trace: list[RuleTrace] | None = None) -> list[Verdict]:
+        """What every rule that applies says of the request; `trace` takes all rules with why and why not.
+
+        Raises AllowanceError if the expressions may take longer than the request allows.
+        """
+        attributes = observe(request)
+        if isinstance(attributes, str):
+            if trace is not None:
+                trace.append(RuleTrace("", "", applied=False, outcome="skip", why=attributes))
+            return []
+        evaluation = RuleEvaluation(attributes)
+        self._by_match(evaluation)
+        self._by_value(evaluation)
+        if attributes.kind == PODS:
+            self._by_annotation(evaluation)
+        if trace is not None:
+            trace += explain(evaluation, self._compiled)
+        return evaluation.verdicts
+
+    def judge_annotations(self, request: Request) -> list[Verdict]:
+        """What the rules about protected annotations, and no others, say of an update."""
+        attributes = observe(request)
+        if isinstance(attributes, str):
+            return []
+        evaluation = RuleEvaluation(attributes)
+        self._by_annotation(evaluation)
+        return evaluation.verdicts
+
+    def _by_match(self, evaluation: RuleEvaluation) -> None:
+        kind = evaluation.attributes.kind
+        for policy in self._indexes[kind].candidates(evaluation.attributes):
+            if policy.rules[kind] and evaluation.concerns(policy):
+                for rule in policy.rules[kind]:
+                    evaluation.run(rule)
+
+    def _by_value(self, evaluation: RuleEvaluation) -> None:
+        value = evaluation.attributes.value
+        if value is not None:
+            for policy, rule in self._ranges[evaluation.attributes.kind].holding(value):
+                if evaluation.concerns(policy):
+                    evaluation.run(rule)
+
+    def _by_annotation(self, evaluation: RuleEvaluation) -> None:
+        attributes = evaluation.attributes
+        changed = changes(attributes, self._protected)
+        if changed:
+            concerned = filter(evaluation.concerns, self._indexes["shield"].candidates(attributes))
+            shields = [shield for policy in concerned for shield in policy.shields]
+            evaluation.verdicts += shield_verdicts(attributes, changed, shields, self.shielded)
+
+
+def _new_pod(attributes: RequestAttributes) -> bool:
+    return attributes.kind == PODS and attributes.operation == "CREATE"
+
+
+def _index(policies: list[CompiledPolicy]) -> dict[str, Index[CompiledPolicy]]:
+    """One index for each question; a policy stands only if it has something to say."""
+    indexes: dict[str, Index[CompiledPolicy]] = {name: Index() for name in _KINDS}
+    for policy in policies:
+        for name in policy.kinds:
+            indexes[name].add(policy.policy.match, policy)
+    return indexes
+
+
+def _originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
+    originals: dict[str, list[str]] = defaultdict(list)
+    for policy in policies:
+        for original, twin in policy.preemptors.twins.items():
+            originals[twin].append(original)
+    return {twin: tuple(names) for twin, names in originals.items()}
+
+
+def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
+    """The annotation keys by which the reconciler judges whether a pod may be evicted."""
+    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
+    for policy in policies:
+        keys.update(policy.victims.preemptible_annotations, policy.victims.protection_annotations)
+    return frozenset(keys)

@@ -1,0 +1,152 @@
+"""Which policies a request could concern, found by look-up rather than by trying each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from webhook.kube.objects import LabelSelector
+from webhook.policy.evaluation.attributes import PODS, RequestAttributes
+from webhook.policy.evaluation.globs import WILDCARD, literal_prefix
+from webhook.policy.evaluation.requester import user_pattern
+from webhook.policy.model import Match
+
+__all__ = ["Index"]
+
+T = TypeVar("T")
+
+
+class Index(Generic[T]):
+    """Entries by the most telling part of their `match`; what has none is a candidate always.
+
+    A candidate may still not match; an entry that is no candidate cannot match. Of pods that service accounts make
+    `subjects` say nothing, so for them the entries are kept a second time, by the other parts.
+    """
+
+    def __init__(self) -> None:
+        self._for_people, self._for_service_accounts = _Table[T](), _Table[T]()
+
+    def add(self, match: Match, entry: T) -> None:
+        """Add an entry; candidates come in the order of adding."""
+        self._for_people.add(match, entry)
+        self._for_service_accounts.add(replace(match, subjects=None), entry)
+
+    def candidates(self, attributes: RequestAttributes) -> Iterable[T]:
+        """The entries that could match, in the order of adding, each once."""
+        table = self._for_service_accounts if attributes.by_service_account else self._for_people
+        return table.candidates(attributes)
+
+
+class _Table(Generic[T]):
+    """The entries of an index, by one part of their `match` each."""
+
+    def __init__(self) -> None:
+        self._always: list[tuple[int, T]] = []
+        self._entries: list[T] = []
+        self._namespaces = _Prefixes[T]()
+        self._users: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._groups: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._labels = _Labels[T]()
+        self._namespace_labels = _Labels[T]()
+        self._count = 0
+
+    def add(self, match: Match, entry: T) -> None:
+        row = (self._count, entry)
+        self._count += 1
+        if match.namespaces is not None and all(map(literal_prefix, match.namespaces)):
+            self._namespaces.add(match.namespaces, row)
+        elif match.subjects is not None and not any(WILDCARD in one.name + one.namespace for one in match.subjects):
+            for one in match.subjects:
+                user = user_pattern(one)
+                (self._groups[one.name] if user is None else self._users[user]).append(row)
+        elif pairs := _telling(match.object_selector):
+            self._labels.add(pairs, row)
+        elif pairs := _telling(match.namespace_selector):
+            self._namespace_labels.add(pairs, row)
+        else:
+            self._always.append(row)
+            self._entries.append(entry)
+
+    def candidates(self, attributes: RequestAttributes) -> Iterable[T]:
+        if len(self._always) == self._count:
+            return self._entries  # all of them: the ordinary case of a small set costs no sorting
+        found = dict(self._always)
+        if attributes.kind == PODS:
+            found.update(self._namespaces.find(attributes.request.namespace))
+            found.update(self._namespace_labels.find(attributes.namespace_labels) if self._namespace_labels else ())
+        else:
+            found.update(self._namespaces.everything)
+            found.update(self._namespace_labels.everything)
+        found.update(self._by_subject(attributes))
+        if self._labels and not attributes.request.labels_known:
+            found.update(self._labels.everything)
+        elif self._labels:
+            found.update(self._labels.find(attributes.labels))
+            found.update(self._labels.find(attributes.old_labels or {}))
+        return [found[place] for place in sorted(found)]
+
+    def _by_subject(self, attributes: RequestAttributes) -> Iterable[tuple[int, T]]:
+        user = attributes.request.user
+        if self._users:
+            yield from self._users.get(user.username, ())
+        if self._groups:
+            for group in user.groups:
+                yield from self._groups.get(group, ())
+
+
+def _telling(selector: LabelSelector | None) -> list[tuple[str, str]]:
+    """Labels of which whatever the selector selects has one: those of a `matchLabels`, or the values of an `In`."""
+    if selector is None:
+        return []
+    if selector.match_labels:
+        return list(selector.match_labels.items())[:1]
+    wanted = next((row for row in selector.match_expressions or () if row.operator == "In"), None)
+    return [(wanted.key, value) for value in wanted.values or ()] if wanted else []
+
+
+class _Prefixes(Generic[T]):
+    """Entries by literal name, and by what their globs begin with."""
+
+    def __init__(self) -> None:
+        self.everything: list[tuple[int, T]] = []
+        self._names: dict[str, list[tuple[int, T]]] = defaultdict(list)
+        self._prefixes: dict[int, dict[str, list[tuple[int, T]]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, patterns: Iterable[str], row: tuple[int, T]) -> None:
+        self.everything.append(row)
+        for pattern in patterns:
+            if WILDCARD in pattern:
+                prefix = literal_prefix(pattern)
+                self._prefixes[len(prefix)][prefix].append(row)
+            else:
+                self._names[pattern].append(row)
+
+    def find(self, name: str) -> Iterable[tuple[int, T]]:
+        yield from self._names.get(name, ())
+        for length, rows in self._prefixes.items():
+            yield from rows.get(name[:length], ())
+
+
+class _Labels(Generic[T]):
+    """Entries by the labels of which they ask for one."""
+
+    def __init__(self) -> None:
+        self.everything: list[tuple[int, T]] = []
+        self._rows: dict[str, dict[str, list[tuple[int, T]]]] = defaultdict(lambda: defaultdict(list))
+
+    def __bool__(self) -> bool:
+        return bool(self.everything)
+
+    def add(self, pairs: Iterable[tuple[str, str]], row: tuple[int, T]) -> None:
+        self.everything.append(row)
+        for key, value in pairs:
+            self._rows[key][value].append(row)
+
+    def find(self, labels: Mapping[str, str]) -> Iterable[tuple[int, T]]:
+        few, many = (self._rows, labels) if len(self._rows) < len(labels) else (labels, self._rows)
+        for key in few:
+            if key in many:
+                yield from self._rows[key].get(labels[key], ())

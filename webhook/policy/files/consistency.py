@@ -1,0 +1,190 @@
+"""What can only be seen with all policies side by side: names, ranges, defaults, classes, spellings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
+from webhook.policy.evaluation.shield import BUILTIN
+from webhook.policy.files.findings import Finding, Severity, nearest
+from webhook.policy.files.reader import Reader
+from webhook.policy.files.table_match import KNOWN_ANNOTATIONS
+from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, Rule, Source
+
+__all__ = ["check_together"]
+
+Readers = Mapping[str, Reader]
+
+_ALMOST = 0.9
+"""How alike two annotation keys are that probably mean the same."""
+
+
+def check_together(policies: Policies, readers: Readers) -> None:
+    """Note everything that is wrong between policies."""
+    _names(policies, readers)
+    _ranges(policies, readers)
+    _defaults(policies, readers)
+    _managed(policies, readers)
+    _annotations(readers)
+
+
+def _names(policies: Policies, readers: Readers) -> None:
+    for group in (policies.priority, policies.preemption):
+        first: dict[str, Source] = {}
+        for policy in group:
+            if policy.name == BUILTIN:
+                _note(
+                    readers,
+                    Severity.ERROR,
+                    policy.source,
+                    f'"{BUILTIN}" is the name of the built-in rules; choose another',
+                )
+            if policy.name in first:
+                _clash(
+                    readers,
+                    policy.source,
+                    first[policy.name],
+                    f'two policies are named "{policy.name}"',
+                    "the first one",
+                )
+            first.setdefault(policy.name, policy.source)
+
+
+def _ranges(policies: Policies, readers: Readers) -> None:
+    """Report each range that overlaps one before it, against the one that reaches furthest."""
+    rows = [(rule.reserve, policy, rule) for policy, rule in _rules(policies) if rule.reserve is not None]
+    rows.sort(key=lambda row: (row[0].from_, row[0].to))
+    furthest = None
+    for row in rows:
+        reserve, policy, rule = row
+        if reserve.from_ > reserve.to:
+            continue
+        if furthest is not None and reserve.from_ <= furthest[0].to:
+            other, other_policy, other_rule = furthest
+            overlap = f"{reserve.from_} to {min(reserve.to, other.to)}"
+            _clash(
+                readers,
+                rule.source,
+                other_rule.source,
+                f"the range of {policy.name}/{rule.name} overlaps that of {other_policy.name}/{other_rule.name}"
+                f" in {overlap}; a value can be reserved once",
+                f"{other_policy.name}/{other_rule.name} reserves {other.from_} to {other.to}",
+            )
+        if furthest is None or reserve.to > furthest[0].to:
+            furthest = row
+
+
+def _defaults(policies: Policies, readers: Readers) -> None:
+    first: dict[str, tuple[PriorityPolicy, Rule]] = {}
+    for policy, rule in _rules(policies):
+        default = rule.default_priority_class
+        if default is None:
+            continue
+        key = _when(policy)
+        if key in first:
+            other_policy, other = first[key]
+            if other.default_priority_class != default or other_policy is policy:
+                _clash(
+                    readers,
+                    rule.source,
+                    other.source,
+                    f'default "{default}" never applies: {other_policy.name}/{other.name} gives'
+                    f' "{other.default_priority_class}" to the same pods',
+                    "the default that applies",
+                )
+        first.setdefault(key, (policy, rule))
+        _default_allowed(policy, rule, default, readers)
+
+
+def _default_allowed(policy: PriorityPolicy, rule: Rule, default: str, readers: Readers) -> None:
+    for other in policy.rules:
+        body = other.priority_classes
+        if body is None:
+            continue
+        refused = name_matcher(body.deny)(default) or (body.allow is not None and not name_matcher(body.allow)(default))
+        if refused:
+            _clash(
+                readers,
+                rule.source,
+                other.source,
+                f'the default "{default}" is refused by {policy.name}/{other.name}: pods that name no class are denied',
+                "the rule that refuses it",
+            )
+
+
+def _managed(policies: Policies, readers: Readers) -> None:
+    for one, other in combinations(policies.preemption, 2):
+        for name in _classes(other):
+            rival = next((known for known in _classes(one) if intersect(known, name)), None)
+            if rival is None:
+                continue
+            sure = WILDCARD not in name or WILDCARD not in rival or name == rival
+            text = (
+                f'"{name}" is managed by {one.name} already'
+                if sure
+                else f'"{name}" and "{rival}" may mean the same class'
+            )
+            _clash(
+                readers,
+                other.source,
+                one.source,
+                f"PreemptionPolicy {other.name}: {text}; a class has one policy",
+                f'{one.name} manages "{rival}"',
+                severity=Severity.ERROR if sure else Severity.WARNING,
+            )
+
+
+def _classes(policy: PreemptionPolicy) -> list[str]:
+    twins = policy.preemptors.twins
+    return list(dict.fromkeys((*policy.preemptors.priority_classes, *twins, *twins.values())))
+
+
+def _annotations(readers: Readers) -> None:
+    """Warn of keys that nothing reads; a key that a PreemptionPolicy names is known, unless it looks misspelt."""
+    known = set(KNOWN_ANNOTATIONS)
+    for reader in readers.values():
+        for key, node, recognises in reader.annotations:
+            almost = difflib.get_close_matches(key, KNOWN_ANNOTATIONS, n=1, cutoff=_ALMOST)
+            if recognises and key not in KNOWN_ANNOTATIONS and almost:
+                reader.warn(node, f'annotation "{key}" looks like a misspelling; did you mean "{almost[0]}"?')
+            if recognises:
+                known.add(key)
+    for reader in readers.values():
+        for key, node, recognises in reader.annotations:
+            if not recognises and key not in known:
+                reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{nearest(key, known)}')
+
+
+def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, Rule]]:
+    return ((policy, rule) for policy in policies.priority for rule in policy.rules)
+
+
+def _when(policy: PriorityPolicy) -> str:
+    """When a policy applies, in a form in which the order of what it names makes no difference."""
+    conditions = sorted(one.expression for one in policy.conditions)
+    return repr((_sorted(msgspec.to_builtins(policy.match)), _sorted(msgspec.to_builtins(policy.exclude)), conditions))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return sorted((key, _sorted(part)) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return sorted((_sorted(part) for part in value), key=repr)
+    return value
+
+
+def _note(readers: Readers, severity: Severity, source: Source, message: str) -> None:
+    readers[source.file].at(severity, source.line, source.column, message)
+
+
+def _clash(
+    readers: Readers, source: Source, other: Source, message: str, there: str, *, severity: Severity = Severity.ERROR
+) -> None:
+    """Note something that two places make together."""
+    note = Finding(severity=severity, source=other, message=there, excerpt=readers[other.file].excerpt(other))
+    readers[source.file].at(severity, source.line, source.column, message, related=(note,))

@@ -1,0 +1,70 @@
+"""The kinds of documents a policy file may hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.policy.files.records import Field, Record, Values
+from webhook.policy.files.shapes import Choice, MapOf, Text
+from webhook.policy.files.table_match import NAME
+from webhook.policy.files.table_preemption import PREEMPTION_SPEC
+from webhook.policy.files.table_priority import PRIORITY_SPEC
+from webhook.policy.model import Source
+
+__all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND"]
+
+API_VERSION = "giveway.dev/v1alpha1"
+TEST_KIND = "PolicyTest"
+"""Documents of this kind are run by `giveway test` and lie in sub-folders, not beside the policies."""
+
+
+def _metadata(values: Values, source: Source) -> str:
+    del source
+    name: str = values["name"]
+    return name
+
+
+_METADATA = Record(
+    "metadata",
+    "The policy's name; labels and annotations are for other tools.",
+    (
+        Field("name", "name", NAME, "The policy's name in messages, logs, metrics and tests.", required=True),
+        Field("labels", "labels", MapOf(Text()), "For other tools."),
+        Field("annotations", "annotations", MapOf(Text()), "For other tools."),
+    ),
+    _metadata,
+)
+
+
+def _document(kind: str, doc: str, spec: Record) -> Record:
+    def build(values: Values, source: Source) -> Any:
+        return msgspec.structs.replace(values["spec"], name=values["metadata"], source=source)
+
+    return Record(
+        kind,
+        doc,
+        (
+            Field(
+                "apiVersion",
+                "api_version",
+                Choice("the API version", {API_VERSION: "the only one so far"}),
+                f"{API_VERSION}.",
+                required=True,
+            ),
+            Field("kind", "kind", Choice("this kind", {kind: doc}), f"{kind}.", required=True),
+            Field("metadata", "metadata", _METADATA, "The policy's name.", required=True),
+            Field("spec", "spec", spec, spec.doc, required=True),
+        ),
+        build,
+    )
+
+
+DOCUMENTS = {
+    "PriorityPolicy": _document("PriorityPolicy", "Who may run and define what priority.", PRIORITY_SPEC),
+    "PreemptionPolicy": _document(
+        "PreemptionPolicy", "Which pods the reconciler preempts for, and whom it may evict.", PREEMPTION_SPEC
+    ),
+}
+"""Each kind with its table."""

@@ -1,0 +1,275 @@
+"""The table of PreemptionPolicy: which pods the reconciler preempts for, and whom it may evict."""
+
+from __future__ import annotations
+
+from webhook.policy.files.reader import Reader
+from webhook.policy.files.records import Field, Record, Values, plain
+from webhook.policy.files.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
+from webhook.policy.files.table_extenders import EXTENDER
+from webhook.policy.files.table_match import CLASS_GLOB, CLASS_NAME, NAMESPACES, RECOGNISED_ANNOTATION, SELECTOR
+from webhook.policy.files.yamltree import Node
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    PROTECTION_DURATION,
+    Budgets,
+    Eviction,
+    Limits,
+    Pair,
+    PodsMatch,
+    PreemptionPolicy,
+    Preemptors,
+    Protection,
+    Rate,
+    Source,
+    VictimMode,
+    Victims,
+)
+
+__all__ = ["PREEMPTION_SPEC"]
+
+
+_SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
+_MANY = 1_000_000
+
+
+def _preemptors_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    for name in values.get("priority_classes", ()):
+        if name.startswith("system-"):
+            reader.error(nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed')
+    for original, twin in values.get("twins", {}).items():
+        if original == twin:
+            reader.error(nodes["twins"], f'"{original}" is its own twin; name the class of the same value with Never')
+        elif twin in values["twins"]:
+            reader.error(nodes["twins"], f'"{twin}" is the twin of "{original}" and has a twin itself')
+        if "system-" in (original[:7], twin[:7]):
+            reader.error(nodes["twins"], "Kubernetes' own classes are never managed")
+
+
+_PREEMPTORS = Record(
+    "preemptors",
+    "For which pods the reconciler preempts: those of the classes named here, which the webhook marks.",
+    (
+        Field(
+            "priorityClasses",
+            "priority_classes",
+            ListOf(CLASS_GLOB),
+            "PriorityClasses by name or glob; those created from now on get preemptionPolicy Never.",
+        ),
+        Field(
+            "twins",
+            "twins",
+            MapOf(CLASS_NAME, CLASS_NAME),
+            "An existing class that preempts by itself, to the class of the same value with preemptionPolicy Never to"
+            " which its new pods are moved.",
+        ),
+        Field(
+            "schedulerNames",
+            "scheduler_names",
+            _SCHEDULERS,
+            "Only pods of these schedulers.",
+            default=["default-scheduler"],
+        ),
+        Field("delay", "delay", Duration(), "How long a pod stays unschedulable before it is acted for.", default="0s"),
+    ),
+    plain(Preemptors),
+    check=_preemptors_check,
+)
+
+_PODS = Record(
+    "pods match",
+    "Which pods: everything named must hold, what is absent always does.",
+    (
+        Field(
+            "priorityClasses", "priority_classes", ListOf(CLASS_GLOB, least=1), "Their PriorityClass is one of these."
+        ),
+        Field("namespaces", "namespaces", NAMESPACES, "Their namespace is one of these; * stands for any characters."),
+        Field("namespaceSelector", "namespace_selector", SELECTOR, "The labels of their namespace are selected."),
+        Field("labels", "labels", SELECTOR, "Their labels are selected."),
+    ),
+    plain(PodsMatch),
+)
+
+_PAIR = Record(
+    "pair",
+    "These preemptors may evict these victims.",
+    (
+        Field("preemptors", "preemptors", _PODS, "Who may evict; all if absent."),
+        Field("victims", "victims", _PODS, "Who may be evicted; all if absent."),
+    ),
+    plain(Pair),
+)
+
+_ANNOTATIONS = Record(
+    "preemptibility annotations",
+    "The annotation keys, in the order in which they are read; the first one present counts.",
+    (
+        Field(
+            "preemptible",
+            "preemptible",
+            ListOf(RECOGNISED_ANNOTATION, least=1),
+            "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
+            default=[CAN_BE_PREEMPTED],
+        ),
+        Field(
+            "protection",
+            "protection",
+            ListOf(RECOGNISED_ANNOTATION, least=1),
+            "Whole seconds after its start during which a pod is no victim.",
+            default=[PROTECTION_DURATION],
+        ),
+    ),
+    lambda values, _source: {f"{name}_annotations": keys for name, keys in values.items()},
+)
+
+
+def _victims(values: Values, source: Source) -> Victims:
+    del source
+    annotations = values.pop("annotations", {})
+    return Victims(**values, **annotations)
+
+
+_VICTIMS = Record(
+    "victims",
+    "Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never.",
+    (
+        Field(
+            "mode",
+            "mode",
+            Choice(
+                "a mode",
+                {
+                    "opt-in": "only pods that say so, by annotation of the pod or of its class (Gödel)",
+                    "opt-out": "every pod of lower priority that does not say false (plain Kubernetes)",
+                },
+                VictimMode,
+            ),
+            "Whether pods must say that they may be evicted, or that they may not.",
+            default="opt-in",
+        ),
+        Field("annotations", "annotations", _ANNOTATIONS, "Which annotations say it."),
+        Field(
+            "schedulerNames",
+            "scheduler_names",
+            _SCHEDULERS,
+            "Only pods of these schedulers.",
+            default=["default-scheduler"],
+        ),
+        Field("pairs", "pairs", ListOf(_PAIR, least=1), "Who may evict whom; without it every preemptor every victim."),
+    ),
+    _victims,
+)
+
+
+def _protection_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    maximum = values.get("maximum")
+    if maximum is not None and values.get("default", 0.0) > maximum:
+        reader.error(nodes["default"], f"the default is longer than the maximum of {maximum:g} s")
+
+
+_PROTECTION = Record(
+    "protection",
+    "For how long after its start a pod is no victim.",
+    (
+        Field("default", "default", Duration(), "How long a pod is protected if no annotation says so.", default="0s"),
+        Field("maximum", "maximum", Duration(), "The most that an annotation may ask for; unlimited if absent."),
+    ),
+    plain(Protection),
+    check=_protection_check,
+)
+
+_RATE = Record(
+    "rate",
+    "At most so many evictions within a window.",
+    (
+        Field("evictions", "evictions", Whole("a number of evictions", 1, _MANY), "How many.", required=True),
+        Field("window", "window", Duration(), "Within which time.", default="1m"),
+    ),
+    lambda values, _source: Rate(**{"window": 60.0, **values}),
+)
+
+_LIMITS = Record(
+    "limits",
+    "Restraint: how much may be evicted, and how often it is tried. Unlimited if absent.",
+    (
+        Field("perOwner", "per_owner", _RATE, "Evictions of pods of one owner (a Deployment, a Job …)."),
+        Field("perNode", "per_node", _RATE, "Evictions on one node."),
+        Field("perCluster", "per_cluster", _RATE, "Evictions in all."),
+        Field(
+            "attemptsPerPreemptor",
+            "attempts_per_preemptor",
+            Whole("a number of attempts", 1, _MANY),
+            "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
+            default=10,
+        ),
+    ),
+    plain(Limits),
+)
+
+
+def _policy(values: Values, source: Source) -> PreemptionPolicy:
+    return PreemptionPolicy(name="", source=source, **values)
+
+
+def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    preemptors = values.get("preemptors")
+    if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
+        reader.warn(
+            nodes["preemptors"], "no class is named, so the policy manages no pod; name priorityClasses or twins"
+        )
+
+
+PREEMPTION_SPEC = Record(
+    "PreemptionPolicy spec",
+    "Which pods the reconciler preempts for, and whom it may evict.",
+    (
+        Field("preemptors", "preemptors", _PREEMPTORS, "For which pods.", required=True),
+        Field("victims", "victims", _VICTIMS, "Whom it may evict."),
+        Field(
+            "budgets",
+            "budgets",
+            Choice(
+                "a way with budgets",
+                {
+                    "strict": "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)",
+                    "best-effort": "violations are minimised (Kubernetes)",
+                },
+                Budgets,
+            ),
+            "What PodDisruptionBudgets mean for choosing victims.",
+            default="strict",
+        ),
+        Field("protection", "protection", _PROTECTION, "Protection windows."),
+        Field(
+            "eviction",
+            "eviction",
+            Choice(
+                "a way to evict",
+                {
+                    "evict": "through the Eviction API, which keeps budgets atomically",
+                    "delete": "by delete with preconditions, past budgets",
+                },
+                Eviction,
+            ),
+            "How victims go.",
+            default="evict",
+        ),
+        Field(
+            "gracePeriodSeconds",
+            "grace_period",
+            Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
+            "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
+        ),
+        Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),
+        Field(
+            "waitForTerminating",
+            "wait_for_terminating",
+            Duration(),
+            "How long already terminating pods that make room are waited for before others are evicted.",
+            default="1m",
+        ),
+        Field("limits", "limits", _LIMITS, "Restraint."),
+        Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),
+    ),
+    _policy,
+    check=_policy_check,
+)

@@ -1,0 +1,1 @@
+"""Kubernetes' filters over all nodes at once."""

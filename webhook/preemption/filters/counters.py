@@ -1,0 +1,167 @@
+"""Everything that pods on a node use up, as counters that must not exceed a limit.
+
+Whether the preemptor fits depends on the pods of a node only through numbers that each pod adds to: millicores and
+bytes, the number of pods, pods that match a term in the node's topology domain, and so on. So every counter is a
+row of `base` (its value on every node now), a row of `limit` (the most at which the preemptor still fits) and
+`share(pods)` (what each pod adds on its node). Taking pods away and putting them back is then arithmetic on whole
+rows. Two things are no counters: taken host ports are a set of bits per node (as in kube-scheduler, where removing
+one of two pods with the same port frees it), and required affinity must have at least one match (`Affinity`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.terms import HostPorts, conflicts
+
+__all__ = ["UNBOUNDED", "Affinity", "Counter", "Live", "Ports", "port_bits", "resource_counters"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+UNBOUNDED = 2**62
+"""A limit that nothing reaches."""
+
+
+class Live:
+    """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them."""
+
+    def __init__(self, snapshot: Snapshot, without: Rows) -> None:
+        self._snapshot = snapshot
+        self._without = without
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The pods' rows."""
+        nodes = self._snapshot.nodes
+        on = self._snapshot.pods.node[: self._snapshot.pods.rows]
+        alive = np.append(nodes.valid[: nodes.rows], False)[on]  # -1, no node, reads the last one
+        alive[self._without] = False
+        return np.flatnonzero(alive)
+
+    @cached_property
+    def nodes(self) -> Rows:
+        """The rows of the nodes they are on."""
+        return self._snapshot.pods.node[self.rows].astype(np.intp)
+
+
+class Counter(NamedTuple):
+    """One thing pods use up; `share` gives what pods (by row, of any shape) add on nodes (by row, broadcast to it)."""
+
+    stage: str
+    base: Ints
+    limit: Ints
+    share: Callable[[Rows, Rows], Ints]
+    name: str = ""
+
+
+class Affinity(NamedTuple):
+    """Required pod affinity, as bounds for the change in the number of matching pods on each node.
+
+    The preemptor fits while the change is at least `least` (a match remains in every term's domain) or at most
+    `most` (no match remains anywhere, and the preemptor matches its own terms, so that it may be the first).
+    """
+
+    least: Ints
+    most: Ints
+    share: Callable[[Rows, Rows], Ints]
+
+
+class Ports(NamedTuple):
+    """Taken host ports that conflict with the preemptor's, as bits per node; `bits` gives those of pods by row."""
+
+    base: Ints
+    bits: Callable[[Rows], Ints]
+
+
+def resource_counters(snapshot: Snapshot, incoming: Incoming, without: Rows) -> list[Counter]:
+    """The number of pods and each resource asked for, in the order in which Kubernetes names them."""
+    nodes, pods = snapshot.nodes, snapshot.pods
+    count = nodes.rows
+    gone_from = pods.node[without]
+
+    def left(now: Ints, taken: Ints) -> Ints:
+        if not len(gone_from):
+            return now[:count]
+        base = now[:count].copy()
+        np.subtract.at(base, gone_from, taken)
+        return base
+
+    counters = [
+        Counter(
+            stage="resources",
+            base=left(nodes.pod_count, np.ones(len(without), np.int64)),
+            limit=nodes.pod_limit[:count] - 1,
+            share=_one_each,
+        )
+    ]
+    order = nodes.resources.names[:3] + sorted(
+        name for name in incoming.amounts if name not in nodes.resources.names[:3]
+    )
+    for name in order:
+        amount = incoming.amounts.get(name, 0)
+        if not amount:
+            continue
+        row = nodes.resources.index.get(name)
+        if row is None or row >= len(pods.amounts):
+            allocatable = nodes.allocatable[row, :count] if row is not None else np.zeros(count, np.int64)
+            counters.append(Counter("resources", np.zeros(count, np.int64), allocatable - amount, _none_each, name))
+            continue
+        counters.append(
+            Counter(
+                stage="resources",
+                base=left(nodes.used[row], pods.amounts[row, without]),
+                limit=nodes.allocatable[row, :count] - amount,
+                share=_column_share(pods.amounts[row]),
+                name=name,
+            )
+        )
+    return counters
+
+
+def port_bits(snapshot: Snapshot, incoming: Incoming, live: Live) -> Ports | None:
+    """The taken ports that conflict with the preemptor's; None if it wants no port."""
+    if not incoming.ports:
+        return None
+    pods = snapshot.pods
+    bit_of: dict[object, int] = {}
+    masks = np.zeros(len(pods.ports), np.int64)
+    for identity, taken in pods.ports.used():
+        masks[identity] = _conflict_bits(incoming.ports, taken, bit_of)
+    port_set = pods.port_set
+    mine = masks[port_set[live.rows]]
+    users = np.flatnonzero(mine)
+    base = np.zeros(snapshot.nodes.rows, np.int64)
+    np.bitwise_or.at(base, live.nodes[users], mine[users])
+    return Ports(base, lambda rows: masks[port_set[rows]])
+
+
+def _conflict_bits(wanted: HostPorts, taken: HostPorts, bit_of: dict[object, int]) -> int:
+    """A bit for each distinct conflicting port; beyond 62 of them the last bit is shared."""
+    mask = 0
+    for port in taken:
+        if any(conflicts(own, port) for own in wanted):
+            mask |= 1 << min(bit_of.setdefault(port, len(bit_of)), 61)
+    return mask
+
+
+def _one_each(rows: Rows, nodes: Rows) -> Ints:
+    del nodes
+    return np.ones(rows.shape, np.int64)
+
+
+def _none_each(rows: Rows, nodes: Rows) -> Ints:
+    del nodes
+    return np.zeros(rows.shape, np.int64)
+
+
+def _column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:
+    return lambda rows, _nodes: column[rows]

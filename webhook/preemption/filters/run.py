@@ -1,0 +1,333 @@
+"""Kubernetes' filters over all nodes at once: where the preemptor fits, and what fails elsewhere.
+
+The order of `checks` is that of kube-scheduler's Filter plugins; the first one that fails gives the reason, in its
+words. If pods of equal or higher priority are nominated to a node, it must fit with them and without (D3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Taint
+from webhook.preemption.filters import counters, topology, volumes
+from webhook.preemption.filters.counters import Affinity, Counter, Live, Ports
+from webhook.preemption.filters.placement import (
+    declaring_mask,
+    named_nodes,
+    required_features,
+    required_mask,
+    taint_mask,
+    tolerates,
+)
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["NO_PODS", "Failures", "Problem", "prefilter", "relieved", "run_filters"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+NO_PODS = np.zeros(0, np.intp)
+"""Rows of no pods."""
+
+
+class Check(NamedTuple):
+    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
+
+    reason: str
+    resolvable: bool
+    kind: str
+    mask: Mask | None = None
+    first: int = 0
+    last: int = 0
+
+
+class Load(NamedTuple):
+    """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
+
+    `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will. `matches` is the
+    change from what is there now. `volumes` are the users of attached volumes (`AttachLimits.users`).
+    """
+
+    counters: Ints
+    ports: Ints
+    reserved: Ints
+    matches: Ints
+    volumes: Ints
+
+
+@dataclass
+class Problem:
+    """One preemptor on one snapshot: what uses what up, and what must hold.
+
+    `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated ones, if there are any.
+    """
+
+    snapshot: Snapshot
+    incoming: Incoming
+    counters: list[Counter]
+    limit: Ints
+    ports: Ports | None
+    affinity: Affinity | None
+    limits: AttachLimits | None
+    without_nominated: Load
+    with_nominated: Load
+    checks: list[Check] = field(default_factory=list)
+
+    def shares(self, rows: Rows, nodes: Rows) -> Ints:
+        """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
+        return np.stack([counter.share(rows, nodes) for counter in self.counters])
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a pod counts on its own node only, and for as much as it adds there."""
+        return not (self.ports or self.affinity or self.limits) and all(
+            counter.stage == "resources" for counter in self.counters
+        )
+
+    def impossible(self) -> Mask:
+        """Nodes where something fails that has nothing to do with pods."""
+        mask = ~self.snapshot.nodes.valid[: self.limit.shape[1]]
+        for check in self.checks:
+            if check.mask is not None:
+                mask |= check.mask
+        return mask
+
+
+class Failures(NamedTuple):
+    """The outcome per node row: number of the failing check plus one (0: fits), and whether pods can cure it.
+
+    `lacking` has a row a resource counter: which of them are short if the resources check failed.
+    """
+
+    code: NDArray[np.int16]
+    resolvable: Mask
+    lacking: Mask
+    checks: list[Check]
+    counters: list[Counter]
+
+    def reason(self, node: int) -> str:
+        """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
+        check: Check = self.checks[int(self.code[node]) - 1]
+        if check.kind != "resources":
+            return check.reason
+        short = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
+        return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
+
+
+def prefilter(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Problem:
+    """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
+    snapshot.nodes.drop_unused_labels()
+    live = Live(snapshot, without)
+    resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
+    ports = counters.port_bits(snapshot, incoming, live)
+    storage = volumes.check(snapshot, incoming, live)
+    spread = topology.spread_counters(snapshot, incoming, live)
+    affinity, anti = topology.affinity_counters(snapshot, incoming, live)
+    used = [*resources, *storage.counters, *spread, *anti]
+    nothing = np.zeros(snapshot.nodes.rows, np.int64)
+    limits = storage.limits
+    without_nominated = Load(
+        counters=np.stack([counter.base for counter in used]),
+        ports=ports.base if ports else nothing,
+        reserved=nothing,
+        matches=nothing,
+        volumes=limits.users if limits else nothing,
+    )
+    limit = np.stack([counter.limit for counter in used])
+    problem = Problem(snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated)
+    checks = _checks(problem, storage)
+    problem.checks = [check for check in checks if check.mask is None or check.mask.any()]
+    problem.with_nominated = _add_nominated(problem, without)
+    return problem
+
+
+def relieved(problem: Problem, gone: Rows) -> Problem:
+    """The same problem as if the pods in the rows `gone`, which are on nodes, were not there."""
+    if not problem.is_local:
+        return prefilter(problem.snapshot, problem.incoming, gone)
+    nodes = problem.snapshot.pods.node[gone].astype(np.intp)
+    less = problem.with_nominated.counters.copy()
+    np.subtract.at(less.T, nodes, problem.shares(gone, nodes).T)
+    return replace(problem, with_nominated=problem.with_nominated._replace(counters=less))
+
+
+def run_filters(problem: Problem) -> Failures:
+    """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
+
+    Pods that are only nominated use things up, so what fits beside them fits without; but company that required
+    affinity asks for, and a volume that is attached for both, may still go elsewhere.
+    """
+    result = _run(problem, problem.with_nominated)
+    if problem.with_nominated is problem.without_nominated or not (problem.affinity or problem.limits):
+        return result
+    without_nominated = _run(problem, problem.without_nominated)
+    fits = result.code == 0
+    result.code[fits], result.resolvable[fits] = without_nominated.code[fits], without_nominated.resolvable[fits]
+    result.lacking[:, fits] = without_nominated.lacking[:, fits]
+    return result
+
+
+def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
+    """All reasons not to fit, in the order of kube-scheduler's plugins."""
+    snapshot, incoming = problem.snapshot, problem.incoming
+    checks = _before_filters(snapshot, incoming, storage)
+    checks += _placement_checks(snapshot, incoming)
+    if problem.ports:
+        checks.append(Check("node(s) didn't have free ports for the requested pod ports", True, "ports"))
+    rows_of = _stage_rows(problem.counters)
+    checks.append(Check("", True, "resources", None, *rows_of["resources"]))
+    if "claims" in rows_of:
+        checks.append(Check(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
+    if problem.limits:
+        checks.append(Check(EXCEEDED, True, "volumes"))
+    checks += [Check(reason, False, "mask", mask) for reason, mask in storage.masks]
+    checks += _topology_checks(problem, rows_of)
+    features = required_features(incoming.pod)
+    if features:
+        lacking = ~declaring_mask(snapshot.nodes, features)
+        checks.append(Check("node(s) didn't match Pod's required features", False, "mask", lacking))
+    return checks
+
+
+def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Storage) -> list[Check]:
+    """What kube-scheduler finds out before it looks at any node (PreFilter)."""
+    count = snapshot.nodes.rows
+    names = named_nodes(incoming.pod)
+    refusal = storage.refusal if names is None or names else "pod affinity terms conflict"
+    refusal = refusal or incoming.beyond
+    if refusal:
+        return [Check(refusal, False, "mask", np.ones(count, np.bool_))]
+    if names is None:
+        return []
+    elsewhere = np.ones(count, np.bool_)
+    elsewhere[[row for name in names if (row := snapshot.nodes.find(name)) is not None]] = False
+    return [Check("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]
+
+
+def _placement_checks(snapshot: Snapshot, incoming: Incoming) -> list[Check]:
+    nodes, spec = snapshot.nodes, incoming.pod.spec
+    count = nodes.rows
+    checks = []
+    if nodes.unschedulable[:count].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
+        checks.append(Check("node(s) were unschedulable", False, "mask", nodes.unschedulable[:count]))
+    if spec.node_name:
+        elsewhere = np.ones(count, np.bool_)
+        row = nodes.find(spec.node_name)
+        if row is not None:
+            elsewhere[row] = False
+        checks.append(Check("node(s) didn't match the requested node name", False, "mask", elsewhere))
+    checks.append(Check("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
+    if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
+        excluded = ~required_mask(nodes, incoming.pod)
+        checks.append(Check("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+    return checks
+
+
+def _topology_checks(problem: Problem, rows_of: dict[str, tuple[int, int]]) -> list[Check]:
+    nodes, incoming = problem.snapshot.nodes, problem.incoming
+    checks = []
+    words = "node(s) didn't match pod topology spread constraints"
+    for number, constraint in enumerate(incoming.spread):
+        missing = nodes.label(constraint.topology_key) < 0
+        checks.append(Check(f"{words} (missing required label)", False, "mask", missing))
+        first = rows_of["spread"][0] + number
+        checks.append(Check(words, True, "counters", None, first, first + 1))
+    if problem.affinity:
+        outside = np.zeros(nodes.rows, np.bool_)
+        for term in incoming.affinity:
+            outside |= nodes.label(term.topology_key) < 0
+        checks.append(Check("node(s) didn't match pod affinity rules", False, "mask", outside))
+        checks.append(Check("node(s) didn't match pod affinity rules", False, "affinity"))
+    for stage, reason in (
+        ("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
+        ("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
+    ):
+        if stage in rows_of:
+            checks.append(Check(reason, True, "counters", None, *rows_of[stage]))
+    return checks
+
+
+def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
+    """The first and one past the last counter of every stage."""
+    spans: dict[str, tuple[int, int]] = {}
+    for row, counter in enumerate(used):
+        spans[counter.stage] = (spans.get(counter.stage, (row, 0))[0], row + 1)
+    return spans
+
+
+def _run(problem: Problem, load: Load) -> Failures:
+    """The first failing check on every node under this load."""
+    over, count = load.counters > problem.limit, problem.limit.shape[1]
+    code = np.zeros(count, np.int16)
+    resolvable = np.zeros(count, np.bool_)
+    lacking = np.zeros((0, count), np.bool_)
+    for number, check in enumerate(problem.checks, start=1):
+        cures: Mask | bool = check.resolvable
+        match check.kind:
+            case "ports":
+                fails = (load.ports | load.reserved) != 0
+            case "affinity":
+                assert problem.affinity is not None
+                fails = (load.matches < problem.affinity.least) & (load.matches > problem.affinity.most)
+            case "volumes":
+                assert problem.limits is not None
+                attached = Attached(problem.limits, load.volumes, np.arange(count))
+                fails = ~attached.fits_beside(np.zeros((1, count), np.intp))
+            case "mask":
+                assert check.mask is not None
+                fails = check.mask
+            case _:
+                fails = over[check.first : check.last].any(axis=0)
+        if check.kind == "resources":
+            lacking = over[check.first : check.last]
+            hopeless = problem.limit[check.first + 1 : check.last] < 0
+            cures = np.logical_not((lacking[1:] & hopeless).any(axis=0))
+        fails = fails & (code == 0)
+        code[fails] = number
+        resolvable |= fails & cures
+    return Failures(code, resolvable, lacking.copy(), problem.checks, problem.counters)
+
+
+def _add_nominated(problem: Problem, without: Rows) -> Load:
+    """The load with pods of equal or higher priority of the same scheduler on the nodes they are nominated to."""
+    pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
+    if not len(pods):
+        return problem.without_nominated
+    counters, ports, reserved, matches, volumes = problem.without_nominated
+    counters = counters.copy()
+    np.add.at(counters.T, nodes, problem.shares(pods, nodes).T)
+    if problem.ports:
+        reserved = reserved.copy()
+        np.bitwise_or.at(reserved, nodes, problem.ports.bits(pods))
+    if problem.affinity:
+        matches = matches.copy()
+        np.add.at(matches, nodes, problem.affinity.share(pods, nodes))
+    if problem.limits:
+        volumes = problem.limits.with_pods(pods)
+    return Load(counters, ports, reserved, matches, volumes)
+
+
+def _nominees(snapshot: Snapshot, incoming: Incoming, without: Rows) -> tuple[Rows, Rows]:
+    """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
+    pods = snapshot.pods
+    rows = np.flatnonzero(pods.nominated[: pods.rows] >= 0)
+    on = pods.nominated[rows]
+    of_scheduler = snapshot.table(
+        ("scheduler", incoming.pod.spec.scheduler_name),
+        pods.profiles,
+        np.bool_,
+        lambda profile: profile.scheduler_name == incoming.pod.spec.scheduler_name,
+    )
+    reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
+    reserves &= snapshot.nodes.valid[on] & (rows != pods.find(incoming.namespace, incoming.name))
+    if len(without):
+        reserves &= ~np.isin(rows, without)
+    return rows[reserves], on[reserves].astype(np.intp)

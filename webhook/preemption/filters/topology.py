@@ -1,0 +1,212 @@
+"""Counters over topology domains: inter-pod (anti-)affinity in both directions, and topology spread.
+
+A node's counter is the number of matching pods in its domain; a pod on the node is one of them. Mirrors the
+InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36, peculiarities included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import PodAffinityTerm
+from webhook.preemption.filters.counters import UNBOUNDED, Affinity, Counter, Live
+from webhook.preemption.filters.placement import required_mask, taint_mask
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.snapshot.pod_view import Identity
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.terms import SpreadConstraint, Term, compile_terms
+
+__all__ = ["affinity_counters", "spread_counters"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+
+def affinity_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> tuple[Affinity | None, list[Counter]]:
+    """The preemptor's required affinity, its anti-affinity by term, and existing pods' anti-affinity by topology.
+
+    Without any term of its own and without an existing pod's term that hits it, kube-scheduler skips the plugin,
+    even for pods that are only nominated; so nothing is returned then.
+    """
+    existing = _existing_anti_affinity(snapshot, incoming, live)
+    hit = any(counter.base.any() for counter in existing)
+    if not (hit or incoming.affinity or incoming.anti_affinity):
+        return None, []
+    own = [_own_anti_affinity(snapshot, term, live) for term in incoming.anti_affinity]
+    return (_own_affinity(snapshot, incoming, live) if incoming.affinity else None), own + existing
+
+
+def spread_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> list[Counter]:
+    """One counter a hard spread constraint, in their order."""
+    if not incoming.spread:
+        return []
+    nodes = snapshot.nodes
+    labelled = nodes.valid[: nodes.rows].copy()
+    for constraint in incoming.spread:
+        labelled &= nodes.label(constraint.topology_key) >= 0
+    return [_spread(snapshot, incoming, constraint, labelled, live) for constraint in incoming.spread]
+
+
+def _own_anti_affinity(snapshot: Snapshot, term: Term, live: Live) -> Counter:
+    matches = _term_matches(snapshot, [term])
+    domains = snapshot.nodes.label(term.topology_key)
+    picked = matches[snapshot.pods.identity[live.rows]]
+    base = _spread_over(_domain_counts(snapshot, term.topology_key, live.nodes[picked]), domains)
+    return Counter("anti-affinity", base, np.zeros(len(base), np.int64), _match_share(snapshot, matches, domains >= 0))
+
+
+def _own_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) -> Affinity:
+    nodes = snapshot.nodes
+    matches = _term_matches(snapshot, incoming.affinity)
+    on = live.nodes[matches[snapshot.pods.identity[live.rows]]]
+    fewest = np.full(nodes.rows, UNBOUNDED, np.int64)
+    anywhere = np.zeros(nodes.rows, np.bool_)
+    for term in incoming.affinity:
+        domains = nodes.label(term.topology_key)
+        fewest = np.minimum(fewest, _spread_over(_domain_counts(snapshot, term.topology_key, on), domains))
+        anywhere |= domains >= 0
+    own = snapshot.namespace_labels(incoming.namespace)
+    may_be_first = all(term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
+    total = int(np.count_nonzero(anywhere[on]))
+    most = np.full(nodes.rows, -total if may_be_first else -UNBOUNDED, np.int64)
+    everywhere = np.ones(nodes.rows, np.bool_)
+    return Affinity(1 - fewest, most, _match_share(snapshot, matches, everywhere))
+
+
+def _existing_anti_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) -> list[Counter]:
+    """Per topology key: how many terms of existing pods in the node's domain forbid the preemptor."""
+    pods = snapshot.pods
+    if len(pods.anti) <= 1:
+        return []
+    hits = _hits(snapshot, incoming)
+    keys: dict[str, NDArray[np.int64]] = {}
+    for identity, _ in pods.anti.used():
+        for key in hits[identity]:
+            keys.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
+    if not keys:
+        return []
+    bound = pods.anti_set[live.rows] > 0
+    rows, on = live.rows[bound], live.nodes[bound]
+    return [_anti_counter(snapshot, key, weights, rows, on) for key, weights in sorted(keys.items())]
+
+
+def _hits(snapshot: Snapshot, incoming: Incoming) -> NDArray[np.object_]:
+    """By distinct set of anti-affinity terms: the topology keys of those that forbid the preemptor."""
+    own = snapshot.namespace_labels(incoming.namespace)
+
+    def hits(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
+        compiled = compile_terms(*value)
+        selecting = (term for term in compiled if term.selects(incoming.namespace, incoming.labels, own))
+        return tuple(term.topology_key for term in selecting)
+
+    labels = tuple(sorted(incoming.labels.items()))
+    key = ("hits", snapshot.namespaces_version, incoming.namespace, labels)
+    return snapshot.table(key, snapshot.pods.anti, np.object_, hits)
+
+
+def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows: Rows, on: Rows) -> Counter:
+    domains = snapshot.nodes.label(key)
+    anti_set = snapshot.pods.anti_set
+    present = domains >= 0
+    base = _spread_over(_domain_counts(snapshot, key, on, weights[anti_set[rows]]), domains)
+
+    def share(pods: Rows, nodes: Rows) -> Ints:
+        return weights[anti_set[pods]] * present[nodes]
+
+    return Counter("existing-anti-affinity", base, np.zeros(len(base), np.int64), share)
+
+
+def _spread(
+    snapshot: Snapshot, incoming: Incoming, constraint: SpreadConstraint, labelled: Mask, live: Live
+) -> Counter:
+    nodes, pods = snapshot.nodes, snapshot.pods
+    included = labelled.copy()
+    if constraint.honor_affinity:
+        included &= required_mask(nodes, incoming.pod)
+    if constraint.honor_taints:
+        included &= ~taint_mask(nodes, incoming.pod.spec.tolerations)
+    matches = _spread_matches(snapshot, incoming, constraint)
+    counted = matches[pods.identity[live.rows]] & included[live.nodes] & ~pods.terminating[live.rows]
+    if constraint.counts_nothing:
+        counted[:] = False
+    domains = nodes.label(constraint.topology_key)
+    eligible = np.zeros(nodes.label_count(constraint.topology_key), np.bool_)
+    eligible[domains[included]] = True
+    counts = _domain_counts(snapshot, constraint.topology_key, live.nodes[counted])
+    own = int(constraint.matches(incoming.labels))
+    return Counter(
+        stage="spread",
+        base=_spread_over(counts, domains),
+        limit=_spread_limit(constraint, own, counts, eligible, domains),
+        share=_match_share(snapshot, matches, included),
+        name=constraint.topology_key,
+    )
+
+
+def _spread_limit(
+    constraint: SpreadConstraint, own: int, counts: Ints, eligible: Mask, domains: NDArray[np.int32]
+) -> Ints:
+    """The most matching pods a node's domain may hold: skew is measured against the fewest in any other domain."""
+    if own > constraint.max_skew:
+        return np.full(len(domains), -UNBOUNDED, np.int64)
+    room = constraint.max_skew - own
+    if np.count_nonzero(eligible) < constraint.min_domains:
+        return np.full(len(domains), room, np.int64)
+    ranked = np.sort(counts[eligible])
+    others = np.full(len(counts) + 1, ranked[0], np.int64)
+    if len(ranked) == 1:
+        others[np.flatnonzero(eligible)] = UNBOUNDED
+    elif ranked[0] < ranked[1]:
+        others[np.flatnonzero(eligible & (counts == ranked[0]))] = ranked[1]
+    return room + others[domains]
+
+
+def _spread_matches(snapshot: Snapshot, incoming: Incoming, constraint: SpreadConstraint) -> Mask:
+    """Which distinct label sets the constraint counts, by the pods' identities."""
+    selects, namespace = constraint.matches, incoming.namespace
+
+    def matches(identity: Identity) -> bool:
+        return identity.namespace == namespace and selects(identity.labels)
+
+    return snapshot.table(("spread", namespace, constraint.key), snapshot.pods.identities, np.bool_, matches)
+
+
+def _term_matches(snapshot: Snapshot, terms: list[Term]) -> Mask:
+    """Which distinct label sets all the terms select, by the pods' identities."""
+
+    def matches(identity: Identity) -> bool:
+        of_namespace = snapshot.namespace_labels(identity.namespace)
+        return all(term.selects(identity.namespace, identity.labels, of_namespace) for term in terms)
+
+    key = ("terms", snapshot.namespaces_version, *(term.key for term in terms))
+    return snapshot.table(key, snapshot.pods.identities, np.bool_, matches)
+
+
+def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None = None) -> Ints:
+    """How many pods (given by their nodes) lie in each domain of the topology, by value id."""
+    domains = snapshot.nodes.label(key)[on]
+    inside = domains >= 0
+    counts = np.bincount(
+        domains[inside],
+        weights=None if weights is None else weights[inside],
+        minlength=snapshot.nodes.label_count(key),
+    )
+    return counts.astype(np.int64)
+
+
+def _spread_over(counts: Ints, domains: NDArray[np.int32]) -> Ints:
+    """Each node's domain's count, 0 for a node outside the topology."""
+    return np.append(counts, 0)[domains]
+
+
+def _match_share(snapshot: Snapshot, matches: Mask, where: Mask) -> Callable[[Rows, Rows], Ints]:
+    identity = snapshot.pods.identity
+
+    def share(pods: Rows, nodes: Rows) -> Ints:
+        return (matches[identity[pods]] & where[nodes]).astype(np.int64)
+
+    return share

@@ -1,0 +1,212 @@
+"""How many volumes the CSI drivers can attach to a node (the NodeVolumeLimits filter of kube-scheduler 1.36).
+
+A volume counts once on a node however many pods use it, and the preemptor's volumes that are there already need no
+room. So there is a number of users for every (node, volume), of the drivers that the preemptor's volumes have, and
+only on nodes where the claims of the pods, each taken for a volume, could be too many: elsewhere nothing is looked up.
+
+Not known: volumes that are still being detached (VolumeAttachments), disks that pods name themselves, Portworx volumes
+of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 1.36). None of them excludes a node.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.filters.counters import UNBOUNDED, Live
+from webhook.preemption.snapshot.attached_volumes import AttachedVolume
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.terms import PodClaims
+
+__all__ = ["EXCEEDED", "AttachLimits", "Attached", "attach_limits"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+EXCEEDED = "node(s) exceed max volume count"
+
+
+class AttachLimits(NamedTuple):
+    """The limits of the preemptor's drivers, and the volumes of these drivers that pods use, as pairs with the node.
+
+    `limit` has a row a driver and a column a node, `own` the number of the preemptor's volumes by driver. Pair 0
+    stands for no volume. `users` is the number of pods on the node that use the pair's volume.
+    """
+
+    limit: Ints
+    own: Ints
+    node: Rows
+    driver: Rows
+    is_own: Mask
+    users: Ints
+    place: Rows
+    pairs_at: Rows
+
+    def pairs_of(self, rows: Rows) -> Rows:
+        """The pairs of pods, by row and of any shape; the first axis is as long as the most volumes of a pod."""
+        return np.moveaxis(self.pairs_at[self.place[rows]], -1, 0)
+
+    def with_pods(self, rows: Rows) -> Ints:
+        """The users with further pods, given by row, on the nodes they are nominated to."""
+        users = self.users.copy()
+        np.add.at(users, self.pairs_of(rows), 1)
+        return users
+
+
+class Attached:
+    """What is attached to some nodes while pods go and come back; one entry a node."""
+
+    def __init__(self, limits: AttachLimits, users: Ints, nodes: Rows) -> None:
+        self._limits = limits
+        self._limit = limits.limit[:, nodes]
+        self._own = limits.own[:, None]
+        self._nodes = nodes
+        self._users = users.copy()
+        self._count()
+
+    def remove(self, pairs: Rows) -> None:
+        """Take away the pods with these pairs."""
+        np.subtract.at(self._users, pairs.ravel(), 1)
+        self._count()
+
+    def add(self, pairs: Rows, where: Mask) -> None:
+        """Put back one pod of every node where it stays; `pairs` has a row a volume and a column a node."""
+        pairs = pairs * where
+        self._others, self._present = self._beside(pairs)
+        np.add.at(self._users, pairs.ravel(), 1)
+
+    def fits_beside(self, pairs: Rows) -> Mask:
+        """Where the preemptor's volumes can be attached beside those of one more pod a node."""
+        others, present = self._beside(pairs)
+        fits: Mask = ((present == self._own) | (others + self._own <= self._limit)).all(axis=0)
+        return fits
+
+    def _count(self) -> None:
+        limits, shape = self._limits, self._limits.limit.shape
+        used = self._users > 0
+        used[0] = False
+        cells = limits.driver * shape[1] + limits.node
+        others = np.bincount(cells[used & ~limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
+        present = np.bincount(cells[used & limits.is_own], minlength=shape[0] * shape[1]).reshape(shape)
+        self._others, self._present = others[:, self._nodes], present[:, self._nodes]
+
+    def _beside(self, pairs: Rows) -> tuple[Ints, Ints]:
+        """By driver and node, the volumes of others and the preemptor's own that are attached beside more pods."""
+        limits = self._limits
+        new = (self._users[pairs] == 0) & (pairs > 0)
+        of_driver = limits.driver[pairs] == np.arange(len(limits.own))[:, None, None]
+        is_own = limits.is_own[pairs]
+        others = self._others + (of_driver & new & ~is_own).sum(axis=1)
+        return others, self._present + (of_driver & new & is_own).sum(axis=1)
+
+
+def attach_limits(snapshot: Snapshot, claims: list[str], live: Live) -> AttachLimits | None:
+    """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
+    found = {snapshot.attached.of_claim(claim) for claim in claims}
+    own = {volume for volume in found if volume is not None and volume.driver in snapshot.attach_limits}
+    if not own:
+        return None
+    drivers = Counter(volume.driver for volume in own)
+    counts = np.array(list(drivers.values()), np.int64)
+    limit = np.stack([_limits_of(snapshot, snapshot.attach_limits[driver]) for driver in drivers])
+    users = _users(snapshot, live)
+    tight = _tight(snapshot, users, counts, limit)
+    pairs = _Pairs(snapshot, own, users.on(tight))
+    node, driver, is_own = pairs.columns(list(drivers))
+    return AttachLimits(
+        limit=np.where(tight, limit, UNBOUNDED),
+        own=counts,
+        node=node,
+        driver=driver,
+        is_own=is_own,
+        users=pairs.users(),
+        place=pairs.place,
+        pairs_at=pairs.pairs_at,
+    )
+
+
+class _Users(NamedTuple):
+    """Pods with claims: their rows, the nodes they are on or nominated to, and which of them are only nominated."""
+
+    rows: Rows
+    nodes: Rows
+    nominated: Mask
+
+    def on(self, nodes: Mask) -> _Users:
+        """Those on the chosen nodes."""
+        chosen = nodes[self.nodes]
+        return _Users(self.rows[chosen], self.nodes[chosen], self.nominated[chosen])
+
+
+def _limits_of(snapshot: Snapshot, by_node: Mapping[str, int]) -> Ints:
+    nodes = snapshot.nodes
+    limit = np.full(nodes.rows, UNBOUNDED, np.int64)
+    for name, count in by_node.items():
+        row = nodes.find(name)
+        if row is not None:
+            limit[row] = count
+    return limit
+
+
+def _users(snapshot: Snapshot, live: Live) -> _Users:
+    pods = snapshot.pods
+    running = pods.claim_set[live.rows] > 0
+    waiting = np.flatnonzero((pods.nominated[: pods.rows] >= 0) & (pods.claim_set[: pods.rows] > 0))
+    return _Users(
+        np.concatenate([live.rows[running], waiting]),
+        np.concatenate([live.nodes[running], pods.nominated[waiting].astype(np.intp)]),
+        np.arange(np.count_nonzero(running) + len(waiting)) >= np.count_nonzero(running),
+    )
+
+
+def _tight(snapshot: Snapshot, users: _Users, own: Ints, limit: Ints) -> Mask:
+    """Nodes where a driver's limit would not do were every claim there a volume of its own of this driver."""
+
+    def count(claims: PodClaims) -> int:
+        return len(claims.named) + len(claims.made)
+
+    sizes = snapshot.table(("claims",), snapshot.pods.claims, np.int64, count)
+    most = np.bincount(users.nodes, weights=sizes[snapshot.pods.claim_set[users.rows]], minlength=limit.shape[1])
+    return np.asarray((most + own[:, None] > limit).any(axis=0))
+
+
+class _Pairs:
+    """The pairs of a node and a volume on it of the preemptor's drivers; `pairs_at` has a row a pod, the first none."""
+
+    def __init__(self, snapshot: Snapshot, own: set[AttachedVolume], users: _Users) -> None:
+        self._own = own
+        self._nominated = users.nominated
+        self._numbers: dict[tuple[int, AttachedVolume], int] = {}
+        of_driver = {volume.driver for volume in own}
+        sets = snapshot.pods.claims.values
+        rows: list[list[int]] = [[]]
+        for claim_set, node in zip(snapshot.pods.claim_set[users.rows].tolist(), users.nodes.tolist(), strict=True):
+            claims = sets[claim_set]
+            assert claims is not None
+            volumes = {snapshot.attached.of_claim(claim) for claim in (*claims.named, *claims.made)}
+            rows.append([self._number(node, volume) for volume in volumes if volume and volume.driver in of_driver])
+        width = max(1, *map(len, rows))
+        self.pairs_at: Rows = np.array([[*mine, *[0] * (width - len(mine))] for mine in rows], np.intp)
+        self.place: Rows = np.zeros(snapshot.pods.rows, np.intp)
+        self.place[users.rows] = np.arange(1, len(rows))
+
+    def columns(self, drivers: list[str]) -> tuple[Rows, Rows, Mask]:
+        """By pair: the row of its node, the place of its driver, and whether its volume is the preemptor's."""
+        place = {driver: number for number, driver in enumerate(drivers)}
+        node = np.array([0, *(node for node, _ in self._numbers)], np.intp)
+        driver = np.array([0, *(place[volume.driver] for _, volume in self._numbers)], np.intp)
+        return node, driver, np.array([False, *(volume in self._own for _, volume in self._numbers)], np.bool_)
+
+    def users(self) -> Ints:
+        """By pair: how many pods on the node use the volume."""
+        users = np.zeros(len(self._numbers) + 1, np.int64)
+        np.add.at(users, self.pairs_at[1:][~self._nominated], 1)
+        return users
+
+    def _number(self, node: int, volume: AttachedVolume) -> int:
+        return self._numbers.setdefault((node, volume), len(self._numbers) + 1)

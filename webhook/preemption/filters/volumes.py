@@ -1,0 +1,226 @@
+"""Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
+
+Limits of volumes per node are in `attachments`. Free space of storage classes is not known and excludes no node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume, key_of
+from webhook.preemption.filters.counters import Counter, Live
+from webhook.preemption.filters.placement import affinity_mask
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.volume_binding import find_volumes
+from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
+from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.terms import claim_name
+from webhook.preemption.snapshot.volume_index import class_of_claim
+
+__all__ = ["IN_USE", "Storage", "check"]
+
+Mask = NDArray[np.bool_]
+
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+_NO_REACH = "node(s) didn't match PersistentVolume's node affinity"
+_NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
+_NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_WRONG_ZONE = "node(s) had no available volume zone"
+_ZONE_LABELS = (
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+)
+_GENERALLY_AVAILABLE = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+
+
+class Storage(NamedTuple):
+    """What the claims decide: a refusal of all nodes, masks of nodes that fail for a reason, counters of use.
+
+    `limits` are those of how many volumes can be attached to the nodes, if they concern the claims.
+    """
+
+    refusal: str
+    masks: list[tuple[str, Mask]]
+    counters: list[Counter]
+    limits: AttachLimits | None = None
+
+
+class _Claim(NamedTuple):
+    """A claim of the preemptor, and whether it is made for it (`ephemeral`) instead of named by it."""
+
+    claim: PersistentVolumeClaim
+    ephemeral: bool
+
+
+class Refusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
+    """No node will do, and why, in kube-scheduler's words."""
+
+
+def check(snapshot: Snapshot, incoming: Incoming, live: Live) -> Storage:
+    """Judge the preemptor's claims on all nodes."""
+    if not incoming.pod.spec.volumes:
+        return Storage("", [], [])
+    try:
+        claims = _claims(snapshot, incoming.pod)
+        bound, unbound = _sorted_out(snapshot, claims)
+        volumes = _volumes_in_zones(snapshot, claims)
+    except Refusal as refusal:
+        return Storage(str(refusal), [], [])
+    nodes = snapshot.nodes
+    masks = _binding_masks(snapshot, [one.claim for one in bound], [one.claim for one in unbound])
+    masks.append((_WRONG_ZONE, _zone_conflicts(nodes, volumes)))
+    named = [one.claim for one in claims if not one.ephemeral]
+    limits = attach_limits(snapshot, [key_of(one.claim) for one in claims], live)
+    return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
+
+
+def _binding_masks(
+    snapshot: Snapshot, bound: list[PersistentVolumeClaim], unbound: list[PersistentVolumeClaim]
+) -> list[tuple[str, Mask]]:
+    """What VolumeBinding says of every node; of its reasons those that hold together are named together.
+
+    The claims are looked at in order, up to the first whose volume is missing or out of reach (`checkBoundClaims`).
+    """
+    nodes = snapshot.nodes
+    unreachable, missing = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
+    for claim in bound:
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            missing = ~unreachable
+            break
+        reach = volume.spec.node_affinity
+        unreachable |= ~affinity_mask(nodes, reach.required if reach else None, fields=False)
+    failing = [(_NO_REACH, unreachable), (_NO_VOLUME, missing)]
+    if not unbound:
+        return failing
+    unbindable = ~find_volumes(snapshot, unbound)
+    both = [(f"{reason}, {_NOTHING_TO_BIND}", mask & unbindable) for reason, mask in failing]
+    return [*both, *failing, (_NOTHING_TO_BIND, unbindable)]
+
+
+def _claims(snapshot: Snapshot, pod: Pod) -> list[_Claim]:
+    """The claims of the pod's volumes. Raises Refusal if one is missing, lost or on its way out."""
+    return [
+        _Claim(_claim(snapshot, pod, volume, name), volume.ephemeral is not None)
+        for volume in pod.spec.volumes or ()
+        if (name := claim_name(pod, volume)) is not None
+    ]
+
+
+def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:
+    claim = snapshot.claims.get(f"{pod.metadata.namespace}/{name}")
+    if claim is None:
+        if volume.ephemeral is not None:
+            raise Refusal(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
+        raise Refusal(f'persistentvolumeclaim "{name}" not found')
+    if (claim.status or {}).get("phase") == "Lost":
+        raise Refusal(
+            f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+        )
+    if claim.metadata.deletion_timestamp is not None:
+        raise Refusal(f'persistentvolumeclaim "{name}" is being deleted')
+    owners = claim.metadata.owner_references or ()
+    if volume.ephemeral is not None and not any(o.controller and o.uid == pod.metadata.uid for o in owners):
+        namespace = pod.metadata.namespace
+        raise Refusal(
+            f"PVC {namespace}/{name} was not created for pod {namespace}/{pod.metadata.name} (pod is not owner)"
+        )
+    return claim
+
+
+def _sorted_out(snapshot: Snapshot, claims: list[_Claim]) -> tuple[list[_Claim], list[_Claim]]:
+    """Bound claims, and those that wait for their first consumer. Raises Refusal for one that waits for no one."""
+    bound, waiting = [], []
+    for one in claims:
+        claim = one.claim
+        if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
+            bound.append(one)
+        elif _waits(_class_of(snapshot, claim)) and not claim.spec.volume_name:
+            waiting.append(one)
+        else:
+            raise Refusal("pod has unbound immediate PersistentVolumeClaims")
+    return bound, waiting
+
+
+def _class_of(snapshot: Snapshot, claim: PersistentVolumeClaim) -> StorageClass | None:
+    return snapshot.storage_classes.get(class_of_claim(claim))
+
+
+def _waits(storage_class: StorageClass | None) -> bool:
+    return storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
+
+
+def _volumes_in_zones(snapshot: Snapshot, claims: list[_Claim]) -> list[PersistentVolume]:
+    """The volumes of the claims that the pod names; VolumeZone does not look at those made for the pod.
+
+    Raises Refusal if one is missing.
+    """
+    volumes = []
+    for claim in (one.claim for one in claims if not one.ephemeral and one.claim.spec.volume_name):
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            raise Refusal(f'persistentvolume "{claim.spec.volume_name}" not found')
+        volumes.append(volume)
+    return volumes
+
+
+def _zone_conflicts(nodes: Nodes, volumes: list[PersistentVolume]) -> Mask:
+    """Nodes in a zone or region that a bound volume's labels do not name; nodes without any zone pass."""
+    zoned = np.zeros(nodes.rows, np.bool_)
+    for key in _ZONE_LABELS:
+        zoned |= nodes.label(key) >= 0
+    conflict = np.zeros(nodes.rows, np.bool_)
+    for volume in volumes:
+        labels = volume.metadata.labels or {}
+        for key in _ZONE_LABELS:
+            zones = [zone.strip() for zone in labels.get(key, "").split("__")]
+            if all(zones):  # Kubernetes ignores the label if a part of it is empty
+                conflict |= ~_in_zones(nodes, key, zones)
+    return conflict & zoned
+
+
+def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
+    inside = nodes.has_label_in(key, zones)
+    newer = _GENERALLY_AVAILABLE.get(key)
+    if newer is None:
+        return inside
+    return inside | ((nodes.label(key) < 0) & _in_zones(nodes, newer, zones))
+
+
+def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: Live) -> list[Counter]:
+    """ReadWriteOncePod: one counter, the same on all nodes, of claims in use; only their users can free them."""
+    exclusive = {
+        f"{claim.metadata.namespace}/{claim.metadata.name}"
+        for claim in claims
+        if "ReadWriteOncePod" in (claim.spec.access_modes or ())
+    }
+    if not exclusive:
+        return []
+    pods = snapshot.pods
+    uses = np.zeros(len(pods.claims), np.int64)
+    for identity, claims_there in pods.claims.used():
+        uses[identity] = len(claims_there.named & exclusive)
+    users = live.rows[uses[pods.claim_set[live.rows]] > 0]
+    used = [pods.claims.values[pods.claim_set[row]] for row in users]
+    taken = {name for claims_there in used if claims_there for name in claims_there.named & exclusive}
+    if not taken:
+        return []
+    count = snapshot.nodes.rows
+    base = np.full(count, len(taken), np.int64)
+    return [Counter("claims", base, np.zeros(count, np.int64), _uses_of(uses, pods.claim_set), "claims")]
+
+
+def _uses_of(uses: NDArray[np.int64], claim_set: NDArray[np.int32]) -> Callable[[Any, Any], NDArray[np.int64]]:
+    return lambda rows, _nodes: uses[claim_set[rows]]

@@ -1,0 +1,250 @@
+"""The cluster's nodes as columns, one row a node, changed in place by single-node events."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Node, Taint
+from webhook.preemption.snapshot.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, allocatable
+from webhook.preemption.snapshot.interning import Interner
+
+__all__ = ["MOST_LABEL_COLUMNS", "Nodes", "Resources", "alphabetical", "grown"]
+
+MOST_LABEL_COLUMNS = 64
+"""Columns of labels that are kept from decision to decision; a decision that needs more makes them."""
+
+TaintKey = tuple[tuple[str, str, str], ...]
+
+
+def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
+    """A copy whose last axis is `size` long, the new part filled with `fill`."""
+    larger = np.full((*column.shape[:-1], size), fill, column.dtype)
+    larger[..., : column.shape[-1]] = column
+    return larger
+
+
+def alphabetical(names: list[str]) -> NDArray[np.int64]:
+    """The place of each name among them in alphabetical order."""
+    places = np.empty(len(names), np.int64)
+    places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    return places
+
+
+class Resources:
+    """The resources that nodes have had so far, each with its row in `used`, `allocatable` and the pods' amounts."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = [CPU, MEMORY, EPHEMERAL_STORAGE]
+        self.index: dict[str, int] = {name: row for row, name in enumerate(self.names)}
+
+    def row(self, name: str) -> int:
+        """The resource's row, a new one if it was not seen before."""
+        found = self.index.get(name)
+        if found is None:
+            found = self.index[name] = len(self.names)
+            self.names.append(name)
+        return found
+
+
+class LabelColumn:
+    """One label key over all nodes: the id of each node's value, -1 if the node has no such label."""
+
+    def __init__(self, rows: int) -> None:
+        self.ids: NDArray[np.int32] = np.full(rows, -1, np.int32)
+        self.values: Interner[str, str] = Interner()
+
+    def put(self, row: int, value: str | None) -> None:
+        """Set a node's value."""
+        before = int(self.ids[row])
+        self.ids[row] = -1 if value is None else self.values.take(value, value)
+        if before >= 0:
+            self.values.drop(before)
+
+
+class Nodes:
+    """Nodes by row. A row whose `valid` is False holds pods of a node that is not known (yet, or any more).
+
+    `allocatable` and `used` have one row a resource (cpu in millicores, the rest in bytes or counts) and one
+    column a node; `pod_limit` and `pod_count` are numbers of pods, `nominations` that of pods only nominated there.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.rows = 0
+        self.names: list[str] = []
+        self.labels: list[dict[str, str]] = []
+        self.declared: list[frozenset[str]] = []
+        self.taint_sets: Interner[TaintKey, list[Taint]] = Interner()
+        self.valid: NDArray[np.bool_] = np.zeros(16, np.bool_)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(16, np.bool_)
+        self.taints: NDArray[np.int32] = np.zeros(16, np.int32)
+        self.pod_limit: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.pod_count: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.nominations: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.allocatable: NDArray[np.int64] = np.zeros((3, 16), np.int64)
+        self.used: NDArray[np.int64] = np.zeros((3, 16), np.int64)
+        self._no_taints = self.taint_sets.take((), [])
+        self._index: dict[str, int] = {}
+        self._free: list[int] = []
+        self._columns: OrderedDict[str, LabelColumn] = OrderedDict()
+        self._alphabet: NDArray[np.int64] | None = None
+
+    def find(self, name: str) -> int | None:
+        """The row of a known node."""
+        row = self._index.get(name)
+        return row if row is not None and self.valid[row] else None
+
+    def known(self) -> NDArray[np.intp]:
+        """The rows of all known nodes."""
+        return np.flatnonzero(self.valid[: self.rows])
+
+    def put(self, node: Node) -> int:
+        """Add or update a node; returns its row. Raises ClusterError for amounts that are not quantities."""
+        amounts = allocatable(node)
+        row = self.claim(node.metadata.name)
+        limit = amounts.pop("pods", 0)
+        columns = [self.resources.row(name) for name in amounts]
+        self.fit_resources()
+        self.pod_limit[row] = limit
+        self.allocatable[:, row] = 0
+        for column, amount in zip(columns, amounts.values(), strict=True):
+            self.allocatable[column, row] = amount
+        self.unschedulable[row] = node.spec.unschedulable
+        self._put_taints(row, node.spec.taints or [])
+        self._put_labels(row, node.metadata.labels or {})
+        self.declared[row] = frozenset(node.status.declared_features or ())
+        self.valid[row] = True
+        return row
+
+    def remove(self, name: str) -> None:
+        """Forget a node; its row stays while pods are still on it or nominated to it."""
+        row = self._index.get(name)
+        if row is None:
+            return
+        self.valid[row] = False
+        self._put_labels(row, {})
+        self.release(row)
+
+    def claim(self, name: str) -> int:
+        """The row of the name, made if it has none."""
+        row = self._index.get(name)
+        if row is None:
+            row = self._index[name] = self._new_row(name)
+        return row
+
+    def release(self, row: int) -> None:
+        """Free the row if its node is not known and no pod is on it or nominated to it."""
+        if self.valid[row] or self.pod_count[row] or self.nominations[row]:
+            return
+        del self._index[self.names[row]]
+        self.taint_sets.drop(int(self.taints[row]))
+        self.taints[row] = self._no_taints
+        self.names[row] = ""
+        self._alphabet = None
+        self._free.append(row)
+
+    def fit_resources(self) -> None:
+        """Give every known resource its row."""
+        missing = len(self.resources.names) - len(self.used)
+        if missing > 0:
+            width = self.used.shape[1]
+            self.used = np.vstack([self.used, np.zeros((missing, width), np.int64)])
+            self.allocatable = np.vstack([self.allocatable, np.zeros((missing, width), np.int64)])
+
+    def alphabetical(self) -> NDArray[np.int64]:
+        """The place of each row's name among all names in alphabetical order."""
+        if self._alphabet is None:
+            self._alphabet = alphabetical(self.names)
+        return self._alphabet
+
+    def label(self, key: str) -> NDArray[np.int32]:
+        """The ids of the nodes' values of a label by row, -1 if there is none."""
+        return self._column(key).ids[: self.rows]
+
+    def label_id(self, key: str, value: str) -> int | None:
+        """The id that `label` uses for a value, None if no node has it."""
+        return self._column(key).values.find(value)
+
+    def has_label_in(self, key: str, values: Iterable[str]) -> NDArray[np.bool_]:
+        """Which nodes have one of the values of a label, by row."""
+        column = self.label(key)
+        wanted = [identity for value in values if (identity := self.label_id(key, value)) is not None]
+        selected: NDArray[np.bool_] = column == wanted[0] if len(wanted) == 1 else np.isin(column, wanted)
+        return selected
+
+    def drop_unused_labels(self) -> None:
+        """Drop the columns of labels that were not asked for recently, beyond a fixed number.
+
+        Keys come from what tenants write into their pods. Ids of a dropped column mean nothing in a later one, so this
+        may only be called if no column is in use: before a decision.
+        """
+        while len(self._columns) > MOST_LABEL_COLUMNS:
+            self._columns.popitem(last=False)
+
+    def label_count(self, key: str) -> int:
+        """An upper bound of the ids in `label`."""
+        return len(self._column(key).values)
+
+    def label_values(self, key: str) -> list[tuple[int, str]]:
+        """The ids in `label` with their values."""
+        return self._column(key).values.used()
+
+    def _column(self, key: str) -> LabelColumn:
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = LabelColumn(len(self.valid))
+            for row, labels in enumerate(self.labels):
+                if key in labels:
+                    column.put(row, labels[key])
+        else:
+            self._columns.move_to_end(key)
+        return column
+
+    def _put_labels(self, row: int, labels: dict[str, str]) -> None:
+        if labels == self.labels[row]:
+            return
+        self.labels[row] = labels
+        for key, column in self._columns.items():
+            column.put(row, labels.get(key))
+
+    def _put_taints(self, row: int, taints: list[Taint]) -> None:
+        before = int(self.taints[row])
+        key = tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints))
+        self.taints[row] = self.taint_sets.take(key, taints)
+        self.taint_sets.drop(before)
+
+    def _new_row(self, name: str) -> int:
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = self.rows
+            if row == len(self.valid):
+                self._grow(2 * row)
+            self.rows += 1
+            self.names.append(name)
+            self.labels.append({})
+            self.declared.append(frozenset())
+        self.taints[row] = self.taint_sets.take((), [])
+        self._alphabet = None
+        return row
+
+    def _grow(self, size: int) -> None:
+        for name in (
+            "valid",
+            "unschedulable",
+            "taints",
+            "pod_limit",
+            "pod_count",
+            "nominations",
+            "allocatable",
+            "used",
+        ):
+            setattr(self, name, grown(getattr(self, name), size))
+        for column in self._columns.values():
+            column.ids = grown(column.ids, size, -1)

@@ -1,0 +1,141 @@
+"""What the snapshot reads off a pod: who it is to selectors and rules, when it started, when and why it goes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import ObjectMeta, Pod
+from webhook.preemption.snapshot.amounts import ClusterError, int32
+
+__all__ = [
+    "BY_EVICTION",
+    "BY_SCHEDULER",
+    "HEALTHY",
+    "STARTING",
+    "UNREADY",
+    "Identity",
+    "Owner",
+    "PodView",
+    "Profile",
+    "controller_of",
+    "disruption_of",
+    "end_of",
+    "grace_of",
+    "health_of",
+    "priority_of",
+    "start_of",
+]
+
+BY_SCHEDULER, BY_EVICTION = 1, 2
+"""Why a terminating pod goes: DisruptionTarget set by kube-scheduler, or by the Eviction API or a reconciler."""
+
+
+HEALTHY, UNREADY, STARTING = range(3)
+"""What the Eviction API makes of a pod: its budget guards it; it is not ready; its phase is still Pending."""
+
+
+class Identity(NamedTuple):
+    """What selectors see of a pod."""
+
+    namespace: str
+    labels: dict[str, str]
+
+
+class Owner(NamedTuple):
+    """A pod's controller; empty strings if it has none."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class Profile(NamedTuple):
+    """What the rules about victims see of a pod, beside its identity; `annotations` holds only the keys kept."""
+
+    priority_class_name: str
+    scheduler_name: str
+    annotations: tuple[tuple[str, str], ...]
+
+
+class PodView(NamedTuple):
+    """What the snapshot remembers of a pod. `start_time` is in seconds, infinite for a pod that has not started."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    priority: int
+    start_time: float
+    terminating: bool
+    disrupted: bool
+    labels: dict[str, str]
+    owner: Owner
+    profile: Profile
+
+
+_NO_OWNER = Owner("", "", "")
+_DEFAULT_GRACE = 30
+_LONGEST_GRACE = 10 * 366 * 86_400
+
+
+def priority_of(pod: Pod) -> int:
+    """The pod's priority; a pod without one counts as 0. Raises ClusterError for what is no int32."""
+    priority = pod.spec.priority or 0
+    return int32(priority, f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.priority")
+
+
+def start_of(pod: Pod) -> float:
+    """When the pod started, in seconds; infinite if it has not. Raises ClusterError for what is no instant."""
+    if pod.status.start_time is None:
+        return math.inf
+    try:
+        return epoch(pod.status.start_time)
+    except InstantError as error:
+        raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
+
+
+def controller_of(meta: ObjectMeta) -> Owner:
+    """The pod's controller."""
+    for owner in meta.owner_references or ():
+        if owner.controller:
+            return Owner(owner.kind, owner.name, owner.uid)
+    return _NO_OWNER
+
+
+def end_of(meta: ObjectMeta) -> float:
+    """When the pod's grace period ends, in seconds; infinite if it is not terminating or does not say."""
+    if meta.deletion_timestamp is None:
+        return math.inf
+    try:
+        return epoch(meta.deletion_timestamp)
+    except InstantError:
+        return math.inf
+
+
+def grace_of(pod: Pod) -> int:
+    """How many seconds the pod gets to end, as it says or by Kubernetes' default.
+
+    The API server takes any int64, with which no instant can be reckoned: what is more than ten years counts as that.
+    """
+    seconds = pod.spec.termination_grace_period_seconds
+    return _DEFAULT_GRACE if seconds is None else min(seconds, _LONGEST_GRACE)
+
+
+def health_of(pod: Pod) -> int:
+    """How far the pod has come, as the Eviction API asks before it asks a budget."""
+    if pod.status.phase == "Pending":
+        return STARTING
+    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
+    return HEALTHY if ready else UNREADY
+
+
+def disruption_of(pod: Pod) -> int:
+    """Whether the pod is marked as a DisruptionTarget, and by whom; the first such condition counts."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "DisruptionTarget":
+            if condition.status != "True":
+                return 0
+            return BY_SCHEDULER if condition.reason == "PreemptionByScheduler" else BY_EVICTION
+    return 0

@@ -1,0 +1,323 @@
+"""The cluster's pods as columns, one row a pod, and the pods of every node in order of importance.
+
+Row 0 stands for "no pod". A node's pods are a row of `slots`, most important first, 0 if there are no more:
+higher priority, then earlier start (docs/semantics.md D3), then name and namespace, so that the order
+is always the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod, PodAffinityTerm
+from webhook.preemption.snapshot.amounts import occupied
+from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.nodes import Nodes, grown
+from webhook.preemption.snapshot.pod_view import (
+    Identity,
+    Owner,
+    PodView,
+    Profile,
+    controller_of,
+    disruption_of,
+    end_of,
+    grace_of,
+    health_of,
+    priority_of,
+    start_of,
+)
+from webhook.preemption.snapshot.terms import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
+
+__all__ = ["Pods"]
+
+_NO_CLAIMS = PodClaims(frozenset(), frozenset())
+Importance = tuple[int, float, str, str, int]
+
+
+class Pods:
+    """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
+
+    `nominated` is the row of the node that a pod without one is nominated to, else -1, also for a pod that is held
+    back by scheduling gates, whose nomination kube-scheduler does not count; `gone_at` when the grace
+    period of a terminating pod ends, in seconds, infinite if it does not say so readably; `grace` how many seconds
+    a pod gets to end.
+    """
+
+    def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
+        self.nodes = nodes
+        self.annotations = annotations
+        self.rows = 1
+        self.names: list[str] = [""]
+        self.namespaces: list[str] = [""]
+        self.uids: list[str] = [""]
+        self.identities: Interner[tuple[str, tuple[tuple[str, str], ...]], Identity] = Interner()
+        self.profiles: Interner[Profile, Profile] = Interner()
+        self.owners: Interner[Owner, Owner] = Interner()
+        self.ports: Interner[HostPorts, HostPorts] = Interner()
+        self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
+        self.claims: Interner[PodClaims, PodClaims] = Interner()
+        self.node: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.nominated: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.priority: NDArray[np.int64] = np.zeros(64, np.int64)
+        self.start: NDArray[np.float64] = np.zeros(64, np.float64)
+        self.terminating: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self.gone_at: NDArray[np.float64] = np.zeros(64, np.float64)
+        self.grace: NDArray[np.float64] = np.zeros(64, np.float64)
+        self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
+        self.health: NDArray[np.int8] = np.zeros(64, np.int8)
+        self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.owner: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.port_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.anti_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.claim_set: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.amounts: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+        self._unadvertised: dict[int, dict[str, int]] = {}
+        """By row, what pods ask for of resources that no node has: names that anybody can make up."""
+        self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
+        self._order: list[list[Importance]] = []
+        self._index: dict[str, dict[str, int]] = {}
+        self._free: list[int] = []
+        self.ports.take((), ())  # id 0 is "none" here and below
+        self.claims.take(_NO_CLAIMS, _NO_CLAIMS)
+        self.anti.take(("", b""), ("", ()))
+
+    def find(self, namespace: str, name: str) -> int | None:
+        """The row of a pod."""
+        return self._index.get(namespace, {}).get(name)
+
+    def on_node(self, row: int) -> list[int]:
+        """The rows of the pods on a node, most important first."""
+        return [entry[4] for entry in self._order[row]] if row < len(self._order) else []
+
+    def slots_of(self, nodes: NDArray[np.intp]) -> NDArray[np.int32]:
+        """The pods of the nodes, one row a node, most important first, as wide as the fullest of them."""
+        self._fit_slots(max(self.nodes.rows - 1, 0), 0)
+        width = int(self.nodes.pod_count[nodes].max()) if len(nodes) else 0
+        return self.slots[nodes, :width]
+
+    def leaving(self) -> NDArray[np.intp]:
+        """The rows of the terminating pods that are on a node."""
+        return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
+
+    def view(self, row: int) -> PodView:
+        """What is remembered of a pod."""
+        identity, profile = self.identities.values[self.identity[row]], self.profiles.values[self.profile[row]]
+        owner = self.owners.values[self.owner[row]]
+        assert identity is not None
+        assert profile is not None
+        assert owner is not None
+        return PodView(
+            namespace=self.namespaces[row],
+            name=self.names[row],
+            uid=self.uids[row],
+            node=self._node_name(row),
+            priority=int(self.priority[row]),
+            start_time=float(self.start[row]),
+            terminating=bool(self.terminating[row]),
+            disrupted=bool(self.disruption[row]),
+            labels=identity.labels,
+            owner=owner,
+            profile=profile,
+        )
+
+    def put(self, pod: Pod) -> int:
+        """Add or update a pod; returns its row. Raises ClusterError and changes nothing if it cannot be read."""
+        meta, spec = pod.metadata, pod.spec
+        amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
+        ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
+        index = self._index.setdefault(meta.namespace, {})
+        row = index.get(meta.name)
+        known = row is not None
+        if row is None:
+            row = index[meta.name] = self._new_row()
+            self.names[row], self.namespaces[row] = meta.name, meta.namespace
+        stays = known and (self._node_name(row), self.priority[row], self.start[row]) == (
+            spec.node_name,
+            priority,
+            start,
+        )
+        if known:
+            self._drop_references(row)
+            self._leave(row, stays=stays)
+        self.uids[row] = meta.uid
+        self.priority[row], self.start[row] = priority, start
+        self.terminating[row] = meta.deletion_timestamp is not None
+        self.gone_at[row] = end_of(meta)
+        self.grace[row] = grace_of(pod)
+        self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
+        self.health[row] = health_of(pod)
+        self._take_references(row, pod)
+        self.port_set[row] = self.ports.take(ports, ports) if ports else 0
+        self.anti_set[row] = self.anti.take(*anti) if anti else 0
+        self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
+        self._put_amounts(row, amounts)
+        self._enter(row, spec.node_name, stays=stays)
+        self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
+        return row
+
+    def remove(self, namespace: str, name: str) -> int | None:
+        """Forget a pod; returns the row it had."""
+        index = self._index.get(namespace)
+        row = index.pop(name, None) if index else None
+        if index is None or row is None:
+            return None
+        if not index:
+            del self._index[namespace]
+        self._leave(row, stays=False)
+        self._nominate(row, "")
+        self._drop_references(row)
+        self.amounts[:, row] = 0
+        self._unadvertised.pop(row, None)
+        self.priority[row] = 0
+        self.port_set[row] = self.anti_set[row] = self.claim_set[row] = 0
+        self.names[row] = self.namespaces[row] = self.uids[row] = ""
+        self._free.append(row)
+        return row
+
+    def _take_references(self, row: int, pod: Pod) -> None:
+        meta, spec = pod.metadata, pod.spec
+        labels = meta.labels or {}
+        key = (meta.namespace, tuple(sorted(labels.items())))
+        self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels))
+        kept: tuple[tuple[str, str], ...] = ()
+        if meta.annotations:
+            kept = tuple(sorted((k, v) for k, v in meta.annotations.items() if k in self.annotations))
+        profile = Profile(spec.priority_class_name, spec.scheduler_name, kept)
+        self.profile[row] = self.profiles.take(profile, profile)
+        owner = controller_of(meta)
+        self.owner[row] = self.owners.take(owner, owner)
+
+    def _drop_references(self, row: int) -> None:
+        self.identities.drop(int(self.identity[row]))
+        self.profiles.drop(int(self.profile[row]))
+        self.owners.drop(int(self.owner[row]))
+        if self.port_set[row]:
+            self.ports.drop(int(self.port_set[row]))
+        if self.anti_set[row]:
+            self.anti.drop(int(self.anti_set[row]))
+        if self.claim_set[row]:
+            self.claims.drop(int(self.claim_set[row]))
+
+    def advertise(self) -> None:
+        """Take into the columns what pods asked for of resources that no node had until now."""
+        index = self.nodes.resources.index
+        self._fit_resources()
+        for row, rest in list(self._unadvertised.items()):
+            for name in rest.keys() & index.keys():
+                amount = self.amounts[index[name], row] = rest.pop(name)
+                if self.node[row] >= 0:
+                    self.nodes.used[index[name], self.node[row]] += amount
+            if not rest:
+                del self._unadvertised[row]
+
+    def _put_amounts(self, row: int, amounts: dict[str, int]) -> None:
+        """Set a pod's amounts; those of resources that no node has decide nothing and get no column."""
+        index = self.nodes.resources.index
+        self._fit_resources()
+        column = [0] * len(self.amounts)
+        if index.keys() >= amounts.keys():
+            self._unadvertised.pop(row, None)
+        else:
+            self._unadvertised[row] = {name: amount for name, amount in amounts.items() if name not in index}
+        for name, amount in amounts.items():
+            if name in index:
+                column[index[name]] = amount
+        self.amounts[:, row] = column
+
+    def _fit_resources(self) -> None:
+        """Give every resource of a node its column."""
+        missing = len(self.nodes.resources.names) - len(self.amounts)
+        if missing > 0:
+            self.amounts = np.vstack([self.amounts, np.zeros((missing, self.amounts.shape[1]), np.int64)])
+
+    def _node_name(self, row: int) -> str:
+        node = int(self.node[row])
+        return self.nodes.names[node] if node >= 0 else ""
+
+    def _enter(self, row: int, node_name: str, *, stays: bool) -> None:
+        """Put the pod on its node; one that stays keeps its place among the node's pods."""
+        if not node_name:
+            return
+        nodes = self.nodes
+        node = nodes.claim(node_name)
+        nodes.used[: len(self.amounts), node] += self.amounts[:, row]
+        if stays:
+            return
+        self.node[row] = node
+        while len(self._order) <= node:
+            self._order.append([])
+        order = self._order[node]
+        entry = self._importance(row)
+        at = bisect_left(order, entry)
+        order.insert(at, entry)
+        count = len(order)
+        nodes.pod_count[node] = count
+        self._fit_slots(node, count)
+        slots = self.slots[node]
+        slots[at + 1 : count] = slots[at : count - 1]
+        slots[at] = row
+
+    def _leave(self, row: int, *, stays: bool) -> None:
+        """Take the pod off its node; one that stays keeps its place among the node's pods."""
+        node = int(self.node[row])
+        if node < 0:
+            return
+        nodes = self.nodes
+        nodes.used[: len(self.amounts), node] -= self.amounts[:, row]
+        if stays:
+            return
+        order, slots = self._order[node], self.slots[node]
+        at, count = bisect_left(order, self._importance(row)), len(order)
+        del order[at]
+        slots[at : count - 1] = slots[at + 1 : count]
+        slots[count - 1] = 0
+        self.node[row] = -1
+        nodes.pod_count[node] = count - 1
+        nodes.release(node)
+
+    def _nominate(self, row: int, node_name: str) -> None:
+        """Note which node the pod is nominated to; an empty name takes the nomination off."""
+        before = int(self.nominated[row])
+        node = self.nodes.claim(node_name) if node_name else -1
+        self.nominated[row] = node
+        if node >= 0:
+            self.nodes.nominations[node] += 1
+        if before >= 0:
+            self.nodes.nominations[before] -= 1
+            self.nodes.release(before)
+
+    def _importance(self, row: int) -> Importance:
+        return (-int(self.priority[row]), float(self.start[row]), self.names[row], self.namespaces[row], row)
+
+    def _fit_slots(self, node: int, count: int) -> None:
+        height, width = self.slots.shape
+        if node >= height:
+            taller = np.zeros((max(2 * height, node + 1), width), np.int32)
+            taller[:height] = self.slots
+            self.slots = taller
+        if count > width:
+            self.slots = grown(self.slots, 2 * width)
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = self.rows
+        if row == len(self.node):
+            self._grow(2 * row)
+        self.rows += 1
+        self.names.append("")
+        self.namespaces.append("")
+        self.uids.append("")
+        return row
+
+    def _grow(self, size: int) -> None:
+        for name in (
+            "priority", "start", "terminating", "gone_at", "grace", "disruption", "health", "identity", "profile",
+            "owner", "port_set", "anti_set", "claim_set", "amounts",
+        ):  # fmt: skip
+            setattr(self, name, grown(getattr(self, name), size))
+        self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)

@@ -1,0 +1,234 @@
+"""The cluster a decision is made on, kept up to date by single-object events and never rebuilt.
+
+All methods are cheap (a pod event takes microseconds) and single-threaded: events and decisions take turns.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import (
+    CSINode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    StorageClass,
+)
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
+from webhook.preemption.snapshot.amounts import int32
+from webhook.preemption.snapshot.attached_volumes import AttachedVolumes
+from webhook.preemption.snapshot.interning import Interner, Table
+from webhook.preemption.snapshot.nodes import Nodes, Resources
+from webhook.preemption.snapshot.pod_view import PodView
+from webhook.preemption.snapshot.pods import Pods
+from webhook.preemption.snapshot.volume_index import VolumeIndex
+from webhook.preemption.victims.budgets import Budgets
+
+__all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
+
+KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
+"""The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
+
+_MOST_TABLES = 128
+_ENDED = ("Succeeded", "Failed")
+
+
+class Snapshot:
+    """Nodes, pods, budgets and what else decides where a pod fits.
+
+    `set_*` adds or updates, `remove_*` forgets; an unknown key is fine. Pods that ended are not kept, nor are pods
+    without a node unless they are nominated to one. `version` counts events.
+    """
+
+    def __init__(self, annotations: Collection[str] = KEPT_ANNOTATIONS) -> None:
+        self.version = 0
+        self.namespaces_version = 0
+        self.nodes = Nodes(Resources())
+        self.pods = Pods(self.nodes, frozenset(annotations))
+        self.budgets = Budgets(self.pods)
+        self.classes: dict[str, PriorityClass] = {}
+        self.classes_version = 0
+        self.namespaces: dict[str, Namespace] = {}
+        self.volumes = VolumeIndex()
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.storage_classes: dict[str, StorageClass] = {}
+        self.attached = AttachedVolumes(self.volumes, self.claims, self.storage_classes)
+        self.attach_limits: dict[str, dict[str, int]] = {}
+        """By CSI driver and node: how many volumes can be attached."""
+        self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
+
+    def set_node(self, node: Node) -> None:
+        """Add or update a node. Raises ClusterError for an amount that is negative or not a quantity."""
+        self.version += 1
+        known = len(self.nodes.resources.names)
+        self.nodes.put(node)
+        if len(self.nodes.resources.names) > known:
+            self.pods.advertise()
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; its pods count again should it come back."""
+        self.version += 1
+        self.nodes.remove(name)
+
+    def set_pod(self, pod: Pod) -> None:
+        """Add or update a pod. Raises ClusterError for one that cannot be read, and keeps what was known before."""
+        self.version += 1
+        meta = pod.metadata
+        if pod.status.phase in _ENDED or not (pod.spec.node_name or pod.status.nominated_node_name):
+            self.pods.remove(meta.namespace, meta.name)
+            return
+        self.pods.put(pod)
+
+    def remove_pod(self, key: str) -> None:
+        """Forget the pod `namespace/name`."""
+        self.version += 1
+        namespace, _, name = key.rpartition("/")
+        self.pods.remove(namespace, name)
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        """Add or update a disruption budget. Raises ClusterError for a number that is no int32."""
+        self.version += 1
+        self.budgets.put(budget)
+
+    def remove_budget(self, key: str) -> None:
+        """Forget the budget `namespace/name`."""
+        self.version += 1
+        namespace, _, name = key.rpartition("/")
+        self.budgets.remove(namespace, name)
+
+    def set_priority_class(self, priority_class: PriorityClass) -> None:
+        """Add or update a PriorityClass, of which rules read the annotations."""
+        self.version += 1
+        self.classes_version += 1
+        self.classes[priority_class.metadata.name] = priority_class
+
+    def remove_priority_class(self, name: str) -> None:
+        """Forget a PriorityClass."""
+        self.version += 1
+        self.classes_version += 1
+        self.classes.pop(name, None)
+
+    def set_namespace(self, namespace: Namespace) -> None:
+        """Add or update a namespace, of which selectors read the labels."""
+        self.version += 1
+        self.namespaces_version += 1
+        self.namespaces[namespace.metadata.name] = namespace
+
+    def remove_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        self.version += 1
+        self.namespaces_version += 1
+        self.namespaces.pop(name, None)
+
+    def set_persistent_volume(self, volume: PersistentVolume) -> None:
+        """Add or update a persistent volume. Raises ClusterError for a capacity that is not a quantity."""
+        self.version += 1
+        self.volumes.put(volume)
+        self.attached.volume_changed(volume.metadata.name)
+
+    def remove_persistent_volume(self, name: str) -> None:
+        """Forget a persistent volume."""
+        self.version += 1
+        self.volumes.remove(name)
+        self.attached.volume_changed(name)
+
+    def set_persistent_volume_claim(self, claim: PersistentVolumeClaim) -> None:
+        """Add or update a claim."""
+        self.version += 1
+        key = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        self.claims[key] = claim
+        self.attached.claim_changed(key)
+
+    def remove_persistent_volume_claim(self, key: str) -> None:
+        """Forget the claim `namespace/name`."""
+        self.version += 1
+        self.claims.pop(key, None)
+        self.attached.claim_changed(key)
+
+    def set_storage_class(self, storage_class: StorageClass) -> None:
+        """Add or update a storage class."""
+        self.version += 1
+        self.storage_classes[storage_class.metadata.name] = storage_class
+        self.attached.class_changed()
+
+    def remove_storage_class(self, name: str) -> None:
+        """Forget a storage class."""
+        self.version += 1
+        self.storage_classes.pop(name, None)
+        self.attached.class_changed()
+
+    def set_csi_node(self, csi_node: CSINode) -> None:
+        """Add or update what the CSI drivers say of a node. Raises ClusterError for a count that is no int32."""
+        name = csi_node.metadata.name
+        counts = {driver.name: driver.allocatable.count for driver in csi_node.spec.drivers or () if driver.allocatable}
+        limits = {
+            driver: int32(count, f"csinode {name}: spec.drivers: allocatable.count of {driver}")
+            for driver, count in counts.items()
+            if count is not None
+        }
+        self.remove_csi_node(name)
+        for driver, count in limits.items():
+            self.attach_limits.setdefault(driver, {})[name] = count
+
+    def remove_csi_node(self, name: str) -> None:
+        """Forget what the CSI drivers say of a node."""
+        self.version += 1
+        for driver in [driver for driver, limits in self.attach_limits.items() if name in limits]:
+            del self.attach_limits[driver][name]
+            if not self.attach_limits[driver]:
+                del self.attach_limits[driver]
+
+    def pod(self, key: str) -> PodView | None:
+        """What is remembered of the pod `namespace/name`."""
+        namespace, _, name = key.rpartition("/")
+        row = self.pods.find(namespace, name)
+        return None if row is None else self.pods.view(row)
+
+    def node_names(self) -> list[str]:
+        """The names of all known nodes, sorted."""
+        return sorted(self.nodes.names[row] for row in self.nodes.known())
+
+    def pods_on(self, node: str) -> list[PodView]:
+        """The pods on a known node, most important first."""
+        row = self.nodes.find(node)
+        return [] if row is None else [self.pods.view(pod) for pod in self.pods.on_node(row)]
+
+    def nominated_to(self, node: str) -> list[PodView]:
+        """The pods without a node that are nominated to this known one."""
+        row = self.nodes.find(node)
+        if row is None:
+            return []
+        return [self.pods.view(pod) for pod in np.flatnonzero(self.pods.nominated[: self.pods.rows] == row).tolist()]
+
+    def namespace_labels(self, name: str) -> dict[str, str]:
+        """The labels of a namespace, empty if it is not known."""
+        namespace = self.namespaces.get(name)
+        return (namespace.metadata.labels or {}) if namespace else {}
+
+    def table(
+        self, key: tuple[Any, ...], interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
+    ) -> NDArray[Any]:
+        """The column of a Table that is kept from decision to decision under `key`."""
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = Table(interner, dtype, evaluate)
+            if len(self._tables) > _MOST_TABLES:
+                self._tables.popitem(last=False)
+        else:
+            self._tables.move_to_end(key)
+        return table.column()
+
+    def pod_rows(self, keys: Collection[str]) -> NDArray[np.intp]:
+        """The rows of the pods with these keys, unknown ones left out."""
+        parts = [key.rpartition("/") for key in keys]
+        rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
+        return np.array(sorted(row for row in rows if row is not None), np.intp)

@@ -1,0 +1,239 @@
+"""What of a pod binds it to other pods: host ports, (anti-)affinity terms, spread constraints, claims; compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.kube.objects import (
+    LabelSelector,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    TopologySpreadConstraint,
+    Volume,
+)
+from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
+from webhook.preemption.snapshot.amounts import ClusterError, int32
+
+__all__ = [
+    "HostPort",
+    "HostPorts",
+    "PodClaims",
+    "SpreadConstraint",
+    "Term",
+    "affinity_terms",
+    "anti_affinity_terms",
+    "claim_name",
+    "claims_of",
+    "compile_terms",
+    "conflicts",
+    "host_ports",
+    "spread_constraints",
+]
+
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # the address as Kubernetes writes it; nothing binds to it here
+
+
+class HostPort(NamedTuple):
+    """A port of the node that a pod takes."""
+
+    protocol: str
+    port: int
+    address: str
+
+
+HostPorts = tuple[HostPort, ...]
+
+
+class PodClaims(NamedTuple):
+    """`namespace/name` of the claims that a pod names, and of those that are made for its ephemeral volumes."""
+
+    named: frozenset[str]
+    made: frozenset[str]
+
+
+class Term:
+    """A compiled (anti-)affinity term: which pods are meant, by namespace and labels, and the topology.
+
+    Terms of equal `key` select the same pods, as long as no namespace changes. A term of the incoming pod selects
+    every namespace if its namespaceSelector selects a namespace without labels, as NotIn and DoesNotExist do:
+    kube-scheduler 1.36 looks up the namespaces that the selector selects, means to drop the selector then, but drops
+    it from a copy (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
+    """
+
+    def __init__(self, term: PodAffinityTerm, own_namespace: str, own_labels: Labels, *, incoming: bool) -> None:
+        term = _resolved(term, own_labels)
+        self.topology_key = term.topology_key
+        self.key = (own_namespace, msgspec.json.encode(term))
+        self._selector: Matcher = label_matcher(term.label_selector)
+        self._namespaces = frozenset(term.namespaces or ())
+        if not term.namespaces and term.namespace_selector is None:
+            self._namespaces = frozenset((own_namespace,))
+        self._namespace_selector: Matcher = label_matcher(term.namespace_selector)
+        self._everywhere = incoming and self._namespace_selector({})
+
+    def selects(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
+        """Whether the term is about such a pod."""
+        if not (self._everywhere or namespace in self._namespaces or self._namespace_selector(namespace_labels)):
+            return False
+        return self._selector(labels)
+
+
+class SpreadConstraint(NamedTuple):
+    """A hard topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts.
+
+    Constraints of equal `key` match the same label sets.
+    """
+
+    topology_key: str
+    max_skew: int
+    min_domains: int
+    honor_affinity: bool
+    honor_taints: bool
+    matches: Matcher
+    counts_nothing: bool
+    key: bytes
+
+
+def host_ports(pod: Pod) -> HostPorts:
+    """The node's ports that the pod's containers and sidecars take, sorted, without repetition."""
+    spec = pod.spec
+    sidecars = [one for one in spec.init_containers or () if one.restart_policy == "Always"]
+    containers = [one for one in [*(spec.containers or ()), *sidecars] if one.ports]
+    if not containers:
+        return ()
+    ports = [
+        HostPort(port.protocol or "TCP", port.host_port, port.host_ip or _ANY_ADDRESS)
+        for container in containers
+        for port in container.ports or ()
+        if port.host_port > 0
+    ]
+    return tuple(sorted(set(ports)))
+
+
+def conflicts(wanted: HostPort, taken: HostPort) -> bool:
+    """Whether both cannot be had on one node; 0.0.0.0 takes every address."""
+    if (wanted.protocol, wanted.port) != (taken.protocol, taken.port):
+        return False
+    return _ANY_ADDRESS in (wanted.address, taken.address) or wanted.address == taken.address
+
+
+def claim_name(pod: Pod, volume: Volume) -> str | None:
+    """The name of the claim behind a volume: the one it names, or the one that is made for the pod; else None."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod.metadata.name}-{volume.name}" if volume.ephemeral is not None else None
+
+
+def claims_of(pod: Pod) -> PodClaims | None:
+    """The pod's claims, None if it has none."""
+    if not pod.spec.volumes:
+        return None
+    named: set[str] = set()
+    made: set[str] = set()
+    for volume in pod.spec.volumes:
+        name = claim_name(pod, volume)
+        if name is not None:
+            (made if volume.persistent_volume_claim is None else named).add(f"{pod.metadata.namespace}/{name}")
+    return PodClaims(frozenset(named), frozenset(made)) if named or made else None
+
+
+def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
+    """The pod's required anti-affinity terms as key and value for interning, None if it has none.
+
+    Terms with matchLabelKeys depend on the pod's labels and carry them in the key.
+    """
+    affinity = pod.spec.affinity
+    terms = _required(affinity.pod_anti_affinity) if affinity else ()
+    if not terms:
+        return None
+    own = pod.metadata.labels or {}
+    resolved = tuple(_resolved(term, own) for term in terms)
+    namespace = pod.metadata.namespace
+    return (namespace, msgspec.json.encode(resolved)), (namespace, resolved)
+
+
+def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
+    """The incoming pod's required terms. Raises ClusterError for a selector that cannot be parsed."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return []
+    meta = pod.metadata
+    try:
+        terms = _required(affinity.pod_anti_affinity if anti else affinity.pod_affinity)
+        return [Term(term, meta.namespace, meta.labels or {}, incoming=True) for term in terms]
+    except SelectorError as error:
+        field = "podAntiAffinity" if anti else "podAffinity"
+        raise ClusterError(f"pod {meta.namespace}/{meta.name}: spec.affinity.{field}: {error}") from error
+
+
+def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
+    """An existing pod's terms; like kube-scheduler, none of them if one cannot be parsed."""
+    try:
+        return [Term(term, namespace, {}, incoming=False) for term in terms]
+    except SelectorError:
+        return []
+
+
+def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
+    """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
+    labels = pod.metadata.labels or {}
+    hard = [one for one in pod.spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
+    place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
+    for constraint in hard:
+        int32(constraint.max_skew, f"{place}: maxSkew")
+        int32(constraint.min_domains or 1, f"{place}: minDomains")
+    try:
+        return [_compiled(constraint, labels) for constraint in hard]
+    except SelectorError as error:
+        raise ClusterError(f"{place}: {error}") from error
+
+
+def _compiled(constraint: TopologySpreadConstraint, labels: Labels) -> SpreadConstraint:
+    selector = constraint.label_selector
+    if selector is not None and constraint.match_label_keys:
+        selector = _and_labels(selector, {k: labels[k] for k in constraint.match_label_keys if k in labels}, {})
+    empty = selector is not None and not selector.match_labels and not selector.match_expressions
+    return SpreadConstraint(
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains or 1,
+        honor_affinity=constraint.node_affinity_policy in (None, "Honor"),
+        honor_taints=constraint.node_taints_policy == "Honor",
+        matches=label_matcher(selector),
+        counts_nothing=empty,
+        key=msgspec.json.encode(selector),
+    )
+
+
+def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
+    return (affinity.required_during_scheduling_ignored_during_execution or []) if affinity else []
+
+
+def _resolved(term: PodAffinityTerm, own: Labels) -> PodAffinityTerm:
+    """The term as the API server stores it: matchLabelKeys and mismatchLabelKeys merged into the selector.
+
+    A key that the selector already names was merged when the pod was made, and keeps the label's value of then.
+    """
+    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
+        return term
+    merged = {row.key for row in term.label_selector.match_expressions or ()}
+    same = {key: own[key] for key in term.match_label_keys or () if key in own and key not in merged}
+    other = {key: own[key] for key in term.mismatch_label_keys or () if key in own and key not in merged}
+    selector = _and_labels(term.label_selector, same, other)
+    return PodAffinityTerm(
+        topology_key=term.topology_key,
+        label_selector=selector,
+        namespaces=term.namespaces,
+        namespace_selector=term.namespace_selector,
+    )
+
+
+def _and_labels(selector: LabelSelector, same: Labels, other: Labels) -> LabelSelector:
+    rows = list(selector.match_expressions or ())
+    rows += [Requirement(key=key, operator="In", values=[value]) for key, value in same.items()]
+    rows += [Requirement(key=key, operator="NotIn", values=[value]) for key, value in other.items()]
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=rows)

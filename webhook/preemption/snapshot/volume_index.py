@@ -1,0 +1,127 @@
+"""The persistent volumes by name, by class if they are free, and by the claim that they are reserved for.
+
+A late-binding claim looks at the free volumes of its class and at those that name it in `claimRef`, and at no other,
+however many there are (`FindMatchingVolume` of Kubernetes' volume helpers, on kube-scheduler's volumes by class).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.kube.objects import NodeSelector, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Quantity
+from webhook.kube.quantity import QuantityError, units
+from webhook.preemption.snapshot.amounts import ClusterError
+
+__all__ = ["Offer", "VolumeIndex", "class_of_claim", "requested"]
+
+_BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+
+class Offer(NamedTuple):
+    """A volume as a claim sees it that looks for one; `capacity` is in bytes.
+
+    Volumes of equal `reach_key` are reached from the same nodes.
+    """
+
+    name: str
+    capacity: int
+    volume_mode: str
+    attributes_class: str
+    access_modes: frozenset[str]
+    labels: dict[str, str]
+    reach: NodeSelector | None
+    reach_key: bytes
+
+
+class VolumeIndex:
+    """The persistent volumes, each kept where a claim looks for it."""
+
+    def __init__(self) -> None:
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._free: dict[str, dict[str, Offer]] = {}
+        self._reserved: dict[tuple[str, str], list[str]] = {}
+
+    def get(self, name: str) -> PersistentVolume | None:
+        """The volume of that name."""
+        return self._volumes.get(name)
+
+    def put(self, volume: PersistentVolume) -> None:
+        """Add or update a volume. Raises ClusterError for a capacity that is not a quantity, and changes nothing."""
+        offer = _offer(volume)
+        name, holder = volume.metadata.name, volume.spec.claim_ref
+        self.remove(name)
+        self._volumes[name] = volume
+        if holder is not None:
+            self._reserved.setdefault((holder.namespace, holder.name), []).append(name)
+        elif (volume.status or {}).get("phase") == "Available" and volume.metadata.deletion_timestamp is None:
+            self._free.setdefault(_class_of(volume), {})[name] = offer
+
+    def remove(self, name: str) -> None:
+        """Forget a volume."""
+        volume = self._volumes.pop(name, None)
+        if volume is None:
+            return
+        holder, of_class = volume.spec.claim_ref, _class_of(volume)
+        if holder is not None:
+            claim = (holder.namespace, holder.name)
+            self._reserved[claim].remove(name)
+            if not self._reserved[claim]:
+                del self._reserved[claim]
+        elif name in self._free.get(of_class, ()):
+            del self._free[of_class][name]
+            if not self._free[of_class]:
+                del self._free[of_class]
+
+    def free(self, of_class: str) -> list[Offer]:
+        """The available volumes of a class that are reserved for nobody."""
+        return list(self._free.get(of_class, {}).values())
+
+    def reserved(self, claim: PersistentVolumeClaim) -> list[Offer]:
+        """The volumes of the claim's class that are reserved for it, by name."""
+        meta, of_class = claim.metadata, class_of_claim(claim)
+        volumes = [self._volumes[name] for name in sorted(self._reserved.get((meta.namespace, meta.name), ()))]
+        return [_offer(volume) for volume in volumes if _class_of(volume) == of_class and _is_for(volume, meta.uid)]
+
+
+def class_of_claim(claim: PersistentVolumeClaim) -> str:
+    """The name of the claim's storage class, by the annotation of old if there is one; empty for none."""
+    return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
+
+
+def requested(claim: PersistentVolumeClaim) -> int:
+    """The bytes that the claim asks for. Raises ClusterError for what is not a quantity."""
+    requests = claim.spec.resources.requests if claim.spec.resources else None
+    return _bytes((requests or {}).get("storage", 0), "persistentvolumeclaim", claim.metadata)
+
+
+def _offer(volume: PersistentVolume) -> Offer:
+    spec = volume.spec
+    reach = spec.node_affinity.required if spec.node_affinity else None
+    return Offer(
+        name=volume.metadata.name,
+        capacity=_bytes((spec.capacity or {}).get("storage", 0), "persistentvolume", volume.metadata),
+        volume_mode=spec.volume_mode,
+        attributes_class=spec.volume_attributes_class_name or "",
+        access_modes=frozenset(spec.access_modes or ()),
+        labels=volume.metadata.labels or {},
+        reach=reach,
+        reach_key=msgspec.json.encode(reach),
+    )
+
+
+def _class_of(volume: PersistentVolume) -> str:
+    return (volume.metadata.annotations or {}).get(_BETA_CLASS) or volume.spec.storage_class_name
+
+
+def _is_for(volume: PersistentVolume, uid: str) -> bool:
+    holder = volume.spec.claim_ref
+    return holder is not None and holder.uid in ("", uid) and volume.metadata.deletion_timestamp is None
+
+
+def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:
+    try:
+        return units(quantity)
+    except QuantityError as error:
+        raise ClusterError(f"{kind} {meta.name}: storage: {error}") from error

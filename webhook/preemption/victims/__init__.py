@@ -1,0 +1,1 @@
+"""Who may be evicted, who has to be, and which budgets that costs."""

@@ -1,0 +1,217 @@
+"""Disruption budgets and how many more pods each lets go (docs/semantics.md D4).
+
+`strict` asks what the API server would let go, otherwise what kube-scheduler reckons with. Pods in
+`status.disruptedPods` are already counted and do not use a budget again; nor do, to the API server, terminating ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import PodDisruptionBudget
+from webhook.preemption.snapshot.coverage import Budget, Coverage, as_budget, covers_by_api_server, covers_by_scheduler
+from webhook.preemption.snapshot.nodes import grown
+from webhook.preemption.snapshot.pod_view import STARTING, UNREADY
+from webhook.preemption.snapshot.pods import Pods
+
+__all__ = ["Budgets"]
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Budgets:
+    """All budgets by row, and which of them cover a pod.
+
+    Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
+    whether some pods are `_disrupted` already, and whether it is `_lenient` with pods that are not ready.
+    """
+
+    def __init__(self, pods: Pods) -> None:
+        self._pods = pods
+        self._rows: list[Budget | None] = []
+        self._index: dict[tuple[str, str], int] = {}
+        self._allowed: Ints = np.zeros(16, np.int64)
+        self._granted: Ints = np.zeros(16, np.int64)
+        self._disrupted: Mask = np.zeros(16, np.bool_)
+        self._lenient: Mask = np.zeros(16, np.bool_)
+        self._free: list[int] = []
+        self._loose = Coverage(pods.identities, self._rows, covers_by_scheduler)
+        self._strict = Coverage(pods.identities, self._rows, covers_by_api_server)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def put(self, budget: PodDisruptionBudget) -> None:
+        """Add or update a budget. A change of numbers alone costs nothing. Raises ClusterError for what is no int32."""
+        meta = budget.metadata
+        key = (meta.namespace, meta.name)
+        row = self._index.get(key)
+        before = self._rows[row] if row is not None else None
+        after = as_budget(budget, before)
+        if row is None:
+            row = self._index[key] = self._new_row()
+        self._rows[row] = after
+        self._allowed[row] = after.allowed
+        self._granted[row] = 0 if after.stale else after.allowed
+        self._disrupted[row] = bool(after.disrupted)
+        self._lenient[row] = after.lenient
+        if before is None or before.selector != after.selector:
+            self._look_again()
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Forget a budget."""
+        row = self._index.pop((namespace, name), None)
+        if row is not None:
+            self._rows[row] = None
+            self._free.append(row)
+            self._look_again()
+
+    def of(self, row: int, *, strict: bool) -> list[Budget]:
+        """The budgets that the pod in this row uses when it goes."""
+        coverage = self._coverage(strict=strict)
+        mine = coverage.sets[int(self._sets(np.array([row]), strict=strict)[0])]
+        found = [budget for number in mine if (budget := self._rows[number])]
+        return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
+
+    def covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
+        """Which of the pods, in any shape, are covered by a budget at all, whether or not they would use it."""
+        if not self._index:
+            return np.zeros(rows.shape, np.bool_)
+        covered: Mask = (self._coverage(strict=strict).column() != 0)[self._pods.identity[rows]]
+        return covered
+
+    def unguarded(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
+
+        Those that are still starting, and those that are not ready, if the one budget that covers them is lenient.
+        """
+        health = self._pods.health[rows]
+        sets = self._strict.column()[self._pods.identity[rows]]
+        members = self._strict.members()
+        lenient = np.append(self._lenient[: len(self._rows)], False)[members].any(axis=1)
+        spares = lenient & (np.count_nonzero(members >= 0, axis=1) == 1)
+        result: Mask = (health == STARTING) | ((health == UNREADY) & spares[sets])
+        return result
+
+    def several(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods more than one budget covers: the Eviction API lets none of them go, whatever is left."""
+        sets = self._sets(rows, strict=True)
+        result: Mask = (np.count_nonzero(self._strict.members() >= 0, axis=1) > 1)[sets]
+        return result
+
+    def exhausted(self, rows: NDArray[np.intp]) -> Mask:
+        """Which of the pods are covered by a budget that lets no pod go at all."""
+        sets = self._sets(rows, strict=True)
+        result: Mask = self._spent_sets(strict=True)[sets]
+        chosen = (self._left(strict=True) <= 0) & self._disrupted[: len(self._rows)]
+        positions, _ = self._uses(rows, sets, chosen, strict=True)
+        result[positions] = True
+        return result
+
+    def violating(
+        self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool = False
+    ) -> Mask:
+        """Which pods go beyond a budget, counted node by node and pod by pod.
+
+        `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
+        node. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
+        the least important one, `from_end`, gives the budget to those who should go first.
+        """
+        sets = self._sets(rows, strict=strict)
+        result: Mask = self._spent_sets(strict=strict)[sets]
+        left = self._left(strict=strict)
+        chosen = (left > 0) | self._disrupted[: len(self._rows)]
+        positions, numbers = self._uses(rows, sets, chosen, strict=strict)
+        if len(positions):
+            group = nodes[positions] * len(self._rows) + numbers
+            rank = _rank_in_group(group, from_end=from_end)
+            result[positions[rank >= left[numbers]]] = True
+        return result
+
+    def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers in `nodes` where these pods together are more than one of their budgets allows, each once."""
+        return np.unique(nodes[self.violating(rows, nodes, strict=True)])
+
+    def _coverage(self, *, strict: bool) -> Coverage:
+        return self._strict if strict else self._loose
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = len(self._rows)
+        self._rows.append(None)
+        if row == len(self._allowed):
+            self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
+            self._disrupted, self._lenient = grown(self._disrupted, 2 * row), grown(self._lenient, 2 * row)
+        return row
+
+    def _look_again(self) -> None:
+        self._loose.forget()
+        self._strict.forget()
+
+    def _sets(self, rows: NDArray[np.intp], *, strict: bool) -> NDArray[np.int32]:
+        """The pods' places in the coverage's sets; 0 is the empty one."""
+        sets: NDArray[np.int32] = self._coverage(strict=strict).column()[self._pods.identity[rows]]
+        return np.where(self._pods.terminating[rows], 0, sets).astype(np.int32, copy=False) if strict else sets
+
+    def _left(self, *, strict: bool) -> Ints:
+        """How many more pods each budget lets go."""
+        return (self._granted if strict else self._allowed)[: len(self._rows)]
+
+    def _spent_sets(self, *, strict: bool) -> Mask:
+        """Which sets have a budget that lets no pod go, whichever pod it is."""
+        spent = (self._left(strict=strict) <= 0) & ~self._disrupted[: len(self._rows)]
+        members = np.append(spent, False)[self._coverage(strict=strict).members()]  # -1, no budget, reads the last one
+        result: Mask = np.count_nonzero(members, axis=1) > 0
+        return result
+
+    def _uses(
+        self, rows: NDArray[np.intp], sets: NDArray[np.int32], chosen: Mask, *, strict: bool
+    ) -> tuple[NDArray[np.intp], Ints]:
+        """Every (position in `rows`, number of a chosen budget) in which the pod would use it, by position."""
+        positions: list[NDArray[np.intp]] = []
+        numbers: list[Ints] = []
+        for member in self._coverage(strict=strict).members().T if chosen.any() else ():
+            wanted = (member >= 0) & chosen[member]
+            found = np.flatnonzero(wanted[sets])
+            positions.append(found)
+            numbers.append(member[sets[found]])
+        if not positions:
+            return np.zeros(0, np.intp), np.zeros(0, np.int64)
+        at, which = np.concatenate(positions), np.concatenate(numbers)
+        if len(positions) > 1:
+            order = np.argsort(at, kind="stable")
+            at, which = at[order], which[order]
+        return self._without_disrupted(rows, at, which)
+
+    def _without_disrupted(
+        self, rows: NDArray[np.intp], at: NDArray[np.intp], which: Ints
+    ) -> tuple[NDArray[np.intp], Ints]:
+        keep = np.ones(len(at), np.bool_)
+        for number in np.flatnonzero(self._disrupted).tolist():
+            budget = self._rows[number]
+            if budget is None:
+                continue
+            found = [self._pods.find(budget.namespace, name) for name in budget.disrupted]
+            gone = [row for row in found if row is not None]
+            keep &= ~((which == number) & np.isin(rows[at], gone))
+        return at[keep], which[keep]
+
+
+def _rank_in_group(group: Ints, *, from_end: bool) -> Ints:
+    """How many of the same group come before (or after) each one."""
+    bits = len(group).bit_length()
+    keyed = np.sort((group << bits) | np.arange(len(group)))
+    order, ordered = keyed & ((1 << bits) - 1), keyed >> bits
+    first = np.ones(len(group), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    starts = np.flatnonzero(first)
+    sizes = np.diff(np.append(starts, len(group)))
+    within = np.arange(len(group)) - np.repeat(starts, sizes)
+    if from_end:
+        within = np.repeat(sizes, sizes) - 1 - within
+    rank = np.empty(len(group), np.int64)
+    rank[order] = within
+    return rank

@@ -1,0 +1,197 @@
+"""Which pods may be victims of a preemptor, for all pods at once, and why the others may not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.snapshot.pod_view import Identity, Profile
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Judgement, Rules, kubernetes_rules
+
+__all__ = ["Excluded", "Verdicts", "expected_ends", "judge", "only"]
+
+MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
+
+
+class Excluded(NamedTuple):
+    """A pod that may not be a victim: `namespace/name`, `policy/rule`, and the sentence for people."""
+
+    pod: str
+    rule: str
+    text: str
+
+
+class Verdicts(NamedTuple):
+    """The first rule that excludes each pod, by pod row; 0 if the pod may go."""
+
+    snapshot: Snapshot
+    incoming: Incoming
+    rules: Rules
+    now: float
+    code: NDArray[np.int8]
+    going: NDArray[np.bool_] | None = None
+    """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
+
+    def excluded(self, row: int) -> Excluded | None:
+        """Why the pod in this row may not go; None if it may."""
+        judgement = self._judgement(row)
+        if judgement is None:
+            return None
+        pods = self.snapshot.pods
+        key = f"{pods.namespaces[row]}/{pods.names[row]}"
+        return Excluded(key, f"{self.rules.name}/{judgement.rule}", judgement.text)
+
+    def grounds(self, row: int) -> Judgement:
+        """By which rule the pod in this row, which may go, may go."""
+        profile = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
+        assert profile is not None
+        judgement = self.rules.judge(profile, self.snapshot.classes)
+        return judgement._replace(rule=f"{self.rules.name}/{judgement.rule}")
+
+    def _judgement(self, row: int) -> Judgement | None:
+        pods = self.snapshot.pods
+        profile = pods.profiles.values[pods.profile[row]]
+        assert profile is not None
+        match int(self.code[row]):
+            case 1:
+                theirs, own = int(pods.priority[row]), self.incoming.priority
+                return Judgement("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
+            case 2:
+                return Judgement("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
+            case 3:
+                return self.rules.judge(profile, self.snapshot.classes)
+            case 4:
+                return Judgement("protection", self._protection_text(row, profile))
+            case 5:
+                return Judgement("pairs", "no pair of the policy lets this preemptor evict it")
+            case 6:
+                return Judgement("budget", self._budget_text(row))
+            case 7:
+                return Judgement(
+                    "restraint",
+                    "it is spared: it would not go, its replacement could run nowhere else, or a rate is used up",
+                )
+            case 8:
+                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
+                return Judgement("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
+        return None
+
+    def _budget_text(self, row: int) -> str:
+        budgets = self.snapshot.budgets.of(row, strict=True)
+        spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
+        if spent:
+            return f"its disruption budget allows no more disruptions: {spent}"
+        stale = ", ".join(budget.name for budget in budgets if budget.stale)
+        return f"the status of its disruption budget is older than its spec: {stale}"
+
+    def _protection_text(self, row: int, profile: Profile) -> str:
+        seconds = self.rules.protection(profile)
+        start = float(self.snapshot.pods.start[row])
+        if np.isinf(start):
+            return f"it is protected for {seconds:g} s from its start and has not started"
+        return f"it is protected for {start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
+
+
+def judge(
+    snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float, spared: NDArray[np.bool_] | None = None
+) -> Verdicts:
+    """Judge all pods; `spared` are further pods that may not go, by pod row.
+
+    Raises ValueError if the snapshot does not keep an annotation that the rules read.
+    """
+    unknown = rules.annotations - snapshot.pods.annotations
+    if rules.policy is not None and unknown:
+        raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
+    pods = snapshot.pods
+    count = pods.rows
+    code = (pods.priority[:count] >= incoming.priority).view(np.int8) * np.int8(PRIORITY)
+    code[0] = PRIORITY
+    if rules.policy is not None:
+        _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, CRITICAL)
+        _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
+        _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
+        _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
+    _apply(code, spared, SPARED)
+    if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
+        open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
+        if rules.evicts:
+            open_rows = open_rows[~snapshot.budgets.unguarded(open_rows)]
+        if rules.strict_budgets:
+            code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
+        if rules.evicts:
+            code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
+    return Verdicts(snapshot, incoming, rules, now, code)
+
+
+def only(snapshot: Snapshot, incoming: Incoming, rows: NDArray[np.intp]) -> Verdicts:
+    """Verdicts by which the pods in these rows may go and no others, whoever they are."""
+    code = np.full(snapshot.pods.rows, SPARED, np.int8)
+    code[rows] = MAY_GO
+    return Verdicts(snapshot, incoming, kubernetes_rules(), 0.0, code)
+
+
+def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> NDArray[np.float64]:
+    """By pod row, for how many seconds the pod is expected to stay if it is asked to leave now.
+
+    That is its grace period, or what the policy gives instead; for one that is leaving already, what is left of it.
+    """
+    pods = snapshot.pods
+    graces = pods.grace[: pods.rows]
+    if policy.grace_period is not None:
+        graces = np.full(pods.rows, policy.grace_period, np.float64)
+    left = np.maximum(pods.gone_at[: pods.rows] - now, 0.0)
+    ends: NDArray[np.float64] = np.where(pods.terminating[: pods.rows], left, graces)
+    return ends
+
+
+def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
+    if excluded is not None:
+        code[excluded & (code == MAY_GO)] = rule
+
+
+def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
+    classes = snapshot.classes
+
+    def excluded(profile: Profile) -> bool:
+        return not rules.judge(profile, classes).may_go
+
+    key = ("profiles", rules, snapshot.classes_version)
+    column: NDArray[np.bool_] = snapshot.table(key, snapshot.pods.profiles, np.bool_, excluded)
+    return column
+
+
+def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.bool_] | None:
+    pods = snapshot.pods
+    seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
+    if not seconds.any():
+        return None
+    window = seconds[pods.profile[: pods.rows]]
+    protected: NDArray[np.bool_] = (window > 0) & (now < pods.start[: pods.rows] + window)
+    return protected
+
+
+def _outside_pairs(snapshot: Snapshot, incoming: Incoming, rules: Rules) -> NDArray[np.bool_] | None:
+    pods = snapshot.pods
+    own_labels = snapshot.namespace_labels(incoming.namespace)
+    sides = rules.pairs_for(incoming.pod, own_labels)
+    if sides is None:
+        return None
+    inside = np.zeros(pods.rows, np.bool_)
+    for side in sides:
+        of_class = np.zeros(len(pods.profiles), np.bool_)
+        for number, profile in pods.profiles.used():
+            of_class[number] = side.class_matches(profile.priority_class_name)
+        of_pod = np.zeros(len(pods.identities), np.bool_)
+        for number, identity in pods.identities.used():
+            of_pod[number] = side.pod_matches(*identity, _labels_of(snapshot, identity))
+        inside |= of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+    return ~inside
+
+
+def _labels_of(snapshot: Snapshot, identity: Identity) -> dict[str, str]:
+    return snapshot.namespace_labels(identity.namespace)

@@ -1,0 +1,1 @@
+"""What to do for one preemptor: limits, exclusions and extenders around the decision."""

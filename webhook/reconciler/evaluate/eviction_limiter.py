@@ -1,0 +1,220 @@
+"""Restraint: how much may be evicted in a while, and how often it is tried for one preemptor.
+
+Counts are kept here for all policies together; a policy's limits say how many of them are too many. Time is an
+argument, in monotonic seconds, so that a jump of the system clock opens no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from webhook.kube.objects import OwnerReference, Pod
+from webhook.policy.model import Limits, Rate
+
+__all__ = [
+    "EvictionLimiter",
+    "ExhaustedLimits",
+    "PlannedEviction",
+    "Remaining",
+    "attempts_back_off",
+    "is_last_resort",
+    "is_pinned",
+    "owner_of",
+    "workload",
+]
+
+_FIRST_BACK_OFF = 1.0
+_LONGEST_BACK_OFF = 300.0
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEviction:
+    """One eviction as the rates see it: whose pod, on which node."""
+
+    owner: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExhaustedLimits:
+    """What a policy's rates leave no more room for now; `until` is when the first of them does again."""
+
+    owners: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    cluster: bool = False
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """How many evictions a policy's rates still allow now; an owner or node that is not named has its whole rate.
+
+    `until` is when the first eviction that counts leaves its window, None if none counts.
+    """
+
+    owners: dict[str, int]
+    nodes: dict[str, int]
+    cluster: int
+    until: float | None
+
+
+@dataclass(slots=True)
+class _Counter:
+    """When the evictions of one owner, node or cluster were, by ticket."""
+
+    times: dict[int, float] = field(default_factory=dict)
+
+    def within(self, window: float, now: float) -> list[float]:
+        return sorted(at for at in self.times.values() if at > now - window)
+
+
+class EvictionLimiter:
+    """The recent evictions: as far back as the longest window that was asked about."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, _Counter] = {}
+        self._nodes: dict[str, _Counter] = {}
+        self._cluster = _Counter()
+        self._tickets: dict[int, tuple[PlannedEviction, float]] = {}
+        self._next = 0
+        self._horizon = 0.0
+
+    def note(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
+        """Count evictions at a time; returns tickets for those that will not happen after all."""
+        self._expire(at)
+        return [self._note(eviction, at) for eviction in evictions]
+
+    def take_back(self, tickets: Iterable[int]) -> None:
+        """These did not happen."""
+        for ticket in tickets:
+            self._drop(ticket)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.take_back(list(self._tickets))
+
+    def full(self, limits: Limits, now: float) -> ExhaustedLimits:
+        """Owners and nodes that have had their evictions."""
+        self._remember(limits)
+        owners = _used_up(self._owners, limits.per_owner, now)
+        nodes = _used_up(self._nodes, limits.per_node, now)
+        cluster = _used_up({"": self._cluster}, limits.per_cluster, now)
+        ends = [*owners.values(), *nodes.values(), *cluster.values()]
+        return ExhaustedLimits(frozenset(owners), frozenset(nodes), bool(cluster), min(ends, default=None))
+
+    def remaining(self, limits: Limits, now: float) -> Remaining:
+        """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
+        self._remember(limits)
+        owners, owners_end = _remaining(self._owners, limits.per_owner, now)
+        nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
+        cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
+        whole = limits.per_cluster.evictions if limits.per_cluster else 0
+        ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
+        return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None))
+
+    def _remember(self, limits: Limits) -> None:
+        rates = (limits.per_owner, limits.per_node, limits.per_cluster)
+        self._horizon = max(self._horizon, *(rate.window if rate else 0.0 for rate in rates))
+
+    def _note(self, eviction: PlannedEviction, at: float) -> int:
+        self._next += 1
+        ticket = self._next
+        self._tickets[ticket] = (eviction, at)
+        if eviction.owner:
+            self._owners.setdefault(eviction.owner, _Counter()).times[ticket] = at
+        self._nodes.setdefault(eviction.node, _Counter()).times[ticket] = at
+        self._cluster.times[ticket] = at
+        return ticket
+
+    def _expire(self, now: float) -> None:
+        self.take_back([ticket for ticket, (_, at) in self._tickets.items() if at <= now - self._horizon])
+
+    def _drop(self, ticket: int) -> None:
+        eviction, _ = self._tickets.pop(ticket, (None, 0.0))
+        if eviction is None:
+            return
+        self._cluster.times.pop(ticket, None)
+        for counters, name in ((self._owners, eviction.owner), (self._nodes, eviction.node)):
+            counter = counters.get(name)
+            if counter is not None:
+                counter.times.pop(ticket, None)
+                if not counter.times:
+                    del counters[name]
+
+
+def attempts_back_off(attempts: int) -> float:
+    """Seconds before a plan may be made again for a preemptor after so many that came to nothing."""
+    if attempts <= 0:
+        return 0.0
+    return float(min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(attempts - 1, 10)))
+
+
+def owner_of(pod: Pod) -> str:
+    """`Kind/namespace/name` of the workload a pod belongs to, empty for a bare pod.
+
+    A ReplicaSet's pods count for the Deployment they carry the `pod-template-hash` of, so that a rollout's two
+    ReplicaSets share one rate.
+    """
+    owner = _controller(pod)
+    return workload(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
+
+
+def workload(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
+    """`owner_of` a pod with these labels whose controller is of that kind and name; empty if the kind is."""
+    if not kind:
+        return ""
+    revision = labels.get("pod-template-hash")
+    if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        kind, name = "Deployment", name[: -len(revision) - 1]
+    return f"{kind}/{namespace}/{name}"
+
+
+def is_last_resort(pod: Pod) -> bool:
+    """Whether a pod's replacement could run on no other node: a DaemonSet's pod, or one pinned by name."""
+    owner = _controller(pod)
+    return (owner is not None and owner.kind == "DaemonSet") or is_pinned(pod)
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether node selector or affinity name the one node a pod can run on."""
+    spec = pod.spec
+    if _HOSTNAME in (spec.node_selector or {}):
+        return True
+    affinity = spec.affinity and spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    terms = (required.node_selector_terms if required else None) or ()
+    return bool(terms) and all(
+        any(row.key == "metadata.name" and row.operator == "In" for row in term.match_fields or ())
+        or any(
+            row.key == _HOSTNAME and row.operator == "In" and len(row.values or ()) == 1
+            for row in term.match_expressions or ()
+        )
+        for term in terms
+    )
+
+
+def _controller(pod: Pod) -> OwnerReference | None:
+    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+
+
+def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> dict[str, float]:
+    """Names that have had their evictions, and when the oldest that counts leaves the window."""
+    if rate is None:
+        return {}
+    ends = {}
+    for name, counter in counters.items():
+        recent = counter.within(rate.window, now)
+        if len(recent) >= rate.evictions:
+            ends[name] = recent[len(recent) - rate.evictions] + rate.window if rate.evictions else now + rate.window
+    return ends
+
+
+def _remaining(counters: dict[str, _Counter], rate: Rate | None, now: float) -> tuple[dict[str, int], float | None]:
+    """What is left of the rate for every name that has used some of it, and when the first eviction stops counting."""
+    if rate is None:
+        return {}, None
+    recent = {name: times for name, counter in counters.items() if (times := counter.within(rate.window, now))}
+    left = {name: rate.evictions - len(times) for name, times in recent.items()}
+    return left, min((times[0] + rate.window for times in recent.values()), default=None)

@@ -1,0 +1,1 @@
+"""The life of a plan, from the decision to the binding."""

@@ -1,0 +1,44 @@
+"""The policies in force, with the decision's rules compiled once for each."""
+
+from __future__ import annotations
+
+from webhook.kube.objects import Pod
+from webhook.policy.evaluation.engine import Engine, Managed
+from webhook.policy.model import Policies, PreemptionPolicy
+from webhook.preemption.victims.rules import Rules, compile_rules
+
+__all__ = ["PolicySet"]
+
+
+class PolicySet:
+    """Which PreemptionPolicy manages a pod, and its rules; replaced as a whole when the files change."""
+
+    def __init__(self, policies: Policies) -> None:
+        self._engine = Engine(policies)
+        self._policies = {policy.name: policy for policy in policies.preemption}
+        self._rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+
+    def policy_of(self, pod: Pod) -> PreemptionPolicy | None:
+        """The policy that manages the pod's class; None if none does."""
+        managed = self.managed(pod.spec.priority_class_name)
+        return managed.policy if managed else None
+
+    def managed(self, priority_class_name: str) -> Managed | None:
+        """The policy that manages pods of this class, and their twin class; None if none does."""
+        return self._engine.managed(priority_class_name)
+
+    def named(self, name: str) -> PreemptionPolicy | None:
+        """The policy of that name, if it is still there."""
+        return self._policies.get(name)
+
+    def rules_of(self, policy: PreemptionPolicy) -> Rules:
+        """The decision's rules of that policy."""
+        return self._rules[policy.name]
+
+    def annotations(self) -> frozenset[str]:
+        """The pod annotations that some rule reads."""
+        return frozenset().union(*(rules.annotations for rules in self._rules.values()))
+
+    def policies(self) -> list[PreemptionPolicy]:
+        """All policies."""
+        return list(self._policies.values())

@@ -1,0 +1,1 @@
+"""Which preemptor is looked at when: event handlers, queueing hints, back-off."""

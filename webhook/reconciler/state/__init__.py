@@ -1,0 +1,1 @@
+"""What the watches show, with what was done but is not seen yet."""
