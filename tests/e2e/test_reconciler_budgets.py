@@ -7,7 +7,7 @@ import asyncio
 from tests.e2e.conftest import LABEL
 from tests.e2e.software import installed, policies
 from tests.workloads import deployment, eventually
-from webhook.kube.informer import Cache
+from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
 from webhook.kube.resources import DEPLOYMENT, NODE, POD
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
@@ -21,7 +21,7 @@ class Watched:
     """The deployment's healthy pods, counted at every event."""
 
     def __init__(self, sandbox) -> None:
-        self.cache = Cache(sandbox.client, POD.path(sandbox.id), Pod)
+        self.cache = Informer(sandbox.client, POD.path(sandbox.id), Pod)
         self.fewest = REPLICAS
         self._began = False
         self.cache.handlers.append(lambda _: self._count())

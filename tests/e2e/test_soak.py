@@ -20,7 +20,7 @@ from tests.e2e.judging import Json, fits_on, plans_for
 from tests.e2e.software import SYSTEM, installed, policies
 from tests.workloads import deployment, eventually
 from webhook.kube.client import ApiError
-from webhook.kube.informer import Cache, Change
+from webhook.kube.informer import Change, Informer
 from webhook.kube.instants import epoch
 from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.objects.sharing import SharedPods
@@ -41,7 +41,7 @@ class Watch:
     """The sandbox's pods, and every rule that an eviction broke."""
 
     def __init__(self, sandbox) -> None:
-        self.cache = Cache(sandbox.client, POD.path(sandbox.id), Pod)
+        self.cache = Informer(sandbox.client, POD.path(sandbox.id), Pod)
         self.cache.handlers.append(self._look)
         self.kept: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=20)
         self.past: deque[tuple[float, dict[str, Pod]]] = deque(maxlen=200)

@@ -24,13 +24,13 @@ async def test_debug_pages():
         await play.victim("b", "node-2", "8", schedulerName="other")
         await play.preemptor("going", "6")
         await play.nominated("going", "node-1")
-        await play.preemptor("unschedulable", "8")
-        await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in service.queue()))
+        await play.preemptor("no-room", "8")
+        await eventually(lambda: any(row["pod"] == "default/no-room" and row["reason"] for row in service.queue()))
         async with TestClient(TestServer(debug.pages(service))) as client:
             queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
             plans = await (await client.get("/debug/plans")).json()
-        assert queue["default/hopeless"]["place"] in ("unschedulable", "backoff")
-        assert "no node" in queue["default/hopeless"]["reason"]
+        assert queue["default/no-room"]["place"] in ("unschedulable", "backoff")
+        assert "no node" in queue["default/no-room"]["reason"]
         assert queue["default/going"]["place"] == "busy"
         assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
         assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]

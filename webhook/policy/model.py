@@ -1,7 +1,7 @@
 """The typed model of the policy files, as loaded: what a platform team wrote, checked and with defaults filled in.
 
-`webhook.policy.files.loading` makes these from YAML; `webhook.policy.evaluation.engine` turns PriorityPolicies into closures
-and `webhook.preemption.victims.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
+`webhook.policy.files.loading` makes these from YAML. `webhook.policy.evaluation.engine` turns PriorityPolicies into
+closures; `webhook.preemption.victims.rules` turns PreemptionPolicies into the decision's rules. Durations are seconds.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Restraint: how much may be evicted, and how often it is tried for one preemptor. None is unlimited."""
+    """Limits: how much may be evicted, and how often it is tried for one preemptor. None is unlimited."""
 
     per_owner: Rate | None = None
     per_node: Rate | None = None

@@ -19,7 +19,7 @@ class Metrics:
         self.registry = registry
         self.attempts = Counter(
             "giveway_preemption_attempts",
-            "Preemptors considered, by result: fits, waits, evicts, hopeless, restrained",
+            "Preemptors evaluated, by result: fits, waits, evicts, unschedulable, restrained",
             ["result"],
             registry=registry,
         )

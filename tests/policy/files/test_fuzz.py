@@ -9,7 +9,7 @@ from tests.policy.builders import create, define, deployment, pod, update
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import load_texts
 
-SHIPPED = [path.read_text() for path in sorted(Path(__file__).parents[2].glob("policies/**/*.yaml"))]
+SHIPPED = [path.read_text() for path in sorted(Path(__file__).parents[3].glob("policies/**/*.yaml"))]
 PIECES = st.sampled_from(
     [
         "a",

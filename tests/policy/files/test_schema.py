@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from webhook.policy.files.schema import json_schema
 from webhook.policy.files.table import DOCUMENTS
 
-POLICIES = Path(__file__).parents[2] / "policies"
+POLICIES = Path(__file__).parents[3] / "policies"
 FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))
 SCHEMA = json_schema()
 

@@ -210,8 +210,8 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         return look
 
     for name in ("fits", "fits_on"):
-        if hasattr(deciding, name):
-            monkeypatch.setattr(deciding, name, slow(getattr(deciding, name)))
+        if hasattr(evaluator, name):
+            monkeypatch.setattr(evaluator, name, slow(getattr(evaluator, name)))
     setting.clock.now = 60.0
     longest = 0.0
     while len(looks) < 20:

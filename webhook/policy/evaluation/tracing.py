@@ -60,10 +60,8 @@ def _unasked(rule: Rule, attributes: RequestAttributes) -> tuple[bool, str]:
         return False, "it acts when a pod is created"
     if rule.default_priority_class is not None:
         given = attributes.class_name == rule.default_priority_class
-        return (
-            given,
-            f"the pod has PriorityClass {attributes.class_name or 'none'}; the default is {rule.default_priority_class}",
-        )
+        own = attributes.class_name or "none"
+        return given, f"the pod has PriorityClass {own}; the default is {rule.default_priority_class}"
     return True, f"a new pod takes over {', '.join(rule.copy_annotations or ())} from its PriorityClass"
 
 

@@ -189,7 +189,7 @@ _RATE = Record(
 
 _LIMITS = Record(
     "limits",
-    "Restraint: how much may be evicted, and how often it is tried. Unlimited if absent.",
+    "Limits: how much may be evicted, and how often it is tried. Unlimited if absent.",
     (
         Field("perOwner", "per_owner", _RATE, "Evictions of pods of one owner (a Deployment, a Job …)."),
         Field("perNode", "per_node", _RATE, "Evictions on one node."),
@@ -267,7 +267,7 @@ PREEMPTION_SPEC = Record(
             "How long already terminating pods that make room are waited for before others are evicted.",
             default="1m",
         ),
-        Field("limits", "limits", _LIMITS, "Restraint."),
+        Field("limits", "limits", _LIMITS, "How much may be evicted, and how often it is tried."),
         Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),
     ),
     _policy,

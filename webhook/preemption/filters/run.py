@@ -67,7 +67,8 @@ class Load(NamedTuple):
 class Problem:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
-    `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated ones, if there are any.
+    `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated
+    ones, if there are any.
     """
 
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""Restraint: how much may be evicted in a while, and how often it is tried for one preemptor.
+"""Limits: how much may be evicted in a while, and how often it is tried for one preemptor.
 
 Counts are kept here for all policies together; a policy's limits say how many of them are too many. Time is an
 argument, in monotonic seconds, so that a jump of the system clock opens no window.

@@ -2,7 +2,7 @@
 
 Pure: time is an argument, in monotonic seconds. An entry that failed waits until an event that could help, a time it
 named, or the periodic flush; if it failed a moment ago, an event lets it back only when its back-off is over. So one
-hopeless pod costs a bounded number of decisions and never holds up another.
+unschedulable pod costs a bounded number of decisions and never holds up another.
 """
 
 from __future__ import annotations
