@@ -155,6 +155,7 @@ class Review:
         self._body, self._object, self._old = body, request.object, request.old_object
         self.uid = request.uid
         self.group, self.resource = resource.group, resource.resource
+        self.kind = self.group, self.resource
         self.subresource = request.sub_resource or ""
         self.operation = request.operation or ""
         self.namespace, self.name = request.namespace or "", request.name or ""
@@ -162,19 +163,14 @@ class Review:
         self.dry_run = bool(request.dry_run)
 
     @property
-    def kind(self) -> tuple[str, str]:
-        """Group and resource."""
-        return self.group, self.resource
-
-    @property
     def has_object(self) -> bool:
         """Whether there is an object; a DELETE carries none."""
-        return not _is_null(self._object)
+        return self._object != _NULL
 
     @property
     def has_old(self) -> bool:
         """Whether there is the object as it was."""
-        return not _is_null(self._old)
+        return self._old != _NULL
 
     @cached_property
     def object(self) -> dict[str, Any]:
@@ -284,11 +280,6 @@ def uid_of(beginning: bytes) -> str:
     """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
     match = _UID.search(beginning)
     return match[1].decode() if match else ""
-
-
-def _is_null(raw: msgspec.Raw) -> bool:
-    view = memoryview(raw)
-    return len(view) == 4 and bytes(view) == b"null"
 
 
 def _find_uid(body: bytes) -> str:

@@ -124,12 +124,12 @@ def _labels(review: Review, meta: Meta, found: Resolution, answer: Answer) -> di
 
 
 def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
-    wanted: list[tuple[str, object, object]] = [
+    named = spec.priority_class_name
+    wanted: tuple[tuple[str, object, object], ...] = (
+        ("priorityClassName", named, found.name or named),
         ("priority", spec.priority, found.value),
         ("preemptionPolicy", spec.preemption_policy, found.preemption_policy),
-    ]
-    if found.name:
-        wanted.insert(0, ("priorityClassName", spec.priority_class_name, found.name))
+    )
     return fields("/spec", wanted)
 
 

@@ -35,8 +35,10 @@ def members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str,
     """
     now = present or {}
     changed = {key: value for key, value in wanted.items() if now.get(key) != value}
+    if not changed:
+        return []
     if present is None:
-        return [{"op": "add", "path": parent, "value": changed}] if changed else []
+        return [{"op": "add", "path": parent, "value": changed}]
     return [_member(f"{parent}/{escape(key)}", value, there=key in now) for key, value in changed.items()]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from aiohttp import web
-from multidict import CIMultiDict
 
 from webhook.admission.decode import uid_of
 from webhook.admission.lookup import Context
@@ -22,6 +21,7 @@ from webhook.serving.cluster import Source
 from webhook.serving.connections import Connections
 from webhook.serving.logs import Lines, review_line
 from webhook.serving.metrics import Metrics
+from webhook.serving.responses import JsonResponse
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
 
 __all__ = ["ALLOWANCE", "Front"]
@@ -192,9 +192,8 @@ class Front:
         self._metrics.observe(phase, reviewed, seconds, known=known, namespace=namespace)
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
-    def _respond(self, reviewed: Reviewed, request: web.BaseRequest) -> web.Response:
-        headers = CIMultiDict({"Content-Type": _JSON})
-        response = web.Response(body=reviewed.body, status=reviewed.code, headers=headers)
+    def _respond(self, reviewed: Reviewed, request: web.BaseRequest) -> JsonResponse:
+        response = JsonResponse(reviewed.body, reviewed.code)
         if self.draining or not request.content.is_eof():
             response.force_close()
         return response

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import BinaryIO, Protocol, Self
 
 from aiohttp import web
@@ -181,7 +182,7 @@ class Server:
         assert self._serving is not None
         server: web.Server = web.Server(
             self.front,
-            request_factory=_request,
+            request_factory=partial(web.BaseRequest, loop=asyncio.get_running_loop()),
             access_log=None,
             logger=_http_log,
             auto_decompress=False,
@@ -269,11 +270,6 @@ class Server:
         if self._files is None:
             return "no policy files"
         return _noted(self._files.describe(), self._files.problem or self._files.unready())
-
-
-def _request(*args: object) -> web.BaseRequest:
-    message, payload, protocol, writer, task = args
-    return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())  # type: ignore[arg-type]  # aiohttp's factory protocol is private
 
 
 def _is_no_garbage(record: logging.LogRecord) -> bool:
