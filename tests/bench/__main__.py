@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PARTS = ("admission", "expressions", "policy", "decision", "embedded", "reconciler", "memory")
+PARTS = ("admission", "expressions", "policy", "decision", "embedded", "reconciler", "memory", "scan")
 
 
 def main(names: list[str]) -> None:

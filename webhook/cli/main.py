@@ -18,6 +18,7 @@ COMMANDS = {
     "schema": "print the JSON schema of the policy files",
     "decide": "decide preemption for clusters given as JSON lines",
     "explain": "say why a live pod is pending and what preemption would do",
+    "scan": "say what of a running cluster the policies would refuse",
     "configurations": "print the webhook configurations that `serve` keeps",
     "certs": "issue, show and rotate the webhook's certificates",
     "cluster": "start a control plane in one process, for trying and testing",

@@ -34,11 +34,19 @@ _PATCH_TYPES: dict[PatchKind, str] = {
 _EXPIRED = 410
 
 
-class PageMeta(msgspec.Struct, rename={"continue_": "continue", "resource_version": "resourceVersion"}):
-    """Where a list stands, and the token of its next page."""
+_PAGE_META = {
+    "continue_": "continue",
+    "resource_version": "resourceVersion",
+    "remaining_item_count": "remainingItemCount",
+}
+
+
+class PageMeta(msgspec.Struct, rename=_PAGE_META):
+    """Where a list stands, the token of its next page, and about how many objects follow this one, if it is told."""
 
     resource_version: str = ""
     continue_: str = ""
+    remaining_item_count: int | None = None
 
 
 class Page(msgspec.Struct, Generic[T]):
@@ -134,16 +142,28 @@ class Client:
                 raise
             return await self._whole(as_, path, limit, query)
 
-    async def pages(self, path: str, as_: type[T], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
+    async def pages(
+        self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
+    ) -> AsyncIterator[Page[Any]]:
         """Read a collection page by page; all pages are of one resourceVersion.
 
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
-        ApiError with status 410 if the list has become too old to be finished.
+        ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead, from
+        where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile under
+        a name before that place does not come at all.
         """
         token: str | None = None
+        resumed = False
         while True:
             asked = {**query, "limit": limit, "continue": token}
-            answer = await self._transport.send("GET", path, asked, None, _JSON)
+            try:
+                answer = await self._transport.send("GET", path, asked, None, _JSON)
+            except ApiError as error:
+                if resumed or not (resume and error.status == _EXPIRED and error.continue_token):
+                    raise
+                token, resumed = error.continue_token, True
+                continue
+            resumed = False
             try:
                 page: Page[Any] = _decoder(Page[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
             except msgspec.DecodeError:

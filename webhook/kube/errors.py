@@ -20,7 +20,8 @@ class ApiError(Exception):
     """A request that did not succeed.
 
     `status` is the HTTP status (NO_ANSWER if none came), `reason` Kubernetes' one-word reason ("Conflict",
-    "NotFound", ...; "Timeout" or "Unreachable" if no answer came), `retry_after` seconds or None.
+    "NotFound", ...; "Timeout" or "Unreachable" if no answer came), `retry_after` seconds or None. `continue_token` goes
+    on with a list that has expired (410), from where it stopped, with the objects that are there now.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class ApiError(Exception):
         *,
         details: dict[str, Any] | None = None,
         retry_after: float | None = None,
+        continue_token: str = "",
     ) -> None:
         super().__init__(status, reason, message)
         self.status = status
@@ -38,6 +40,7 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.retry_after = retry_after
+        self.continue_token = continue_token
 
     def __str__(self) -> str:
         return f"{self.status or 'no answer'} {self.reason}: {self.message}"
@@ -45,6 +48,12 @@ class ApiError(Exception):
     def causes(self) -> list[str]:
         """The reasons in `details.causes`, such as `DisruptionBudget`."""
         return [str(cause.get("reason", "")) for cause in (self.details or {}).get("causes") or ()]
+
+
+class _StatusMeta(msgspec.Struct, rename={"continue_": "continue"}):
+    """The token with which an expired list goes on."""
+
+    continue_: str = ""
 
 
 class _Status(msgspec.Struct):
@@ -55,6 +64,7 @@ class _Status(msgspec.Struct):
     message: str = ""
     details: dict[str, Any] | None = None
     code: int = 0
+    metadata: _StatusMeta | None = None
 
 
 _STATUS = msgspec.json.Decoder(_Status)
@@ -76,7 +86,12 @@ def status_error(body: bytes, *, http_status: int = 0, retry_after: str | None =
     if seconds is None:
         seconds = _seconds((status.details or {}).get("retryAfterSeconds"))
     return ApiError(
-        http_status or status.code, status.reason, status.message, details=status.details, retry_after=seconds
+        http_status or status.code,
+        status.reason,
+        status.message,
+        details=status.details,
+        retry_after=seconds,
+        continue_token=status.metadata.continue_ if status.metadata else "",
     )
 
 

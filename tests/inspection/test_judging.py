@@ -1,0 +1,183 @@
+"""Objects that exist, judged as if they were made again by who made them."""
+
+import msgspec
+import pytest
+
+from tests.admission.builders import HERE, make_policy, make_rule
+from tests.inspection.builders import owned_by, policies, running, said
+from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
+from webhook.kube.objects import LabelSelector
+from webhook.policy.model import (
+    Condition,
+    Definers,
+    Enforcement,
+    Match,
+    PriorityClasses,
+    ProtectAnnotations,
+    Reserve,
+    Subject,
+    Validate,
+)
+
+LEADS = (Subject("Group", "leads"),)
+CONTROLLER = maker_of(owned_by("ReplicaSet")["ownerReferences"], {}, "n1")
+OPERATOR = maker_of(owned_by("Database", api_version="example.com/v1")["ownerReferences"], {}, "n1")
+URGENT = {"class_name": "urgent"}
+
+
+def reserve(**use):
+    return make_rule("range", reserve=Reserve(from_=100_000, to=900_000, use=(Match(**use),) if use else ()))
+
+
+@pytest.mark.parametrize(
+    ("maker", "user"),
+    [
+        pytest.param(CONTROLLER, "system:serviceaccount:kube-system:replicaset-controller", id="replicaset"),
+        pytest.param(
+            maker_of(owned_by("Job", api_version="batch/v1")["ownerReferences"], {}, ""),
+            "system:serviceaccount:kube-system:job-controller",
+            id="job",
+        ),
+        pytest.param(maker_of([], {"kubernetes.io/config.mirror": "x"}, "n1"), "system:node:n1", id="mirror-pod"),
+        pytest.param(
+            maker_of_template("cronjobs"), "system:serviceaccount:kube-system:job-controller", id="template-of-cronjob"
+        ),
+    ],
+)
+def test_who_made_it_is_known(maker, user):
+    """Kubernetes' own controllers and kubelets have names."""
+    assert (maker.known, maker.user.username) == (True, user)
+
+
+@pytest.mark.parametrize(
+    ("maker", "kind"),
+    [pytest.param(maker_of([], {}, ""), "unknown", id="bare"), pytest.param(OPERATOR, "controller", id="operator")],
+)
+def test_who_made_it_is_not_known(maker, kind):
+    """A bare pod tells nothing; one of a custom resource tells that a service account made it."""
+    assert (maker.known, maker.kind) == (False, kind)
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        pytest.param(
+            make_rule("r", priority_classes=PriorityClasses(allow=("standard",))), {"p/r": "refused"}, id="deny"
+        ),
+        pytest.param(
+            make_rule("r", Enforcement.WARN, priority_classes=PriorityClasses(deny=("urgent",))),
+            {"p/r": "warned"},
+            id="warn",
+        ),
+        pytest.param(
+            make_rule("r", Enforcement.AUDIT, priority_classes=PriorityClasses(deny=("urgent",))),
+            {"p/r": "audited"},
+            id="audit",
+        ),
+        pytest.param(make_rule("r", priority_classes=PriorityClasses(allow=("urgent",))), {}, id="allow"),
+        pytest.param(
+            make_rule("r", validate=Validate(expression="!has(object.spec.nodeName)")), {}, id="not-bound-yet"
+        ),
+        pytest.param(make_rule("r", validate=Validate(expression="!has(object.status)")), {}, id="no-status"),
+        pytest.param(make_rule("r", validate=Validate(expression="object.kind == 'Pod'")), {}, id="kind"),
+        pytest.param(
+            make_rule("r", validate=Validate(expression="object.spec.nope == 1")), {"p/r": "refused"}, id="error"
+        ),
+    ],
+)
+def test_a_pod_is_judged_as_it_was_sent(rule, expected):
+    """Every enforcement has its verdict; what the cluster added since does not count."""
+    assert said(policies(make_policy("p", rule)), running(**URGENT), CONTROLLER) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "bare", "controlled"),
+    [
+        pytest.param(make_policy("p", reserve()), "refused", "refused", id="nobody"),
+        pytest.param(make_policy("p", reserve(namespaces=("team-*",))), None, None, id="by-namespace"),
+        pytest.param(make_policy("p", reserve(subjects=LEADS)), "cannot be judged", "refused", id="by-subject"),
+        pytest.param(
+            make_policy("p", reserve(subjects=LEADS, namespaces=("team-a",))),
+            "cannot be judged",
+            None,
+            id="by-subject-and-namespace",
+        ),
+        pytest.param(
+            make_policy("p", reserve(subjects=LEADS, namespaces=("other",))), "refused", "refused", id="other-namespace"
+        ),
+        pytest.param(make_policy("p", reserve(), subjects=LEADS), "cannot be judged", "refused", id="match-by-subject"),
+        pytest.param(
+            make_policy("p", reserve(), subjects=LEADS, namespaces=("other",)), None, None, id="match-elsewhere"
+        ),
+        pytest.param(
+            make_policy("p", make_rule("range", validate=Validate(expression="request.userInfo.username != 'x'"))),
+            "cannot be judged",
+            None,
+            id="expression",
+        ),
+    ],
+)
+def test_rules_that_read_the_requester(policy, bare, controlled):
+    """Of a bare pod they cannot be judged unless they say the same of everybody; of a controller's pod by namespace."""
+    assert said(policies(policy), running(**URGENT), UNKNOWN).get("p/range") == bare
+    pod = running(**URGENT, **owned_by("ReplicaSet"))
+    assert said(policies(policy), pod, CONTROLLER).get("p/range") == controlled
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({"exclude": Match(subjects=LEADS)}, "cannot be judged", id="exclude-by-subject"),
+        pytest.param(
+            {"exclude": Match(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))},
+            "refused",
+            id="exclude-elsewhere",
+        ),
+        pytest.param(
+            {"conditions": (Condition("c", "request.userInfo.username == 'x'", HERE),)},
+            "cannot be judged",
+            id="condition",
+        ),
+    ],
+)
+def test_policies_that_read_the_requester(changes, expected):
+    """Exclusions and conditions that read the requester are taken both ways as well."""
+    policy = msgspec.structs.replace(make_policy("p", reserve()), **changes)
+    assert said(policies(policy), running(**URGENT), UNKNOWN) == {"p/range": expected}
+
+
+def test_an_operators_pod_is_a_service_accounts_pod():
+    """Rights hold for it by namespace, and only expressions that read the user's name cannot be judged."""
+    pod = running(**URGENT, **owned_by("Database", api_version="example.com/v1"))
+    assert said(policies(make_policy("p", reserve(subjects=LEADS))), pod, OPERATOR) == {"p/range": "refused"}
+    named = make_policy("p", make_rule("r", validate=Validate(expression="request.userInfo.username == 'x'")))
+    assert said(policies(named), pod, OPERATOR) == {"p/r": "cannot be judged"}
+
+
+def test_what_the_reconciler_wrote_is_no_violation():
+    """Mutation takes plan and decision off a new pod, so a preemptor that runs is not refused for them."""
+    pod = running(annotations={"giveway.dev/plan": "{}", "giveway.dev/decision": "{}"})
+    assert said(policies(), pod, UNKNOWN) == {}
+
+
+@pytest.mark.parametrize(
+    ("define", "expected"),
+    [
+        pytest.param((), "refused", id="nobody"),
+        pytest.param((Definers(names=("urgent",)),), None, id="by-name"),
+        pytest.param((Definers(subjects=LEADS),), "cannot be judged", id="by-subject"),
+    ],
+)
+def test_classes(define, expected):
+    """A PriorityClass in a reserved range is judged by its name; who made it is not known."""
+    rule = make_rule("range", reserve=Reserve(from_=100_000, to=900_000, define=define))
+    found = {"metadata": {"name": "urgent", "uid": "u"}, "value": 500_000, "preemptionPolicy": "Never"}
+    assert said(policies(make_policy("p", rule)), found, UNKNOWN, "priorityclasses").get("p/range") == expected
+
+
+def test_annotations_set_at_creation():
+    """A right to set an annotation that only some people have cannot be judged of a bare pod."""
+    body = ProtectAnnotations(keys=("example.com/x",), allow=(Match(subjects=LEADS),), operations=("CREATE",))
+    policy = make_policy("p", make_rule("shield", protect_annotations=body))
+    pod = running(annotations={"example.com/x": "1"})
+    assert said(policies(policy), pod, UNKNOWN) == {"p/shield": "cannot be judged"}

@@ -1,0 +1,223 @@
+"""`giveway scan` on the embedded control plane: every kind, what is left out, expired lists, missing rights."""
+
+import json
+
+import pytest
+
+from tests.admission.builders import make_policy, make_rule
+from tests.inspection.builders import policies
+from tests.inspection.command import giveway
+from tests.workloads import deployment, eventually, namespace, pod, priority_class
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.inspection import scan as scanning
+from webhook.inspection.scan import scan
+from webhook.kube import resources
+from webhook.kube.client import ApiError
+from webhook.policy.model import PriorityClasses, Reserve
+
+OWN = "giveway-system"
+DENIES = policies(make_policy("p", make_rule("no-urgent", priority_classes=PriorityClasses(deny=("urgent",)))))
+URGENT = {"priorityClassName": "urgent"}
+
+
+@pytest.fixture
+async def cluster():
+    async with EmbeddedCluster(nodes=1) as started, started.client() as admin:
+        started.admin = admin
+        for made in (namespace("team-a"), namespace("free", **{"giveway.dev/exempt": ""}), namespace(OWN)):
+            await admin.create(resources.NAMESPACE.path(), made)
+        await admin.create(resources.PRIORITY_CLASS.path(), priority_class("urgent", 1000))
+
+        async def usable():
+            return (await admin.create(resources.POD.path("team-a"), pod("probe", **URGENT), dryRun="All"))["spec"]
+
+        await eventually(usable)
+        yield started
+
+
+def rows(report):
+    return {(row.kind, row.namespace, row.owner): row.objects for row in report.rows}
+
+
+async def test_every_kind_is_judged_and_counted_by_owner(cluster):
+    """Pods count for the workload that people wrote, templates for themselves; what is made from a template is not."""
+    made = deployment("web", 2)
+    made["spec"]["template"]["spec"].update(URGENT)
+    await cluster.admin.create(resources.DEPLOYMENT.path("team-a"), made)
+    for name in ("bare-1", "bare-2"):
+        await cluster.admin.create(resources.POD.path("team-a"), pod(name, **URGENT))
+    template = {"template": {"spec": {**pod("x")["spec"], **URGENT, "restartPolicy": "Never"}}}
+    cron = {"metadata": {"name": "nightly"}, "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": template}}}
+    await cluster.admin.create(resources.CRON_JOB.path("team-a"), cron)
+
+    async def made_all():
+        found, _ = await cluster.admin.list(resources.POD.path("team-a"))
+        return len(found) == 4
+
+    await eventually(made_all)
+    report = await scan(cluster.admin, DENIES, OWN)
+    assert rows(report) == {
+        ("Pod", "team-a", "Deployment web"): 2,
+        ("Pod", "team-a", "no controller"): 2,
+        ("Deployment", "team-a", "Deployment web"): 1,
+        ("CronJob", "team-a", "CronJob nightly"): 1,
+    }
+    assert {row.rule for row in report.rows} == {"p/no-urgent"}
+    assert report.passed_over["made from another template"] == 1
+    assert report.count("refused") == 6
+
+
+async def test_what_giveway_is_not_asked_about_is_not_judged(cluster):
+    """Exempt namespaces, kube-system and giveway's own are passed over and counted; so are pods that ended."""
+    for name in ("free", "kube-system", OWN):
+        await cluster.admin.create(resources.POD.path(name), pod("p", **URGENT))
+    await cluster.admin.create(resources.POD.path("team-a"), pod("done", nodeName="nowhere", **URGENT))
+    ended = {"status": {"phase": "Succeeded"}}
+    await cluster.admin.patch(resources.POD.path("team-a", "done", "status"), ended)
+    report = await scan(cluster.admin, DENIES, OWN)
+    assert rows(report) == {}
+    assert report.passed_over == {"in a namespace that giveway is not asked about": 3, "ended": 1}
+
+
+async def test_a_list_that_expires_in_the_middle_goes_on(cluster, monkeypatch):
+    """Nothing is counted twice and nothing is lost when the server forgets the revision between two pages."""
+    monkeypatch.setattr(scanning, "_PAGE", 3)
+    for number in range(10):
+        await cluster.admin.create(resources.POD.path("team-a"), pod(f"p-{number}", **URGENT))
+    told = []
+
+    def progress(kind, done, total):
+        if kind == "pods":
+            told.append((done, total))
+            if done == 3:
+                cluster.store.compact()
+
+    report = await scan(cluster.admin, DENIES, OWN, progress)
+    assert rows(report) == {("Pod", "team-a", "no controller"): 10}
+    assert [done for done, _ in told] == [3, 6, 9, 10]
+    assert {total for _, total in told} == {10}
+
+
+async def test_a_namespace_and_a_class_that_come_during_the_scan(cluster):
+    """What the scan does not know yet is looked up, as the webhook does."""
+    rule = make_rule("range", reserve=Reserve(from_=2000, to=5000, use=()))
+    found = scanning._Scan(cluster.admin, policies(make_policy("p", rule)), ([], []), OWN, lambda *_: None)
+    await cluster.admin.create(resources.NAMESPACE.path(), namespace("late"))
+    await cluster.admin.create(resources.PRIORITY_CLASS.path(), priority_class("late", 4000))
+
+    async def taken():
+        try:
+            return await cluster.admin.create(resources.POD.path("late"), pod("p", priorityClassName="late"))
+        except ApiError as error:
+            return "no PriorityClass" not in error.message
+
+    await eventually(taken)
+    await found.read(resources.POD)
+    report = found.finish()
+    assert rows(report) == {("Pod", "late", "no controller"): 1}
+    assert {row.rule for row in report.rows} == {"p/range"}
+    assert not report.problems
+
+
+async def test_rows_are_bounded(cluster, monkeypatch):
+    """Beyond the bound objects are counted by rule, not by owner."""
+    monkeypatch.setattr(scanning, "MOST_ROWS", 2)
+    for name in ("a", "b", "c", "d"):
+        made = deployment(name, 0)
+        made["spec"]["template"]["spec"].update(URGENT)
+        await cluster.admin.create(resources.DEPLOYMENT.path("team-a"), made)
+    report = await scan(cluster.admin, DENIES, OWN)
+    assert report.count("refused") == 4
+    assert rows(report)["Deployment", "", "further owners"] == 2
+
+
+async def run(*arguments):
+    return await giveway("scan", *arguments)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\n"
+        "spec:\n  rules:\n  - {name: no-urgent, enforcement: ENFORCEMENT, priorityClasses: {deny: [urgent]}}\n"
+    )
+    return tmp_path
+
+
+def under(files, enforcement):
+    (files / "p.yaml").write_text((files / "p.yaml").read_text().replace("ENFORCEMENT", enforcement))
+    return files
+
+
+@pytest.mark.parametrize(
+    ("enforcement", "fail_on", "code"),
+    [
+        pytest.param("enforce", "refused", 1, id="refused"),
+        pytest.param("enforce", "never", 0, id="never"),
+        pytest.param("audit", "refused", 0, id="audit-passes"),
+        pytest.param("audit", "audited", 1, id="audit-counts"),
+        pytest.param("warn", "warned", 1, id="warn-counts"),
+    ],
+)
+async def test_exit_code(cluster, files, enforcement, fail_on, code):
+    """1 from the verdict on that is asked for."""
+    await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
+    result = await run(
+        "--kubeconfig",
+        cluster.kubeconfig,
+        "--policies",
+        under(files, enforcement),
+        "--fail-on",
+        fail_on,
+        "--format=json",
+    )
+    assert result.exit_code == code, result.stderr
+    [row] = json.loads(result.stdout)["rows"]
+    assert (row["rule"], row["objects"], row["examples"]) == ("p/no-urgent", 1, ["p"])
+
+
+async def test_the_table_names_rule_owner_and_reason(cluster, files):
+    """People see the rule, why, and where."""
+    await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
+    result = await run("--kubeconfig", cluster.kubeconfig, "--policies", under(files, "enforce"))
+    assert "refused  p/no-urgent  1 Pod: refused if made again" in result.stdout
+    assert 'PriorityClass "urgent" may not be used in namespace team-a' in " ".join(result.stdout.split())
+    assert "Judged: 3 PriorityClasses, 1 Pod." in result.stdout
+
+
+async def test_without_files_the_policies_in_force_are_taken(cluster, files):
+    """The ConfigMap that the webhook keeps; without one the command says what to do."""
+    arguments = ("--kubeconfig", cluster.kubeconfig)
+    result = await run(*arguments)
+    assert result.exit_code == 2
+    assert "name the files with --policies DIR" in result.stderr
+    data = {"p.yaml": (under(files, "enforce") / "p.yaml").read_text()}
+    kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": data}
+    await cluster.admin.create(resources.CONFIG_MAP.path(OWN), kept)
+    await cluster.admin.create(resources.POD.path("team-a"), pod("p", **URGENT))
+    assert (await run(*arguments)).exit_code == 1
+
+
+async def test_a_right_that_is_missing_is_said(cluster, files):
+    """Who may not list pods is told so; a workload kind that may not be listed makes the scan incomplete."""
+    token = cluster.add_user("viewer")
+    kubeconfig = cluster.write_kubeconfig("viewer", token)
+    result = await run("--kubeconfig", kubeconfig, "--policies", under(files, "enforce"))
+    assert result.exit_code == 2
+    assert "a right is missing" in result.stderr
+    rules = [
+        {
+            "apiGroups": ["", "scheduling.k8s.io"],
+            "resources": ["pods", "namespaces", "priorityclasses"],
+            "verbs": ["list"],
+        },
+    ]
+    root = "/apis/rbac.authorization.k8s.io/v1"
+    await cluster.admin.create(f"{root}/clusterroles", {"metadata": {"name": "v"}, "rules": rules})
+    subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "ClusterRole", "name": "v", "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {"metadata": {"name": "v"}, "roleRef": role, "subjects": [subject]}
+    await cluster.admin.create(f"{root}/clusterrolebindings", binding)
+    result = await run("--kubeconfig", kubeconfig, "--policies", files, "--format=json")
+    assert result.exit_code == 2
+    assert "deployments: not scanned, no right to list them" in json.loads(result.stdout)["problems"]

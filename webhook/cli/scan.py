@@ -1,0 +1,122 @@
+"""`giveway scan`: which running pods, templates and classes the policies would refuse; one pass, reads only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
+from webhook.inspection.judging import CANNOT_BE_JUDGED
+from webhook.inspection.scan import Report, Row, scan
+from webhook.inspection.sources import read_policies
+from webhook.kube.client import Client
+
+__all__ = ["command"]
+
+_MOST_ROWS = 15
+"""Owners that are shown of a rule; the JSON has all of them."""
+_COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
+_MEANINGS = {
+    "refused": "refused if made again",
+    "warned": "would pass with a warning",
+    "audited": "would pass: the rule is under audit",
+    CANNOT_BE_JUDGED: "may be refused",
+}
+_FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited": ("refused", "warned", "audited")}
+
+
+@click.command("scan")
+@inspection_options
+@click.option(
+    "--fail-on",
+    type=click.Choice([*_FAILING, "never"]),
+    default="refused",
+    show_default=True,
+    help="From which verdict on the exit code is 1.",
+)
+def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str) -> None:
+    """Judge what runs as if it were made again now: pods, pod templates and PriorityClasses, by rule and owner.
+
+    Run it before a rule is enforced, and after the webhook was away. It reads only. The exit code is 1 if something
+    would be refused, and 2 if the cluster could not be read completely.
+    """
+    report = run_inspection(_scan(kubeconfig, policies, namespace))
+    if layout == "json":
+        click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
+    else:
+        _print(report)
+    if any(report.count(verdict) for verdict in _FAILING.get(fail_on, ())):
+        raise SystemExit(FOUND)
+    if report.problems:
+        raise SystemExit(INCOMPLETE)
+
+
+async def _scan(kubeconfig: str | None, directory: Path | None, namespace: str) -> Report:
+    async with await Client.connect(kubeconfig) as client:
+        policies = await read_policies(client, directory, namespace)
+        with progress_display("reading") as progress:
+            return await scan(client, policies, namespace, progress)
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False)
+    for (verdict, rule), rows in groupby(report.rows, key=lambda row: (row.verdict, row.rule)):
+        _print_rule(console, verdict, rule, list(rows))
+    for problem in report.problems:
+        console.print(f"[red]not judged[/red]  {escape(problem)}")
+    if report.more_problems:
+        console.print(f"and {report.more_problems} more that could not be judged")
+    judged = _listed(_number(count, kind) for kind, count in report.judged.items())
+    console.print(f"Judged: {judged or 'nothing'}.")
+    if report.passed_over:
+        console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
+    if not report.rows:
+        console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
+
+
+def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:
+    kinds: dict[str, int] = {}
+    for row in rows:
+        kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
+    total = _listed(_number(count, kind) for kind, count in kinds.items())
+    colour = _COLOURS[verdict]
+    console.print(f"[bold {colour}]{verdict}[/]  [bold]{escape(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
+    example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
+    console.print(Padding(f"{example}{escape(rows[0].message)}", (0, 0, 0, 2)))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("namespace", overflow="fold")
+    table.add_column("owner", overflow="fold")
+    table.add_column("what", no_wrap=True)
+    table.add_column("for example", overflow="fold")
+    for row in rows[:_MOST_ROWS]:
+        example = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
+        table.add_row(escape(row.namespace or "-"), escape(row.owner), _what(row), escape(example))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if len(rows) > _MOST_ROWS:
+        console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
+    console.print()
+
+
+def _what(row: Row) -> str:
+    """What of the owner it is about: its pods, or the template in it."""
+    if row.kind in ("Pod", "PriorityClass"):
+        return _number(row.objects, row.kind)
+    return "its template" if row.objects == 1 else _number(row.objects, row.kind)
+
+
+def _number(count: int, kind: str) -> str:
+    """A count with its kind: `1 Pod`, `3 Pods`, `2 PriorityClasses`."""
+    return f"{count} {kind}" if count == 1 else f"{count} {kind}{'es' if kind.endswith('s') else 's'}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(texts)

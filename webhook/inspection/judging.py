@@ -1,0 +1,165 @@
+"""An object that exists, judged as if it were created again by who made it, by the webhook's own functions.
+
+The object is taken back to what was sent once: without status, node and what the API server fills in. It goes through
+mutation and validation as in a real request (`webhook.admission.webhook.review`), so a scan says what the webhook says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from webhook.admission.decode import WORKLOADS
+from webhook.admission.lookup import Context, Lookup
+from webhook.admission.patching import apply
+from webhook.admission.respond import Answer, say
+from webhook.admission.webhook import Phase, review
+from webhook.inspection.makers import Maker, bounded
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.request import UserInfo
+from webhook.policy.model import Policies
+
+__all__ = ["CANNOT_BE_JUDGED", "Existing", "Judge", "Judged", "Said"]
+
+CANNOT_BE_JUDGED = "cannot be judged"
+"""The verdict of a rule that depends on who made the object, which nobody knows any more."""
+_BY_MAKER = "the rule decides by who makes the object, and a cluster does not store who that was"
+
+_SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
+_KINDS = {plural: (group, kind) for (group, plural), kind in WORKLOADS.items()} | {
+    "pods": ("", "Pod"),
+    "priorityclasses": ("scheduling.k8s.io", "PriorityClass"),
+}
+_MUTATED = ("pods", "priorityclasses")
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_whole = msgspec.json.Decoder(dict[str, Any])
+_encode = msgspec.json.Encoder().encode
+
+
+class Existing(msgspec.Struct, frozen=True):
+    """An object as the API server sent it, with the plural of its kind."""
+
+    raw: bytes
+    plural: str
+    namespace: str
+    name: str
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What one rule says of one object: "refused", "warned", "audited" or "cannot be judged", and the reason."""
+
+    rule: str
+    verdict: str
+    message: str
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What the rules say of one object; `problem` says why there is no verdict, `unsure` what to look up live first."""
+
+    said: tuple[Said, ...] = ()
+    problem: str = ""
+    unsure: frozenset[tuple[str, str]] = frozenset()
+
+
+class Judge:
+    """A set of policies over the cluster's classes and namespaces. Pure: it looks nothing up."""
+
+    def __init__(self, policies: Policies, lookup: Lookup) -> None:
+        self._plain = Context(Engine(policies), lookup)
+        self._bounds = {
+            "controller": self._contexts(policies, lookup, subjects=False),
+            "unknown": self._contexts(policies, lookup, subjects=True),
+        }
+
+    def use(self, lookup: Lookup) -> None:
+        """Judge by these objects from now on."""
+        self._plain = self._plain.with_lookup(lookup)
+        self._bounds = {
+            kind: tuple(context.with_lookup(lookup) for context in contexts) for kind, contexts in self._bounds.items()
+        }
+
+    def judge(self, found: Existing, maker: Maker) -> Judged:
+        """Judge one object. Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep."""
+        sent = msgspec.structs.replace(found, raw=_as_sent(found.raw, found.plural))
+        bounds = () if maker.known else self._bounds[maker.kind]
+        return _judged([_ask(context, sent, maker.user) for context in bounds or (self._plain,)])
+
+    @staticmethod
+    def _contexts(policies: Policies, lookup: Lookup, *, subjects: bool) -> tuple[Context, ...]:
+        """The context that refuses and the one that does not; none if no rule reads the requester."""
+        strict = bounded(policies, refuses=True, subjects=subjects)
+        lenient = bounded(policies, refuses=False, subjects=subjects)
+        if strict == lenient == policies:
+            return ()
+        return Context(Engine(strict), lookup), Context(Engine(lenient), lookup)
+
+
+def _as_sent(raw: bytes, plural: str) -> bytes:
+    """The object without what nobody sends: status, a pod's node, and metadata that the API server sets."""
+    group, kind = _KINDS[plural]
+    members: dict[str, Any] = dict(_members.decode(raw))
+    members.pop("status", None)
+    metadata = _members.decode(members.get("metadata", b"{}"))
+    members["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_SET}
+    if plural == "pods" and "spec" in members:
+        members["spec"] = {key: value for key, value in _members.decode(members["spec"]).items() if key != "nodeName"}
+    # The items of a list carry neither.
+    version = f"{group}/v1" if group else "v1"
+    return _encode({"apiVersion": version, "kind": kind, **members})
+
+
+def _ask(context: Context, sent: Existing, user: UserInfo) -> Answer:
+    if sent.plural in _MUTATED:
+        answer = _review(context, "mutate", sent, user)
+        if answer.unsure or answer.code != 200:
+            return answer
+        if answer.patch:
+            patched = _encode(apply(_whole.decode(sent.raw), answer.patch))
+            sent = msgspec.structs.replace(sent, raw=patched)
+    return _review(context, "validate", sent, user)
+
+
+def _review(context: Context, phase: Phase, sent: Existing, user: UserInfo) -> Answer:
+    group, kind = _KINDS[sent.plural]
+    request = {
+        "uid": "inspection",
+        "kind": {"group": group, "version": "v1", "kind": kind},
+        "resource": {"group": group, "version": "v1", "resource": sent.plural},
+        "operation": "CREATE",
+        "namespace": sent.namespace,
+        "name": sent.name,
+        "userInfo": user,
+        "object": msgspec.Raw(sent.raw),
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return review(context, phase, _encode(body)).answer
+
+
+def _judged(answers: list[Answer]) -> Judged:
+    """What one answer says; of two, what both say, and for the rest that it cannot be judged."""
+    unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
+    failed = next((answer.message for answer in answers if answer.code != 200), "")
+    if failed:
+        return Judged(problem=failed, unsure=unsure)
+    found = [{said.rule: said for said in _said(answer)} for answer in answers]
+    rules = dict.fromkeys(rule for one in found for rule in one)
+    return Judged(tuple(_settled(rule, found) for rule in rules), unsure=unsure)
+
+
+def _settled(rule: str, found: list[dict[str, Said]]) -> Said:
+    said = [one[rule] for one in found if rule in one]
+    if len(said) == len(found):
+        return said[0]
+    return Said(rule, CANNOT_BE_JUDGED, _BY_MAKER)
+
+
+def _said(answer: Answer) -> Iterable[Said]:
+    for verdict in answer.verdicts:
+        if verdict.denies:
+            yield Said(verdict.id, "refused", say(verdict))
+        elif verdict.warns:
+            yield Said(verdict.id, "warned", say(verdict))
+        elif verdict.silent:
+            yield Said(verdict.id, "audited", say(verdict))

@@ -1,0 +1,145 @@
+"""Who made an object that exists, as far as the object tells, and how rules that read the requester are judged then.
+
+Kubernetes does not store who made an object. Of a pod with a controller it is known: a controller, so that `subjects`
+say nothing of it (docs/policies.md, "Who asks"). Of a bare pod or a PriorityClass it is not. Then every test of the
+requester is taken once as the one that refuses and once as the one that does not. A rule that refuses both times
+refuses the object whoever made it; a rule that refuses only once cannot be judged after the fact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.policy.evaluation.request import UserInfo
+from webhook.policy.evaluation.requester import CONTROLLER, reads_user
+from webhook.policy.model import Definers, Match, Policies, PriorityPolicy, Rule
+
+__all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
+
+_MIRROR = "kubernetes.io/config.mirror"
+_KUBE_SYSTEM = "system:serviceaccount:kube-system:"
+_CONTROLLERS = {
+    ("apps/v1", "DaemonSet"): "daemon-set-controller",
+    ("apps/v1", "ReplicaSet"): "replicaset-controller",
+    ("apps/v1", "StatefulSet"): "statefulset-controller",
+    ("batch/v1", "Job"): "job-controller",
+    ("v1", "ReplicationController"): "replication-controller",
+}
+"""Kubernetes' own controllers that make pods, by apiVersion and kind of what they make them for."""
+_OF_TEMPLATES = {
+    "cronjobs": "job-controller",
+    "daemonsets": "daemon-set-controller",
+    "deployments": "replicaset-controller",
+    "jobs": "job-controller",
+    "replicasets": "replicaset-controller",
+    "replicationcontrollers": "replication-controller",
+    "statefulsets": "statefulset-controller",
+}
+"""Which controller makes the pods of a workload, by its plural."""
+
+
+class Maker(msgspec.Struct, frozen=True):
+    """Who made an object. `kind` says what of them is known.
+
+    "named": the user name. "controller": that a controller made it, but not by which name. "unknown": nothing.
+    """
+
+    kind: str
+    user: UserInfo = UserInfo()
+
+    @property
+    def known(self) -> bool:
+        """Whether every rule can be judged."""
+        return self.kind == "named"
+
+
+UNKNOWN = Maker("unknown")
+
+
+def maker_of(owners: list[dict[str, Any]], annotations: dict[str, str], node: str) -> Maker:
+    """Who made a pod: by its ownerReferences, or the kubelet if it is a mirror pod."""
+    if _MIRROR in annotations:
+        return Maker("named", UserInfo(f"system:node:{node}", ("system:nodes", "system:authenticated")))
+    owner = next((one for one in owners if one.get("controller")), None)
+    if owner is None:
+        return UNKNOWN
+    controller = _CONTROLLERS.get((owner.get("apiVersion", ""), owner.get("kind", "")))
+    return Maker("controller", CONTROLLER) if controller is None else _named(controller)
+
+
+def maker_of_template(plural: str) -> Maker:
+    """Who makes the pods of a workload."""
+    return _named(_OF_TEMPLATES[plural])
+
+
+def _named(controller: str) -> Maker:
+    return Maker("named", UserInfo(f"{_KUBE_SYSTEM}{controller}", CONTROLLER.groups))
+
+
+def bounded(policies: Policies, *, refuses: bool, subjects: bool) -> Policies:
+    """The policies with every test of the requester settled: as the one that refuses, or as the one that does not.
+
+    Without `subjects` only expressions that read `request.userInfo` are settled.
+    """
+    settle = _strict if refuses else _lenient
+    changed = (settle(policy, subjects=subjects) for policy in policies.priority)
+    return msgspec.structs.replace(policies, priority=tuple(one for one in changed if one is not None))
+
+
+def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:
+    """The policy as it applies to whoever it is hardest on."""
+    exclude = policy.exclude
+    return msgspec.structs.replace(
+        policy,
+        match=_without(policy.match) if subjects else policy.match,
+        exclude=None if subjects and exclude is not None and exclude.subjects is not None else exclude,
+        conditions=tuple(one for one in policy.conditions if not reads_user(one.expression)),
+        rules=tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules),
+    )
+
+
+def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None:
+    """The policy as it applies to whoever it is easiest on; None if there may be somebody it is not about."""
+    if any(reads_user(one.expression) for one in policy.conditions):
+        return None
+    exclude = policy.exclude
+    if subjects and policy.match.subjects is not None:
+        return None
+    if subjects and exclude is not None and exclude.subjects is not None:
+        exclude = _without(exclude)
+        if exclude == Match():
+            return None
+    rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
+    return msgspec.structs.replace(policy, exclude=exclude, rules=rules)
+
+
+def _rule(rule: Rule, *, subjects: bool, refuses: bool) -> Rule:
+    changes: dict[str, Any] = {}
+    if rule.validate is not None and reads_user(rule.validate.expression):
+        expression = "false" if refuses else "true"
+        changes["validate"] = msgspec.structs.replace(rule.validate, expression=expression)
+    if subjects and rule.reserve is not None:
+        use, define = _rights(rule.reserve.use, refuses), _definers(rule.reserve.define, refuses)
+        changes["reserve"] = msgspec.structs.replace(rule.reserve, use=use, define=define)
+    if subjects and rule.protect_annotations is not None:
+        allow = _rights(rule.protect_annotations.allow, refuses)
+        changes["protect_annotations"] = msgspec.structs.replace(rule.protect_annotations, allow=allow)
+    return msgspec.structs.replace(rule, **changes) if changes else rule
+
+
+def _rights(rights: tuple[Match, ...], refuses: bool) -> tuple[Match, ...]:
+    if refuses:
+        return tuple(one for one in rights if one.subjects is None)
+    return tuple(map(_without, rights))
+
+
+def _definers(rights: tuple[Definers, ...], refuses: bool) -> tuple[Definers, ...]:
+    if refuses:
+        return tuple(one for one in rights if one.subjects is None)
+    return tuple(msgspec.structs.replace(one, subjects=None) for one in rights)
+
+
+def _without(match: Match) -> Match:
+    return msgspec.structs.replace(match, subjects=None)

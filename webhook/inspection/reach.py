@@ -1,0 +1,29 @@
+"""What giveway is asked about: namespaces that are exempt are neither changed nor judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects import LabelSelector, Namespace
+from webhook.kube.selectors import label_matcher
+from webhook.policy.model import Policies
+from webhook.registration.entries import VALIDATING, Target, entries
+
+__all__ = ["in_reach"]
+
+
+def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
+    """The namespaces whose pods the API server asks about, by the selector that giveway registers.
+
+    `own` is the namespace that giveway runs in.
+    """
+    pods: dict[str, Any] = entries(Policies(), Target(namespace=own))[VALIDATING][0]
+    selected = label_matcher(msgspec.convert(pods["namespaceSelector"], LabelSelector))
+    return frozenset(
+        one.metadata.name
+        for one in namespaces
+        if selected({"kubernetes.io/metadata.name": one.metadata.name, **(one.metadata.labels or {})})
+    )

@@ -1,0 +1,312 @@
+"""One pass over a cluster that runs: which classes, templates and pods the policies would refuse.
+
+Objects are read page by page and let go of as soon as they are judged. What is kept is a count for each rule, namespace
+and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.admission.lookup import CLASSES, Objects
+from webhook.inspection.judging import Existing, Judge, Judged
+from webhook.inspection.makers import UNKNOWN, Maker, maker_of, maker_of_template
+from webhook.inspection.reach import in_reach
+from webhook.kube import resources
+from webhook.kube.client import ApiError, Client, Page
+from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.resources import Resource
+from webhook.policy.model import Policies
+
+__all__ = ["Report", "Row", "scan"]
+
+MOST_ROWS = 20_000
+"""Rows that are kept; what comes beyond is counted by rule alone."""
+_EXAMPLES = 3
+_PAGE = 500
+_ENDED = ("Succeeded", "Failed")
+_TEMPLATES = (
+    resources.DEPLOYMENT,
+    resources.STATEFUL_SET,
+    resources.DAEMON_SET,
+    resources.REPLICA_SET,
+    resources.REPLICATION_CONTROLLER,
+    resources.CRON_JOB,
+    resources.JOB,
+)
+_WORKLOAD_KINDS = frozenset(resource.kind for resource in _TEMPLATES)
+
+Progress = Callable[[str, int, int | None], None]
+"""What is read, how many of it so far, and about how many there are, if that is known."""
+
+
+class Row(msgspec.Struct, rename="camel"):
+    """What a rule says of the objects of one owner: how many there are, the reason for one, and some of their names."""
+
+    rule: str
+    verdict: str
+    kind: str
+    namespace: str
+    owner: str
+    message: str
+    objects: int = 0
+    examples: list[str] = []
+
+
+class Report(msgspec.Struct, rename="camel"):
+    """What a scan found.
+
+    `judged` counts objects by kind; `passed_over` those that were not judged, by the reason. `problems` are objects
+    that got no verdict, and kinds that could not be listed: with any of them the scan is not complete.
+    """
+
+    judged: dict[str, int] = {}
+    passed_over: dict[str, int] = {}
+    rows: list[Row] = []
+    problems: list[str] = []
+    more_problems: int = 0
+
+    def count(self, verdict: str) -> int:
+        """How many objects have this verdict; an object counts once for each rule."""
+        return sum(row.objects for row in self.rows if row.verdict == verdict)
+
+
+class _Owner(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(msgspec.Struct):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class _Head(msgspec.Struct):
+    """What a scan itself reads of an object, of whatever kind."""
+
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Place(NamedTuple):
+    """Where an object is shown: its kind, namespace, owner and name."""
+
+    kind: str
+    namespace: str
+    owner: str
+    name: str
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+async def scan(client: Client, policies: Policies, own: str, progress: Progress = lambda *_: None) -> Report:
+    """Judge the whole cluster. `own` is giveway's namespace, which like other exempt ones is not judged.
+
+    Raises ApiError if the classes, the namespaces or the pods cannot be listed.
+    """
+    classes, _ = await client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
+    namespaces, _ = await client.list(resources.NAMESPACE.path(), Namespace)
+    work = _Scan(client, policies, (classes, namespaces), own, progress)
+    await work.read(resources.PRIORITY_CLASS)
+    for resource in _TEMPLATES:
+        await work.read(resource)
+    await work.read(resources.POD)
+    return work.finish()
+
+
+class _Scan:
+    """The course of one scan."""
+
+    def __init__(
+        self,
+        client: Client,
+        policies: Policies,
+        known: tuple[list[PriorityClass], list[Namespace]],
+        own: str,
+        progress: Progress,
+    ) -> None:
+        self._client, self._own, self._progress = client, own, progress
+        classes, namespaces = known
+        self._classes = {one.metadata.name: one for one in classes}
+        self._namespaces = {one.metadata.name: one for one in namespaces}
+        self._reach = in_reach(namespaces, own)
+        self._judge = Judge(policies, Objects(classes, namespaces))
+        self._asked: set[tuple[str, str]] = set()
+        self._rows: dict[tuple[str, str, str, str, str], Row] = {}
+        self._report = Report()
+
+    async def read(self, resource: Resource) -> None:
+        """Judge every object of a kind."""
+        done = 0
+        try:
+            async for page in self._client.pages(resource.path(), msgspec.Raw, limit=_PAGE, resume=True):
+                await self._read_page(resource, page)
+                done += len(page.items or ())
+                left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
+                self._progress(resource.plural, done, None if left is None else done + left)
+        except ApiError as error:
+            if error.status != 403 or resource is resources.POD:
+                raise
+            self._problem(f"{resource.plural}: not scanned, no right to list them")
+
+    def finish(self) -> Report:
+        """The report, with the rows in order: what is refused first, and the most objects first."""
+        verdicts = ("refused", "warned", "audited")
+        order = {verdict: at for at, verdict in enumerate(verdicts)}
+        self._report.rows = sorted(
+            self._rows.values(),
+            key=lambda row: (order.get(row.verdict, 9), row.rule, -row.objects, row.namespace, row.kind, row.owner),
+        )
+        return self._report
+
+    async def _read_page(self, resource: Resource, page: Page[Any]) -> None:
+        for raw in page.items or ():
+            try:
+                head = _head.decode(raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                self._problem(f"{resource.kind}: cannot be read: {error}")
+                continue
+            why_not = self._why_not(resource, head)
+            if why_not:
+                _count(self._report.passed_over, why_not)
+                continue
+            await self._one(resource, head, bytes(raw))
+
+    async def _one(self, resource: Resource, head: _Head, raw: bytes) -> None:
+        meta = head.metadata
+        maker, place = _maker(resource, head), _place(resource, meta)
+        judged = self._judged(resource, meta, raw, maker)
+        if judged.unsure - self._asked:
+            await self._look_up(judged.unsure - self._asked)
+            if meta.namespace and meta.namespace not in self._reach:
+                _count(self._report.passed_over, _EXEMPT)
+                return
+            judged = self._judged(resource, meta, raw, maker)
+        _count(self._report.judged, resource.kind)
+        if judged.problem:
+            self._problem(f"{resource.kind} {_key(meta)}: {judged.problem}")
+        for said in judged.said:
+            self._add(said.rule, said.verdict, said.message, place)
+
+    def _judged(self, resource: Resource, meta: _Meta, raw: bytes, maker: Maker) -> Judged:
+        try:
+            return self._judge.judge(Existing(raw, resource.plural, meta.namespace, meta.name), maker)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Judged(problem=f"cannot be read: {error}")
+
+    def _why_not(self, resource: Resource, head: _Head) -> str:
+        """Why an object is not judged; empty if it is."""
+        meta, status = head.metadata, head.status or _Status()
+        if meta.deletion_timestamp:
+            return "being deleted"
+        if meta.namespace and meta.namespace in self._namespaces and meta.namespace not in self._reach:
+            return _EXEMPT
+        if resource is resources.POD:
+            return "ended" if status.phase in _ENDED else ""
+        if any(owner.controller and owner.kind in _WORKLOAD_KINDS for owner in meta.owner_references or ()):
+            return "made from another template"
+        ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in status.conditions or ())
+        return "ended" if resource is resources.JOB and ended else ""
+
+    async def _look_up(self, unsure: frozenset[tuple[str, str]]) -> None:
+        """Read classes and namespaces that came since the scan began; each is asked for once."""
+        for what, name in unsure:
+            self._asked.add((what, name))
+            if what == CLASSES:
+                found_class = await self._find(resources.PRIORITY_CLASS, name, PriorityClass)
+                if found_class is not None:
+                    self._classes[name] = found_class
+            else:
+                found = await self._find(resources.NAMESPACE, name, Namespace)
+                if found is not None:
+                    self._namespaces[name] = found
+                    self._reach |= in_reach([found], self._own)
+        self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
+
+    async def _find(self, resource: Resource, name: str, as_: type[Any]) -> Any:
+        try:
+            return await self._client.get(resource.path(name=name), as_)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _add(self, rule: str, verdict: str, message: str, place: _Place) -> None:
+        key = (rule, verdict, place.kind, place.namespace, place.owner)
+        row = self._rows.get(key)
+        if row is None and len(self._rows) >= MOST_ROWS:
+            key = (rule, verdict, place.kind, "", _OTHERS)
+            place = _Place(place.kind, "", _OTHERS, place.name)
+            row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row(rule, verdict, place.kind, place.namespace, place.owner, message)
+        row.objects += 1
+        if len(row.examples) < _EXAMPLES:
+            row.examples = [*row.examples, place.name]
+
+    def _problem(self, text: str) -> None:
+        if len(self._report.problems) < 20:
+            self._report.problems = [*self._report.problems, text]
+        else:
+            self._report.more_problems += 1
+
+
+_EXEMPT = "in a namespace that giveway is not asked about"
+_OTHERS = "further owners"
+_NO_OWNER = "no controller"
+
+
+def _maker(resource: Resource, head: _Head) -> Maker:
+    if resource is resources.PRIORITY_CLASS:
+        return UNKNOWN
+    if resource is not resources.POD:
+        return maker_of_template(resource.plural)
+    meta = head.metadata
+    owners = [msgspec.to_builtins(owner) for owner in meta.owner_references or ()]
+    return maker_of(owners, meta.annotations or {}, (head.spec and head.spec.node_name) or "")
+
+
+def _place(resource: Resource, meta: _Meta) -> _Place:
+    """An object, with the owner by which it is counted: of a pod the workload that people wrote."""
+    if resource is not resources.POD:
+        return _Place(resource.kind, meta.namespace, f"{resource.kind} {meta.name}", meta.name)
+    owner = next((one for one in meta.owner_references or () if one.controller), None)
+    if owner is None:
+        return _Place("Pod", meta.namespace, _NO_OWNER, meta.name)
+    suffix = (meta.labels or {}).get("pod-template-hash")
+    if owner.kind == "ReplicaSet" and suffix and owner.name.endswith(f"-{suffix}"):
+        return _Place("Pod", meta.namespace, f"Deployment {owner.name.removesuffix(f'-{suffix}')}", meta.name)
+    return _Place("Pod", meta.namespace, f"{owner.kind} {owner.name}", meta.name)
+
+
+def _key(meta: _Meta) -> str:
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+def _count(counts: dict[str, int], what: str) -> None:
+    counts[what] = counts.get(what, 0) + 1
