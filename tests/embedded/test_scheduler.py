@@ -10,11 +10,11 @@ import pytest
 from tests.workloads import condition, eventually, never, pod, priority_class
 from webhook.embedded.cluster import EmbeddedCluster, node
 from webhook.embedded.server.faults import Match
-from webhook.embedded.standins.schedulingqueue import SchedulingQueue
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
 from webhook.preemption.filters.preemptor import compile_pod
+from webhook.scheduling.queue import SchedulingQueue
 
 PODS = POD.path("default")
 

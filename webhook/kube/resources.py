@@ -25,6 +25,7 @@ __all__ = [
     "REPLICATION_CONTROLLER",
     "REPLICA_SET",
     "SECRET",
+    "SERVICE",
     "STATEFUL_SET",
     "STORAGE_CLASS",
     "VALIDATING_WEBHOOK_CONFIGURATION",
@@ -67,6 +68,7 @@ POD = Resource("", "v1", "pods", "Pod")
 NODE = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACE = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SECRET = Resource("", "v1", "secrets", "Secret")
+SERVICE = Resource("", "v1", "services", "Service")
 CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap")
 REPLICATION_CONTROLLER = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 PERSISTENT_VOLUME = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+
+from webhook.kube.clock import Clock
 
 __all__ = ["Clock", "SteadyClock"]
 
 _SLEW = 0.005
 """How fast, in seconds per second, the steady clock follows the system's after a jump."""
-
-
-class Clock(Protocol):
-    """What the reconciler asks for the time."""
-
-    def monotonic(self) -> float:
-        """Seconds since some instant; never goes back, counts a machine's sleep."""
-        ...
-
-    def wall(self) -> float:
-        """Seconds since the epoch."""
-        ...
 
 
 def _since_boot() -> float:

@@ -20,13 +20,15 @@ from webhook.embedded.standins.informers import Informers
 from webhook.embedded.standins.jobs import JobController
 from webhook.embedded.standins.kubelet import Kubelet
 from webhook.embedded.standins.namespaces import NamespaceController
-from webhook.embedded.standins.preempting import Preemption
 from webhook.embedded.standins.replicasets import ReplicaSetController
-from webhook.embedded.standins.scheduler import Scheduler
 from webhook.embedded.standins.statefulsets import StatefulSetController
 from webhook.embedded.storage.reading import Reader
 from webhook.kube.client import Client
+from webhook.kube.events import EventRecorder
 from webhook.kube.resources import Resource
+from webhook.scheduling.default_preemption import Preemption
+from webhook.scheduling.scheduler import NAME as SCHEDULER_NAME
+from webhook.scheduling.scheduler import Scheduler
 
 __all__ = ["STAND_INS", "ControllerManager"]
 
@@ -71,6 +73,7 @@ class ControllerManager:
         self._informers = Informers(api.local(MANAGER, "kube-controller-manager"))
         self.kubelet = Kubelet(self._informers, self._node_client, termination_seconds=termination_seconds)
         self._nodes: dict[str, Client] = {}
+        self._events: EventRecorder | None = None
         self._members = [make() for name, make in self._makers().items() if name not in self._without]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -92,6 +95,8 @@ class ControllerManager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._events is not None:
+            await self._events.close(deadline=0.1)
         self._tasks.clear()
 
     def failures(self) -> list[BaseException]:
@@ -116,8 +121,9 @@ class ControllerManager:
 
     def _scheduler(self) -> Scheduler:
         client = self._api.local(SCHEDULER, "kube-scheduler")
-        preemption = None if "preemption" in self._without else Preemption(client)
-        return Scheduler(self._informers, client, preemption)
+        self._events = EventRecorder(client, SCHEDULER_NAME, f"{SCHEDULER_NAME}-embedded")
+        preemption = None if "preemption" in self._without else Preemption(client, self._events)
+        return Scheduler(self._informers, client, preemption, self._events)
 
     def _controller(self, name: str) -> Client:
         assert name in CONTROLLERS

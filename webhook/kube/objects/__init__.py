@@ -36,9 +36,11 @@ from webhook.kube.objects.placement import (
     NodeSelectorTerm,
     PodAffinity,
     PodAffinityTerm,
+    PreferredSchedulingTerm,
     Taint,
     Toleration,
     TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
 from webhook.kube.objects.pod import (
     ClaimReference,
@@ -92,6 +94,7 @@ __all__ = [
     "PodDisruptionBudgetStatus",
     "PodSpec",
     "PodStatus",
+    "PreferredSchedulingTerm",
     "PriorityClass",
     "Quantity",
     "Requirement",
@@ -102,5 +105,6 @@ __all__ = [
     "Toleration",
     "TopologySpreadConstraint",
     "Volume",
+    "WeightedPodAffinityTerm",
     "key_of",
 ]

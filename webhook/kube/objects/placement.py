@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from webhook.kube.objects.meta import KubeStruct, LabelSelector, Requirement
 
 __all__ = [
@@ -11,9 +13,11 @@ __all__ = [
     "NodeSelectorTerm",
     "PodAffinity",
     "PodAffinityTerm",
+    "PreferredSchedulingTerm",
     "Taint",
     "Toleration",
     "TopologySpreadConstraint",
+    "WeightedPodAffinityTerm",
 ]
 
 
@@ -30,14 +34,22 @@ class NodeSelector(KubeStruct):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredSchedulingTerm(KubeStruct):
+    """A preference for some nodes, and how much it weighs."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
+
+
 class NodeAffinity(KubeStruct):
-    """The required half of node affinity; preferences do not decide whether a pod fits."""
+    """Node affinity; preferences do not decide whether a pod fits, but where of several nodes it goes."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: list[PreferredSchedulingTerm] | None = None
 
 
 class PodAffinityTerm(KubeStruct):
-    """One required term of pod affinity or anti-affinity."""
+    """One term of pod affinity or anti-affinity."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -47,10 +59,18 @@ class PodAffinityTerm(KubeStruct):
     mismatch_label_keys: list[str] | None = None
 
 
+class WeightedPodAffinityTerm(KubeStruct):
+    """A preferred term of pod affinity or anti-affinity, and how much it weighs."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
+
+
 class PodAffinity(KubeStruct):
-    """The required terms of pod affinity or anti-affinity."""
+    """The terms of pod affinity or anti-affinity."""
 
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] | None = None
+    preferred_during_scheduling_ignored_during_execution: list[WeightedPodAffinityTerm] | None = None
 
 
 class Affinity(KubeStruct):

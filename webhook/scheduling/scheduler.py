@@ -1,30 +1,30 @@
-"""A stand-in for kube-scheduler: its queue, the project's own filters, nominations kept, and its messages.
+"""kube-scheduler, played: its queue, the project's own filters, its scores, nominations kept, and its messages.
 
-One pod after the other: pop, filter all nodes, take the nominated or the emptiest one, assume it there, bind in the
-background. A pod that fits nowhere waits for an event that could help it (docs/kubernetes-behaviour.md K7 to K15).
+One pod after the other: pop, filter all nodes, take the nominated one or the one with the best score, assume it there,
+bind in the background. A pod that fits nowhere waits for an event that could help it (docs/kubernetes-behaviour.md K7
+to K15).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any
 
-from webhook.embedded.standins import queueing_hints
-from webhook.embedded.standins.clusterstate import ClusterState
-from webhook.embedded.standins.fitting import best_node, no_fit_message
-from webhook.embedded.standins.informers import Informers
-from webhook.embedded.standins.preempting import Preemption
-from webhook.embedded.standins.schedulingqueue import Entry, SchedulingQueue
 from webhook.kube.client import ApiError, Client
-from webhook.kube.events import EventRecorder, reference
+from webhook.kube.clock import Clock, SystemClock
+from webhook.kube.events import EventRecorder, EventType, reference
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.filters.preemptor import Incoming, compile_pod
 from webhook.preemption.filters.run import Failures, prefilter, run_filters
+from webhook.scheduling import queueing_hints
+from webhook.scheduling.cluster_state import ClusterState, Informers
+from webhook.scheduling.default_preemption import Preemption
+from webhook.scheduling.placement import best_node, no_fit_message
+from webhook.scheduling.queue import Entry, SchedulingQueue
 
 __all__ = ["Scheduler"]
 
@@ -47,12 +47,20 @@ class Scheduler:
 
     name = "scheduler"
 
-    def __init__(self, informers: Informers, client: Client, preemption: Preemption | None) -> None:
+    def __init__(
+        self,
+        informers: Informers,
+        client: Client,
+        preemption: Preemption | None,
+        events: EventRecorder | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._client = client
         self._preemption = preemption
-        self._queue = SchedulingQueue()
+        self._clock = clock or SystemClock()
+        self._queue = SchedulingQueue(self._clock)
         self._state = ClusterState(informers, self._pod_changed, self._node_changed, self._other_changed)
-        self._events = EventRecorder(client, NAME, f"{NAME}-embedded")
+        self._events = events
         self._binders = asyncio.Semaphore(BINDERS)
         self._binding: set[asyncio.Task[None]] = set()
 
@@ -67,7 +75,6 @@ class Scheduler:
         finally:
             for task in (flush, *self._binding):
                 task.cancel()
-            await self._events.close(deadline=0.1)
             if self._preemption is not None:
                 await self._preemption.close()
 
@@ -80,7 +87,7 @@ class Scheduler:
         """One attempt for one pod."""
         snapshot, pod = self._state.snapshot, entry.pod
         failures = run_filters(prefilter(snapshot, entry.incoming))
-        node = best_node(snapshot, entry.incoming, failures)
+        node = best_node(self._state.view, entry.incoming, failures)
         if node is None:
             self._queue.failed(entry)
             await self._report(entry, failures)
@@ -113,7 +120,7 @@ class Scheduler:
             self._return(entry, error)
             return
         note = f"Successfully assigned {entry.key} to {node}"
-        self._events.event(reference(POD, metadata), None, "Normal", "Scheduled", "Binding", note)
+        self._event(pod, "Normal", "Scheduled", "Binding", note)
 
     def _return(self, entry: Entry, error: ApiError) -> None:
         """Queue a pod again whose binding failed, unless it is gone or has a node."""
@@ -135,7 +142,11 @@ class Scheduler:
             nominated, outcome = self._preemption.attempt(self._state.snapshot, pod)
         message = no_fit_message(self._state.snapshot, failures, outcome)
         await self._write_status(pod, message, nominated)
-        self._events.event(reference(POD, pod.metadata), None, "Warning", "FailedScheduling", "Scheduling", message)
+        self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+
+    def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
+        if self._events is not None:
+            self._events.event(reference(POD, pod.metadata), None, type_, reason, action, note)
 
     async def _write_status(self, pod: Pod, message: str, nominated: str) -> None:
         known = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
@@ -147,7 +158,7 @@ class Scheduler:
                 "status": "False",
                 "observedGeneration": pod.metadata.generation or 0,
                 "lastProbeTime": None,
-                "lastTransitionTime": known.last_transition_time if same and known else rfc3339(time.time()),
+                "lastTransitionTime": known.last_transition_time if same and known else rfc3339(self._clock.wall()),
                 "reason": "Unschedulable",
                 "message": message,
             }

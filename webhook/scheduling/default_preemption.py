@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 from webhook.kube.client import ApiError, Client
+from webhook.kube.clock import Clock, SystemClock
 from webhook.kube.events import EventRecorder, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
@@ -29,24 +29,24 @@ CONFLICT = 409
 class Preemption:
     """Decides at once and carries out in the background; while a plan runs its preemptor gets no other."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, events: EventRecorder | None, clock: Clock | None = None) -> None:
         self._client = client
         self._rules = kubernetes_rules()
-        self._events = EventRecorder(client, NAME, f"{NAME}-embedded")
+        self._events = events
+        self._clock = clock or SystemClock()
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
         """Stop what is under way."""
         for task in self._running.values():
             task.cancel()
-        await self._events.close(deadline=0.1)
 
     def attempt(self, snapshot: Snapshot, pod: Pod) -> tuple[str, str]:
         """The node to nominate, if any, and what the pod's status says about preemption."""
         uid = pod.metadata.uid
         if uid in self._running:
             return "", ""
-        decision = decide(snapshot, pod, self._rules, time.time())
+        decision = decide(snapshot, pod, self._rules, self._clock.wall())
         if not decision.eligible:
             return "", f"preemption: {decision.reason}."
         selected = decision.selected
@@ -79,7 +79,7 @@ class Preemption:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": f"{NAME}: preempting to accommodate a higher priority pod",
-            "lastTransitionTime": rfc3339(time.time()),
+            "lastTransitionTime": rfc3339(self._clock.wall()),
         }
         await self._patch_status(victim.namespace, victim.name, {"conditions": [condition]})
         try:
@@ -89,6 +89,8 @@ class Preemption:
             if error.status not in (NOT_FOUND, CONFLICT):
                 log.warning("victim %s: %s", victim.key, error)
                 return False
+        if self._events is None:
+            return True
         metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)
         note = f"Preempted by pod {preemptor.metadata.uid} on node {victim.node}"
         regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)

@@ -7,17 +7,16 @@ import numpy as np
 from webhook.preemption.filters.preemptor import Incoming
 from webhook.preemption.filters.run import Failures
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.scheduling.scores import View, scores
 
 __all__ = ["best_node", "no_fit_message"]
 
 NO_NODES = "no nodes available to schedule pods"
-SCORED = 2
-"""Resources that weigh when nodes are compared: cpu and memory, the first two rows."""
 
 
-def best_node(snapshot: Snapshot, incoming: Incoming, failures: Failures) -> str | None:
-    """The nominated node where it fits, else the node with the smallest used share; None if none fits."""
-    nodes = snapshot.nodes
+def best_node(view: View, incoming: Incoming, failures: Failures) -> str | None:
+    """The nominated node if the pod fits there, else the one with the best score, of equals the first by name."""
+    nodes = view.snapshot.nodes
     known = nodes.known()
     fitting = known[failures.code[known] == 0]
     if not len(fitting):
@@ -25,9 +24,11 @@ def best_node(snapshot: Snapshot, incoming: Incoming, failures: Failures) -> str
     nominated = nodes.find(incoming.pod.status.nominated_node_name)
     if nominated is not None and nominated in fitting:
         return nodes.names[nominated]
-    used, most = nodes.used[:SCORED, fitting], np.maximum(nodes.allocatable[:SCORED, fitting], 1)
-    share = (used / most).sum(axis=0) + nodes.pod_count[fitting] / np.maximum(nodes.pod_limit[fitting], 1)
-    return nodes.names[int(fitting[int(np.argmin(share))])]
+    if len(fitting) == 1:
+        return nodes.names[int(fitting[0])]
+    total = scores(view, incoming, fitting)
+    best = fitting[total == total.max()]
+    return nodes.names[int(best[int(np.argmin(nodes.alphabetical()[best]))])]
 
 
 def no_fit_message(snapshot: Snapshot, failures: Failures, preemption: str) -> str:

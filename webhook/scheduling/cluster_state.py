@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 
-from webhook.embedded.standins.informers import Informers
-from webhook.kube.informer import Change
+from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import (
     CSINode,
     Namespace,
@@ -29,13 +29,25 @@ from webhook.kube.resources import (
     POD,
     POD_DISRUPTION_BUDGET,
     STORAGE_CLASS,
+    Resource,
 )
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.scheduling.default_spread import SELECTING, Selecting, Selectors
+from webhook.scheduling.scores import View
+from webhook.scheduling.tally import Tally
 
-__all__ = ["ClusterState"]
+__all__ = ["ClusterState", "Informers"]
 
 log = logging.getLogger(__name__)
+
+
+class Informers(Protocol):
+    """Where the copies of resources come from."""
+
+    def cache(self, resource: Resource, type_: type[Any]) -> Informer[Any]:
+        """The copy of a resource, decoded to the type."""
+        ...
 
 
 class ClusterState:
@@ -53,6 +65,8 @@ class ClusterState:
         on_other: Callable[[str], None],
     ) -> None:
         self.snapshot = Snapshot()
+        self.tally = Tally()
+        self.selectors = Selectors()
         self.pods = informers.cache(POD, Pod)
         self._assumed: dict[str, Pod] = {}
         self._on_pod = on_pod
@@ -73,14 +87,21 @@ class ClusterState:
             (STORAGE_CLASS, StorageClass, take.set_storage_class, take.remove_storage_class),
             (POD_DISRUPTION_BUDGET, PodDisruptionBudget, take.set_budget, take.remove_budget),
         ]
+        for resource in SELECTING:
+            informers.cache(resource, Selecting).handlers.append(partial(self.selectors.changed, resource))
         for resource, type_, set_, remove in rows:
             informers.cache(resource, type_).handlers.append(_feed(resource.kind, set_, remove, on_other))
+
+    @property
+    def view(self) -> View:
+        """What scores look at."""
+        return View(self.snapshot, self.tally, self.selectors)
 
     def assume(self, key: str, pod: Pod, node: str) -> None:
         """Count a pod as running on a node before the API server says so."""
         bound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
         self._assumed[key] = bound
-        self.snapshot.set_pod(bound)
+        self._set_or_remove(key, bound)
 
     def forget(self, key: str) -> None:
         """Take back an assumption: the binding failed."""
@@ -101,8 +122,10 @@ class ClusterState:
     def _set_or_remove(self, key: str, pod: Pod | None) -> None:
         if pod is None:
             self.snapshot.remove_pod(key)
+            self.tally.drop(key)
         else:
             self.snapshot.set_pod(pod)
+            self.tally.put(key, pod)
 
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from webhook.kube.clock import Clock, SystemClock
 from webhook.kube.objects import Pod
 from webhook.preemption.filters.preemptor import Incoming
 
@@ -53,7 +53,8 @@ class SchedulingQueue:
     attempt was an error.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._entries: dict[str, Entry] = {}
         self._active: list[tuple[tuple[int, int], Entry]] = []
         self._active_keys: set[str] = set()
@@ -120,15 +121,15 @@ class SchedulingQueue:
 
     def flush(self, older_than: float) -> None:
         """Move back what has been unschedulable for more than so many seconds, in case an event was missed."""
-        limit = time.monotonic() - older_than
+        limit = self._clock.monotonic() - older_than
         self.wake(lambda entry: entry.failed_at < limit)
 
     def _count(self, entry: Entry, *, error: bool) -> None:
         entry.attempts += 1
-        entry.failed_at, entry.error = time.monotonic(), error
+        entry.failed_at, entry.error = self._clock.monotonic(), error
 
     def _next(self) -> Entry | None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
             self._activate(entry)
         while self._active:
@@ -147,11 +148,11 @@ class SchedulingQueue:
         ends = [entry.backoff_until for entry in self._backing_off.values()]
         if not ends:
             return None
-        return asyncio.get_running_loop().time() + max(0.0, min(ends) - time.monotonic())
+        return asyncio.get_running_loop().time() + max(0.0, min(ends) - self._clock.monotonic())
 
     def _move(self, entry: Entry) -> None:
         self._unschedulable.pop(entry.key, None)
-        if entry.backoff_until > time.monotonic():
+        if entry.backoff_until > self._clock.monotonic():
             self._backing_off[entry.key] = entry
             self._more.set()
         else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from webhook.embedded.standins.schedulingqueue import Entry
 from webhook.kube.informer import Change
 from webhook.kube.objects import Node, Pod
 from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.scheduling.queue import Entry
 
 __all__ = ["after_node_change", "after_pod_change", "after_volume_change", "is_reshaped"]
 

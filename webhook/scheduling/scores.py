@@ -1,0 +1,249 @@
+"""Where of the nodes it fits on a pod goes: the score plugins of kube-scheduler's default profile, 1.36.
+
+Each plugin gives every node 0 to 100, in whole numbers as kube-scheduler rounds them; the sum by weight decides, and of
+equally good nodes the first by name, where kube-scheduler takes one at random. Not known are images on nodes
+(ImageLocality) and devices (DynamicResources). All nodes are scored, not a sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import LabelSelector, NodeSelector, Pod, Taint, TopologySpreadConstraint
+from webhook.kube.selectors import Matcher, SelectorError, label_matcher
+from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask, tolerates
+from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.snapshot.amounts import CPU, MEMORY
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.scheduling.default_spread import Selectors
+from webhook.scheduling.tally import Counts, Tally, nonzero_requests, preferences_of
+
+__all__ = ["WEIGHTS", "View", "scores"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+WEIGHTS = {
+    "TaintToleration": 3,
+    "NodeAffinity": 2,
+    "NodeResourcesFit": 1,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "NodeResourcesBalancedAllocation": 1,
+}
+"""The plugins that are played here, each with its weight in the default profile."""
+
+_MOST = 100
+_HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+_SYSTEM_SPREAD = ((_HOSTNAME, 3), (_ZONE, 5))
+"""Topology key and `maxSkew` of the constraints for pods that have none."""
+
+
+class View(NamedTuple):
+    """The cluster as scores look at it."""
+
+    snapshot: Snapshot
+    tally: Tally
+    selectors: Selectors
+
+
+def scores(view: View, incoming: Incoming, rows: Rows) -> Ints:
+    """The weighted sum of a pod's scores on the nodes in `rows`, on all of which it fits."""
+    snapshot = view.snapshot
+    plugins = {
+        "TaintToleration": _tolerated_taints(snapshot, incoming, rows),
+        "NodeAffinity": _node_preferences(snapshot, incoming, rows),
+        "NodeResourcesFit": _least_allocated(snapshot, view.tally, incoming, rows),
+        "PodTopologySpread": _spread(view, incoming, rows),
+        "InterPodAffinity": _company(snapshot, view.tally, incoming, rows),
+        "NodeResourcesBalancedAllocation": _balanced(snapshot, incoming, rows),
+    }
+    total = np.zeros(len(rows), np.int64)
+    for name, given in plugins.items():
+        if given is not None:
+            total += WEIGHTS[name] * given
+    return total
+
+
+def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows: Rows) -> Ints:
+    """Free share after the pod is there, cpu and memory alike (`leastResourceScorer`)."""
+    nodes, asked = snapshot.nodes, nonzero_requests(incoming.pod)
+    total, counted = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    more = _more(snapshot, tally)
+    for number, name in enumerate((CPU, MEMORY)):
+        capacity = nodes.allocatable[number, rows]
+        used = nodes.used[number, rows] + more[number][rows] + asked.get(name, 0)
+        free = np.maximum(capacity - used, 0)
+        total += free * _MOST // np.maximum(capacity, 1)
+        counted += capacity > 0
+    return total // np.maximum(counted, 1)
+
+
+def _balanced(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+    """How alike the used shares of cpu and memory are (`balancedResourceScorer`); a pod that asks for nothing skips."""
+    if not (incoming.amounts.get(CPU) or incoming.amounts.get(MEMORY)):
+        return None
+    nodes, shares, there = snapshot.nodes, [], []
+    for number, name in enumerate((CPU, MEMORY)):
+        capacity = nodes.allocatable[number, rows]
+        used = nodes.used[number, rows] + incoming.amounts.get(name, 0)
+        shares.append(np.minimum(used / np.maximum(capacity, 1), 1.0))
+        there.append(capacity > 0)
+    deviation = np.where(there[0] & there[1], np.abs((shares[0] - shares[1]) / 2), 0.0)
+    return ((1 - deviation) * float(_MOST)).astype(np.int64)
+
+
+def _tolerated_taints(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+    """Fewer taints PreferNoSchedule that the pod does not tolerate are better."""
+    nodes = snapshot.nodes
+    tolerations = [one for one in incoming.pod.spec.tolerations or () if one.effect in {"", "PreferNoSchedule"}]
+    bothers = np.zeros(len(nodes.taint_sets), np.int64)
+
+    def bother(taint: Taint) -> bool:
+        return taint.effect == "PreferNoSchedule" and not tolerates(tolerations, taint)
+
+    for identity, taints in nodes.taint_sets.used():
+        bothers[identity] = sum(map(bother, taints))
+    found = bothers[nodes.taints[rows]]
+    most = int(found.max(initial=0))
+    return _MOST - _MOST * found // most if most else None
+
+
+def _node_preferences(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+    affinity = incoming.pod.spec.affinity
+    of_nodes = affinity.node_affinity if affinity else None
+    preferred = of_nodes.preferred_during_scheduling_ignored_during_execution if of_nodes else None
+    if not preferred:
+        return None
+    total = np.zeros(len(rows), np.int64)
+    for row in preferred:
+        total += row.weight * affinity_mask(snapshot.nodes, NodeSelector(node_selector_terms=[row.preference]))[rows]
+    most = int(total.max(initial=0))
+    return _MOST * total // most if most else None
+
+
+def _company(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows: Rows) -> Ints | None:
+    """Preferred company, of the pod and of those that are there (`interpodaffinity/scoring.go`)."""
+    by_topology: dict[str, Ints] = {}
+    nodes = snapshot.nodes
+
+    def add(key: str, weight: int, counts: Counts) -> None:
+        domains = nodes.label(key)
+        totals = by_topology.setdefault(key, np.zeros(nodes.label_count(key) + 1, np.int64))
+        for node, count in counts.items():
+            row = nodes.find(node)
+            if row is not None and domains[row] >= 0:
+                totals[domains[row]] += weight * count
+
+    for preference in preferences_of(incoming.pod, incoming=True):
+        for counts in tally.selected(preference.term, snapshot.namespace_labels):
+            add(preference.term.topology_key, preference.weight, counts)
+    own = snapshot.namespace_labels(incoming.namespace)
+    for preference, counts in tally.wishing(incoming.namespace, incoming.labels, own):
+        add(preference.term.topology_key, preference.weight, counts)
+    if not by_topology:
+        return None
+    total = np.zeros(len(rows), np.int64)
+    for key, totals in by_topology.items():
+        totals[-1] = 0  # what label -1, none, reads
+        total += totals[nodes.label(key)[rows]]
+    least, most = int(total.min()), int(total.max())
+    if least == most:
+        return None
+    return (float(_MOST) * ((total - least) / float(most - least))).astype(np.int64)
+
+
+def _spread(view: View, incoming: Incoming, rows: Rows) -> Ints | None:
+    """Fewer matching pods in the node's domain are better (`podtopologyspread/scoring.go`)."""
+    pod = incoming.pod
+    given = pod.spec.topology_spread_constraints or []
+    constraints = [one for one in given if one.when_unsatisfiable != "DoNotSchedule"]
+    if not given:
+        selector = view.selectors.of(pod)
+        constraints = [_system(key, skew, selector) for key, skew in _SYSTEM_SPREAD] if selector else []
+    if not constraints:
+        return None
+    nodes = view.snapshot.nodes
+    whole = np.ones(nodes.rows, np.bool_)
+    for constraint in constraints if given else ():
+        whole &= nodes.label(constraint.topology_key) >= 0
+    counted = whole[rows]
+    total: Floats = np.zeros(len(rows))
+    for constraint in constraints:
+        total += _skew(view, pod, constraint, rows, whole)
+    rounded = np.floor(total + 0.5).astype(np.int64)
+    if not counted.any():
+        return np.zeros(len(rows), np.int64)
+    least, most = int(rounded[counted].min()), int(rounded[counted].max())
+    if not most:
+        return np.where(counted, _MOST, 0)
+    return np.where(counted, _MOST * (most + least - rounded) // most, 0)
+
+
+def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows, whole: NDArray[np.bool_]) -> Floats:
+    """What one constraint adds on each of the nodes; nothing on a node without its label."""
+    nodes, key = view.snapshot.nodes, constraint.topology_key
+    domains = nodes.label(key)
+    counts = np.zeros(nodes.rows, np.int64)
+    for group in view.tally.matching(pod.metadata.namespace, _matcher(constraint, pod)):
+        for node, count in group.items():
+            row = nodes.find(node)
+            if row is not None:
+                counts[row] += count
+    here = rows[whole[rows]]
+    if key == _HOSTNAME:
+        size, found = len(here), counts[rows]
+    else:
+        included = whole & nodes.valid[: nodes.rows]
+        if constraint.node_affinity_policy in {None, "Honor"}:
+            included &= required_mask(nodes, pod)
+        if constraint.node_taints_policy == "Honor":
+            included &= ~taint_mask(nodes, pod.spec.tolerations)
+        size = len(np.unique(domains[here]))
+        per_domain = np.bincount(domains[included] + 1, counts[included], nodes.label_count(key) + 1)
+        found = per_domain[domains[rows] + 1].astype(np.int64)
+    worth = found * math.log(size + 2) + (constraint.max_skew - 1)
+    return np.where(domains[rows] >= 0, worth, 0.0)
+
+
+def _system(key: str, skew: int, selector: LabelSelector) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(
+        max_skew=skew, topology_key=key, when_unsatisfiable="ScheduleAnyway", label_selector=selector
+    )
+
+
+def _matcher(constraint: TopologySpreadConstraint, pod: Pod) -> Matcher:
+    """Which labels a constraint counts; an empty or unreadable selector counts nothing."""
+    selector = constraint.label_selector
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return _nothing
+    labels = pod.metadata.labels or {}
+    same = {key: labels[key] for key in constraint.match_label_keys or () if key in labels}
+    try:
+        matches, alike = label_matcher(selector), label_matcher(LabelSelector(match_labels=same or None))
+    except SelectorError:
+        return _nothing
+    return lambda given: matches(given) and alike(given)
+
+
+def _nothing(_labels: Any) -> bool:
+    return False
+
+
+def _more(snapshot: Snapshot, tally: Tally) -> tuple[Ints, Ints]:
+    """By node row: what its pods' defaults add."""
+    nodes = snapshot.nodes
+    more = np.zeros((2, nodes.rows), np.int64)
+    for node, amounts in _known(snapshot, tally.more.items()):
+        more[:, node] = amounts
+    return more[0], more[1]
+
+
+def _known(snapshot: Snapshot, items: Iterable[tuple[str, list[int]]]) -> Iterable[tuple[int, list[int]]]:
+    return ((row, amounts) for name, amounts in items if (row := snapshot.nodes.find(name)) is not None)

@@ -1,0 +1,215 @@
+"""The pods on nodes as scores ask about them: labels, preferred company, and what pods without requests count with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from webhook.kube.objects import Container, Pod, PodAffinity, ResourceRequirements
+from webhook.kube.selectors import Labels, Matcher, SelectorError
+from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
+from webhook.preemption.snapshot.terms import Term
+
+__all__ = ["Preference", "Tally", "nonzero_requests", "preferences_of"]
+
+_DEFAULTS = {CPU: "100m", MEMORY: str(200 * 1024 * 1024)}
+"""What a container without a request counts with (`schedutil.DefaultMilliCPURequest`, `DefaultMemoryRequest`)."""
+_HARD_WEIGHT = 1
+"""What the required affinity of a pod that is there weighs for others (`hardPodAffinityWeight`)."""
+
+Counts = dict[str, int]
+"""Node to a number of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A term and what a match is worth; below 0 for anti-affinity."""
+
+    term: Term
+    weight: int
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Pods with the same labels in one namespace."""
+
+    labels: Labels
+    counts: Counts = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """Pods with the same preferences in one namespace."""
+
+    preferences: list[Preference]
+    counts: Counts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one pod was counted as, so that just that can be taken back."""
+
+    node: str
+    labels: bytes
+    """Empty for a pod that is leaving: topology spread counts it no more."""
+    wishes: tuple[str, bytes] | None
+    more: tuple[int, int]
+
+
+class Tally:
+    """Kept current by `put` and `drop`; pods without a node count nowhere."""
+
+    def __init__(self) -> None:
+        self.more: dict[str, list[int]] = {}
+        """Node to the millicores and bytes by which its pods' defaults exceed what they ask for."""
+        self._alike: dict[str, dict[bytes, _Alike]] = {}
+        self._wishes: dict[tuple[str, bytes], _Wishes] = {}
+        self._pods: dict[str, _Taken] = {}
+
+    def put(self, key: str, pod: Pod) -> None:
+        """Count a pod as it is now. Raises ClusterError for amounts that cannot be read."""
+        self.drop(key)
+        meta, node = pod.metadata, pod.spec.node_name
+        if not node or pod.status.phase in {"Succeeded", "Failed"}:
+            return
+        labels = b"" if meta.deletion_timestamp else msgspec.json.encode(meta.labels or {}, order="sorted")
+        taken = _Taken(node, labels, _wishes_key(pod), _missing(pod))
+        self._pods[key] = taken
+        if labels:
+            namespace = self._alike.setdefault(meta.namespace, {})
+            alike = namespace.get(labels)
+            if alike is None:
+                alike = namespace[labels] = _Alike(meta.labels or {})
+            alike.counts[node] = alike.counts.get(node, 0) + 1
+        if taken.wishes is not None:
+            wishes = self._wishes.get(taken.wishes)
+            if wishes is None:
+                wishes = self._wishes[taken.wishes] = _Wishes(preferences_of(pod, incoming=False))
+            wishes.counts[node] = wishes.counts.get(node, 0) + 1
+        if any(taken.more):
+            more = self.more.setdefault(node, [0, 0])
+            more[0] += taken.more[0]
+            more[1] += taken.more[1]
+
+    def drop(self, key: str) -> None:
+        """Count a pod no more."""
+        taken = self._pods.pop(key, None)
+        if taken is None:
+            return
+        if taken.labels:
+            namespace = self._alike[key.partition("/")[0]]
+            if not _less(namespace[taken.labels].counts, taken.node):
+                del namespace[taken.labels]
+        if taken.wishes is not None and not _less(self._wishes[taken.wishes].counts, taken.node):
+            del self._wishes[taken.wishes]
+        if any(taken.more):
+            more = self.more[taken.node]
+            more[0] -= taken.more[0]
+            more[1] -= taken.more[1]
+            if not any(more):
+                del self.more[taken.node]
+
+    def matching(self, namespace: str, matches: Matcher) -> Iterator[Counts]:
+        """The counts of the pods of a namespace that match and stay."""
+        for alike in self._alike.get(namespace, {}).values():
+            if matches(alike.labels):
+                yield alike.counts
+
+    def selected(self, term: Term, labels_of: Callable[[str], Labels]) -> Iterator[Counts]:
+        """The counts of the pods that a term selects; `labels_of` gives a namespace's labels."""
+        for namespace, groups in self._alike.items():
+            of_namespace = labels_of(namespace)
+            for alike in groups.values():
+                if term.selects(namespace, alike.labels, of_namespace):
+                    yield alike.counts
+
+    def wishing(self, namespace: str, labels: Labels, of_namespace: Labels) -> Iterator[tuple[Preference, Counts]]:
+        """The preferences of pods on nodes that a new pod meets, with how many pods hold them on each node."""
+        for wishes in self._wishes.values():
+            for preference in wishes.preferences:
+                if preference.term.selects(namespace, labels, of_namespace):
+                    yield preference, wishes.counts
+
+
+def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
+    """The pod's preferred terms; of a pod that is there the required affinity as well. None if one is unreadable."""
+    affinity, meta = pod.spec.affinity, pod.metadata
+    if affinity is None:
+        return []
+
+    def terms(of: PodAffinity | None, sign: int) -> Iterator[Preference]:
+        for row in (of.preferred_during_scheduling_ignored_during_execution or ()) if of else ():
+            term = Term(row.pod_affinity_term, meta.namespace, meta.labels or {}, incoming=incoming)
+            yield Preference(term, sign * row.weight)
+
+    try:
+        found = [*terms(affinity.pod_affinity, 1), *terms(affinity.pod_anti_affinity, -1)]
+        if affinity.pod_affinity and not incoming:
+            required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
+            hard = (Term(one, meta.namespace, meta.labels or {}, incoming=False) for one in required)
+            found += [Preference(term, _HARD_WEIGHT) for term in hard]
+    except SelectorError:
+        return []
+    return found
+
+
+def nonzero_requests(pod: Pod) -> dict[str, int]:
+    """What the pod asks for if containers that name no cpu or memory ask for the defaults (`NonZeroRequested`)."""
+    spec = pod.spec
+    containers = [_defaulted(one) for one in spec.containers or ()]
+    before = [_defaulted(one) for one in spec.init_containers or ()]
+    return requests(_with(pod, containers, before))
+
+
+def _missing(pod: Pod) -> tuple[int, int]:
+    spec = pod.spec
+    if all(_is_complete(one) for one in (*(spec.containers or ()), *(spec.init_containers or ()))):
+        return 0, 0
+    asked, counted = requests(pod), nonzero_requests(pod)
+    return counted.get(CPU, 0) - asked.get(CPU, 0), counted.get(MEMORY, 0) - asked.get(MEMORY, 0)
+
+
+def _is_complete(container: Container) -> bool:
+    asked = (container.resources.requests if container.resources else None) or {}
+    return CPU in asked and MEMORY in asked
+
+
+def _defaulted(container: Container) -> Container:
+    if _is_complete(container):
+        return container
+    resources = container.resources or ResourceRequirements()
+    filled = msgspec.structs.replace(resources, requests={**_DEFAULTS, **(resources.requests or {})})
+    return msgspec.structs.replace(container, resources=filled)
+
+
+def _with(pod: Pod, containers: list[Container], before: list[Container]) -> Pod:
+    spec = msgspec.structs.replace(pod.spec, containers=containers, init_containers=before or None)
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def _wishes_key(pod: Pod) -> tuple[str, bytes] | None:
+    """What pods of equal preferences have in common: namespace and terms, and labels if a term refers to its own."""
+    affinity = pod.spec.affinity
+    if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
+        return None
+    rows = [
+        term
+        for side in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        for term in ((side.preferred_during_scheduling_ignored_during_execution or ()) if side else ())
+    ]
+    hard = affinity.pod_affinity.required_during_scheduling_ignored_during_execution if affinity.pod_affinity else None
+    if not rows and not hard:
+        return None
+    every = [*(row.pod_affinity_term for row in rows), *(hard or ())]
+    own = pod.metadata.labels if any(term.match_label_keys or term.mismatch_label_keys for term in every) else None
+    return pod.metadata.namespace, msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity, own))
+
+
+def _less(counts: Counts, node: str) -> bool:
+    """Take one away; whether any are left."""
+    counts[node] -= 1
+    if not counts[node]:
+        del counts[node]
+    return bool(counts)
