@@ -132,3 +132,36 @@ def test_colours_only_in_a_terminal(directory):
     assert "\x1b[" not in lint(directory).output
     coloured = CliRunner().invoke(main, ["lint", str(directory)], color=True)
     assert "\x1b[31m\x1b[1merror\x1b[0m: " in coloured.output
+
+
+EXCEPTED = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: a}
+spec:
+  rules: [{name: d, priorityClasses: {deny: [x]}}]
+  exceptions:
+  - {match: {namespaces: [b]}, rules: [d], reason: it moves, owner: team-b, until: 2020-12-31}
+  - {match: {namespaces: [c]}, rules: [d], reason: it moves, owner: team-c, until: 2999-12-31}
+"""
+
+
+def test_exceptions_are_listed_and_pointed_out_when_they_have_ended(directory):
+    """One that is over is a warning with its place; all are listed, also for programs."""
+    (directory / "a.yaml").write_text(EXCEPTED)
+    result = lint(directory)
+    file = directory / "a.yaml"
+    assert result.exit_code == 0
+    assert (
+        f"{file}:7:5: warning: the exception of namespace b from a/d ended 2021-01-01T00:00:00Z; take it out, or ask"
+        " its owner for another end (team-b: it moves)" in result.output
+    )
+    assert (
+        f"{file}:8:5: exception: a/d: namespace c, until 3000-01-01T00:00:00Z (team-c: it moves)\n"
+        f"{directory}: 1 policy with 1 rule, 1 warning\n" in result.output
+    )
+    found = json.loads(lint(directory, "--format", "json").output)
+    assert [(row["who"], row["ended"], row["source"]) for row in found["exceptions"]] == [
+        ("namespace b", True, f"{file}:7:5"),
+        ("namespace c", False, f"{file}:8:5"),
+    ]

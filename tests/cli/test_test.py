@@ -132,3 +132,23 @@ def test_a_case_may_ask_one_webhook_alone(write):
     case = TEST.replace("  - name: the case\n", "  - name: the case\n    phase: validate\n")
     result = run(write("standard", "{verdict: deny, rule: builtin/priority-resolved}", case))
     assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict"), [("2026-11-30T23:59:59Z", "allow"), ("2026-12-01T00:00:00Z", "deny")], ids=["before", "after"]
+)
+def test_a_test_says_when_it_happens(write, now, verdict):
+    """`now` is the time of its cases, by which exceptions end."""
+    directory = write("other", f"{{verdict: {verdict}}}", TEST.replace("  objects:", f'  now: "{now}"\n  objects:'))
+    exception = (
+        "  exceptions: [{match: {namespaces: [team-a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]\n"
+    )
+    (directory / "teams.yaml").write_text(POLICY + exception)
+    assert run(directory).exit_code == 0
+
+
+def test_a_time_that_is_none_is_named(write):
+    """The file cannot be run."""
+    directory = write("standard", "{verdict: allow}", TEST.replace("  objects:", "  now: soon\n  objects:"))
+    result = run(directory)
+    assert (result.exit_code, "spec.now: 'soon' is not an RFC 3339 instant" in result.output) == (2, True)

@@ -6,6 +6,7 @@ from tests.policy.builders import indented, rules
 from webhook.policy.files.loading import load_texts
 from webhook.policy.removals import removals
 
+EXCEPTED = "\nexceptions: [{match: {namespaces: [x, y]}, rules: [a], reason: r, owner: o, until: 2026-12-30}]"
 TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}")
 
 
@@ -122,6 +123,24 @@ def rule(body, **parts):
             ["p: the conditions odd are new: it applies only if they hold"],
             id="condition",
         ),
+        pytest.param(
+            TWO,
+            TWO + EXCEPTED,
+            ["p: an exception from a is new, wider or longer: until 2026-12-31T00:00:00Z (o)"],
+            id="exception",
+        ),
+        pytest.param(
+            TWO + EXCEPTED,
+            TWO + EXCEPTED.replace("12-30", "12-31"),
+            ["p: an exception from a is new, wider or longer: until 2027-01-01T00:00:00Z (o)"],
+            id="longer exception",
+        ),
+        pytest.param(
+            TWO + EXCEPTED,
+            TWO + EXCEPTED.replace("[a]", "[a, b]").replace("y]", "y, z]"),
+            ["p: an exception from a, b is new, wider or longer: until 2026-12-31T00:00:00Z (o)"],
+            id="wider exception from more rules",
+        ),
     ],
 )
 def test_given_up(old, new, found):
@@ -154,6 +173,15 @@ def test_given_up(old, new, found):
             id="stricter",
         ),
         pytest.param(rule("defaultPriorityClass: a"), rule("defaultPriorityClass: b"), id="another default"),
+        pytest.param(TWO + EXCEPTED, TWO, id="an exception that is gone"),
+        pytest.param(
+            TWO + EXCEPTED,
+            TWO + EXCEPTED.replace("x, y", "x").replace("12-30", "12-29"),
+            id="shorter, narrower exception",
+        ),
+        pytest.param(
+            "rules: [{name: b, priorityClasses: {deny: [y]}}]", TWO + EXCEPTED, id="exception from a new rule"
+        ),
     ],
 )
 def test_nothing_given_up(old, new):

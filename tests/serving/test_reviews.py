@@ -7,8 +7,10 @@ import gc
 import io
 import json
 import re
+import time
 import tracemalloc
 
+import msgspec
 import pytest
 
 from tests.admission.builders import (
@@ -31,7 +33,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.verdict import Verdict
-from webhook.policy.model import Enforcement, Policies, PriorityClasses
+from webhook.policy.model import Enforcement, Match, Policies, PolicyException, PriorityClasses, Source
 from webhook.serving import metrics
 from webhook.serving.cluster import Given
 from webhook.serving.logs import Lines, ReviewLine
@@ -340,6 +342,46 @@ async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied)
         labels = f'enforcement="{enforcement}",namespace="{namespace}",policy="teams",rule="allowed"'
         assert f"giveway_policy_violations_total{{{labels}}} {count}" in text
     assert "made-up" not in text
+
+
+async def test_an_exception_that_is_used_leaves_a_trace(start):
+    """The author is warned until when, the log names the rule, and both metrics count."""
+    rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",)))
+    here = Source("p.yaml", 1, 1)
+    let_in = Match(namespaces=("team-a",))
+    ends = [time.time() + 3600, time.time() - 3600]
+    rows = tuple(
+        PolicyException(match=let_in, rules=("allowed",), reason="r", owner="o", until=end, source=here) for end in ends
+    )
+    policy = msgspec.structs.replace(make_policy("teams", rule), exceptions=rows)
+    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
+    engine = Engine(Policies(priority=(policy,)))
+    body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
+    async with start(objects=objects, engine=engine) as running:
+        _, answer = await running.post("/validate", body)
+        line = await running.logged(message="review")
+        _, text = await running.get("/metrics")
+    assert answer["allowed"] is True
+    assert answer["warnings"][0].startswith("rule teams/allowed lets this in by an exception until ")
+    assert (line["excepted"], line.get("warned", "")) == ("teams/allowed", "")
+    labels = 'enforcement="excepted",namespace="team-a",policy="teams",rule="allowed"'
+    assert f"giveway_policy_violations_total{{{labels}}} 1.0" in text
+
+
+def test_exceptions_are_counted_as_of_the_scrape():
+    """The metric says how many hold and how many are over."""
+    counted = metrics.Metrics()
+    here = Source("p.yaml", 1, 1)
+    rows = tuple(
+        PolicyException(
+            match=Match(namespaces=("a",)), rules=("allowed",), reason="r", owner="o", until=end, source=here
+        )
+        for end in (time.time() + 60, time.time() - 60, 0.0)
+    )
+    counted.use(Policies(priority=(msgspec.structs.replace(make_policy("teams"), exceptions=rows),)))
+    text = counted.expose({}).decode()
+    assert 'giveway_policy_exceptions{state="active"} 1.0' in text
+    assert 'giveway_policy_exceptions{state="ended"} 2.0' in text
 
 
 def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -88,7 +89,7 @@ class Context:
 
     `reconciler` is the user name under which the reconciler writes giveway's own annotations. `allowance` is how many
     nanoseconds the expressions may take by their estimates before the review is given up with AllowanceError; None
-    for any number.
+    for any number. `clock` gives the time of a request, by which exceptions end, in seconds since the epoch.
     """
 
     def __init__(
@@ -99,9 +100,10 @@ class Context:
         *,
         reconciler: str = RECONCILER,
         allowance: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
-        self.allowance = allowance
+        self.allowance, self.clock = allowance, clock
         self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = lru_cache(4096)(engine.managed)

@@ -17,6 +17,7 @@ from webhook.admission.objectfiles import ObjectsError, objects_from
 from webhook.admission.patching import Operation, apply, escape
 from webhook.admission.respond import Answer, say
 from webhook.admission.webhook import Phase, review
+from webhook.kube.instants import InstantError, epoch
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import GIVEN
@@ -74,6 +75,7 @@ class _Spec(_Strict):
     policies: str
     cases: list[Case]
     objects: list[dict[str, Any]] = []
+    now: str | None = None
 
 
 class _Metadata(_Strict):
@@ -119,8 +121,17 @@ def run(file: Path, test: PolicyTest) -> list[Result]:
         objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))
     except (PolicyError, ObjectsError, OSError) as error:
         raise TestFileError(f"{file}: {error}") from error
-    context = Context(engine, objects)
+    now = _now(file, test.spec.now)
+    context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
     return [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
+
+
+def _now(file: Path, text: str | None) -> float | None:
+    """When the cases happen, in seconds since the epoch; None for the time at which they are run."""
+    try:
+        return None if text is None else epoch(text)
+    except InstantError as error:
+        raise TestFileError(f"{file}: spec.now: {error}") from error
 
 
 def _read(file: Path) -> Iterator[PolicyTest]:

@@ -29,6 +29,7 @@ def request_for(context: Context, review: Review, data: dict[str, Any], old: dic
         raw=review.raw if context.reads_everything else {},
         dry_run=review.dry_run,
         allowance=context.allowance,
+        now=context.clock(),
     )
 
 

@@ -66,12 +66,17 @@ class Answer(msgspec.Struct, kw_only=True):
     @property
     def warned(self) -> list[str]:
         """The rules that let the request pass with a warning, each once."""
-        return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.warns))
+        return list(dict.fromkeys(row.id for row in self.verdicts if row.warns and row.outcome != "excepted"))
 
     @property
     def would_deny(self) -> list[str]:
         """The rules under `audit` that would refuse the request, each once."""
         return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.silent))
+
+    @property
+    def excepted(self) -> list[str]:
+        """The rules that are violated and let the request in by an exception, each once."""
+        return list(dict.fromkeys(verdict.id for verdict in self.verdicts if verdict.outcome == "excepted"))
 
     def deny(self, rule: str, message: str) -> None:
         """Refuse the request by a built-in rule."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
+from webhook.policy.exceptions import ExceptionState, ended_findings, exceptions
 from webhook.policy.files.findings import Finding, Severity
 from webhook.policy.files.loading import Loaded, load
 
@@ -33,24 +36,38 @@ def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> Non
 
     Exits with 1 when there are errors; warnings alone leave it at 0.
     """
-    results = [(path, load(path)) for path in paths]
+    now = time.time()
+    results = [(path, _checked(load(path), now)) for path in paths]
     findings = [finding for _, loaded in results for finding in loaded.findings]
     match layout:
         case "json":
-            click.echo(json.dumps(_as_json(findings), indent=2))
+            rows = [row for _, loaded in results for row in exceptions(loaded.policies, now)]
+            click.echo(json.dumps({**_as_json(findings), "exceptions": list(map(_exception_row, rows))}, indent=2))
         case "github":
             for finding in findings:
                 click.echo(_as_workflow_command(finding))
         case _:
-            _print(results)
+            _print(results, now)
     if _count(findings, Severity.ERROR):
         context.exit(1)
 
 
-def _print(results: list[tuple[Path, Loaded]]) -> None:
+def _checked(loaded: Loaded, now: float) -> Loaded:
+    """What loading found, and the exceptions that have ended by now."""
+    return Loaded(loaded.policies, [*loaded.findings, *ended_findings(loaded.policies, now)])
+
+
+def _exception_row(state: ExceptionState) -> dict[str, Any]:
+    row = msgspec.to_builtins(state)
+    return {**row, "source": str(state.source)}
+
+
+def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
     for path, loaded in results:
         for finding in loaded.findings:
             click.echo(_coloured(finding) + "\n")
+        for state in exceptions(loaded.policies, now):
+            click.echo(f"{state.source}: exception: {state}")
         click.echo(f"{path}: {_summary(loaded)}")
 
 

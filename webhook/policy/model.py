@@ -33,6 +33,7 @@ __all__ = [
     "Pair",
     "PodsMatch",
     "Policies",
+    "PolicyException",
     "PreemptionPolicy",
     "Preemptors",
     "PriorityClasses",
@@ -173,6 +174,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     protect_annotations: ProtectAnnotations | None = None
     validate: Validate | None = None
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the rule can refuse anything; the others fill in, and there is nothing to except from."""
+        return self.default_priority_class is None and self.copy_annotations is None
+
+
+class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom these rules of the policy let in all the same, until when (seconds since the epoch), and why."""
+
+    match: Match
+    rules: tuple[str, ...]
+    reason: str
+    owner: str
+    until: float
+    source: Source
+
 
 class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Who may run and define what."""
@@ -184,6 +201,7 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     exclude: Match | None = None
     conditions: Conditions = ()
     rules: tuple[Rule, ...] = ()
+    exceptions: tuple[PolicyException, ...] = ()
 
 
 class VictimMode(StrEnum):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.requester import by_namespace
 from webhook.policy.model import (
@@ -23,6 +24,7 @@ from webhook.policy.model import (
     Limits,
     Match,
     Policies,
+    PolicyException,
     PreemptionPolicy,
     PriorityPolicy,
     ProtectAnnotations,
@@ -71,6 +73,8 @@ def _priority_policy(old: PriorityPolicy, new: PriorityPolicy | None) -> Iterato
         return
     for what in _scope(old, new):
         yield Removal(old.name, what)
+    for what in _excepted(old, new):
+        yield Removal(old.name, what)
     rules = {rule.name: rule for rule in new.rules}
     for rule in old.rules:
         now = rules.get(rule.name)
@@ -89,6 +93,21 @@ def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
     added = {one.name for one in new.conditions} - {one.name for one in old.conditions}
     if added:
         yield f"the conditions {', '.join(sorted(added))} are new: it applies only if they hold"
+
+
+def _excepted(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
+    """Exceptions that let in somebody who was refused, or for longer. An exception from a new rule gives nothing up."""
+    known = {rule.name for rule in old.rules}
+    for one in new.exceptions:
+        rules = [name for name in one.rules if name in known and not _was_excepted(one, name, old.exceptions)]
+        if rules:
+            until = rfc3339(one.until)
+            yield f"an exception from {', '.join(rules)} is new, wider or longer: until {until} ({one.owner})"
+
+
+def _was_excepted(one: PolicyException, rule: str, before: Iterable[PolicyException]) -> bool:
+    """Whether whoever is let in was let in before, at least as long."""
+    return any(rule in was.rules and one.until <= was.until and _is_within(one.match, was.match) for was in before)
 
 
 def _camel(field: str) -> str:

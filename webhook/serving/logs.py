@@ -121,6 +121,7 @@ class ReviewLine(msgspec.Struct, rename="camel", omit_defaults=True):
     rule: str = ""
     warned: str = ""
     would_deny: str = ""
+    excepted: str = ""
     code: int = 200
     error: str = ""
 
@@ -142,7 +143,7 @@ def review_line(now: float, phase: str, reviewed: Reviewed, milliseconds: float)
         line.code, line.error = answer.code, answer.message
     elif answer.verdicts:
         line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
-        line.would_deny = ",".join(answer.would_deny)
+        line.would_deny, line.excepted = ",".join(answer.would_deny), ",".join(answer.excepted)
     return line
 
 

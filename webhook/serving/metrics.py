@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
+from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from webhook.admission.lookup import CLASSES, NAMESPACES
 from webhook.admission.webhook import Reviewed
 from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.exceptions import exceptions
+from webhook.policy.model import Policies
 
 __all__ = ["CONTENT_TYPE", "Metrics"]
 
@@ -72,7 +76,8 @@ class _Violations(Collector):
 
     def add(self, verdict: Verdict, namespace: str) -> None:
         """Count one violation; when there is no room for a further series, under the namespace `other`."""
-        rule = (verdict.policy, verdict.rule, verdict.enforcement.value)
+        how = "excepted" if verdict.outcome == "excepted" else verdict.enforcement.value
+        rule = (verdict.policy, verdict.rule, how)
         labels = (*rule, namespace)
         if labels not in self._counts and len(self._counts) >= MOST_VIOLATION_SERIES:
             labels = (*rule, _OTHER)
@@ -82,11 +87,29 @@ class _Violations(Collector):
         """The family, as of now."""
         found = CounterMetricFamily(
             "giveway_policy_violations",
-            "Requests that a rule refuses (enforce), warns of (warn) or would refuse (audit), by namespace.",
+            "Requests that a rule refuses (enforce), warns of (warn), would refuse (audit) or lets in by an exception"
+            " (excepted), by namespace.",
             labels=["policy", "rule", "enforcement", "namespace"],
         )
         for labels, count in self._counts.items():
             found.add_metric(labels, count)
+        yield found
+
+
+class _Exceptions(Collector):
+    """The exceptions of the policies in use, as of each scrape."""
+
+    def __init__(self) -> None:
+        self.policies = Policies()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family, as of now."""
+        found = GaugeMetricFamily(
+            "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
+        )
+        states = Counts("ended" if one.ended else "active" for one in exceptions(self.policies, time.time()))
+        for state in ("active", "ended"):
+            found.add_metric([state], states[state])
         yield found
 
 
@@ -101,6 +124,8 @@ class Metrics:
         registry.register(self._reviews)
         self._violations = _Violations()
         registry.register(self._violations)
+        self._exceptions = _Exceptions()
+        registry.register(self._exceptions)
         self._evaluations = Counter(
             "giveway_policy_evaluations",
             "Rules evaluated, by verdict: allow, deny or error.",
@@ -176,6 +201,10 @@ class Metrics:
         for resource in (CLASSES, NAMESPACES):
             self.live_lookups.labels(resource)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)
+
+    def use(self, policies: Policies) -> None:
+        """Count the exceptions of these policies from now on."""
+        self._exceptions.policies = policies
 
     def configurations_in_force(self, holds: Callable[[], bool]) -> None:
         """Show whether the webhook configurations are in force, asked at each scrape."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import msgspec
 from webhook.admission.policymaps import held_back, mend
 from webhook.kube.client import ApiError
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
@@ -176,9 +178,11 @@ class PolicyFiles:
         return await self._kept.write(choice.texts)
 
     def _use(self, chosen: _Set) -> None:
-        for finding in chosen.loaded.findings:
+        policies = chosen.loaded.policies
+        for finding in (*chosen.loaded.findings, *ended_findings(policies, time.time())):
             log.warning("%s", finding)
-        self.engine = Engine(chosen.loaded.policies)
+        self._metrics.use(policies)
+        self.engine = Engine(policies)
         self._in_use = chosen
 
     def _tell(self, problem: str) -> None:

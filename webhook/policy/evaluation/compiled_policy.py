@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec.structs import replace
+
 from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool
 from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes
 from webhook.policy.evaluation.matching import excluder, matcher
@@ -11,6 +13,7 @@ from webhook.policy.evaluation.requester import asks_who
 from webhook.policy.evaluation.rules import Compiled, Twins, compile_define, compile_rule, compile_use, on_error
 from webhook.policy.evaluation.shield import Shield, compile_shield
 from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.exceptions import excepted_text
 from webhook.policy.model import Enforcement, PriorityPolicy
 
 __all__ = ["Applicability", "CompiledPolicy", "Kinds"]
@@ -36,6 +39,7 @@ class CompiledPolicy:
         self._strictest = max(
             (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
         )
+        self._exceptions = [(one, excluder(one.match)) for one in policy.exceptions]
         self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
         self.defaults: list[tuple[str, str]] = []
         self.copies: list[tuple[str, str]] = []
@@ -80,6 +84,21 @@ class CompiledPolicy:
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
         return asks_who(self.policy)
+
+    def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
+        """The verdict of one of the policy's rules, or what becomes of it by an exception that has not ended."""
+        if not verdict.violated:
+            return verdict
+        for exception, holds in self._exceptions:
+            if (
+                verdict.rule in exception.rules
+                and attributes.request.now < exception.until
+                and holds(attributes) is not None
+            ):
+                return replace(
+                    verdict, outcome="excepted", message=excepted_text(verdict.id, exception, verdict.message)
+                )
+        return verdict
 
     def applicability(self, attributes: RequestAttributes) -> Applicability:
         """Whether the policy applies to the request."""

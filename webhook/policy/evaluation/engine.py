@@ -57,6 +57,7 @@ class Engine:
         self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
         """The annotation keys that some policy copies from classes to pods."""
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
+        self._excepting = {one.name: one for one in self._compiled if one.policy.exceptions}
 
     def default_priority_class(self, request: Request) -> tuple[str, str] | None:
         """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
@@ -128,6 +129,7 @@ class Engine:
         self._by_value(evaluation)
         if attributes.kind == PODS:
             self._by_annotation(evaluation)
+        self._except(evaluation)
         if trace is not None:
             trace += explain(evaluation, self._compiled)
         return evaluation.verdicts
@@ -139,7 +141,15 @@ class Engine:
             return []
         evaluation = RuleEvaluation(attributes)
         self._by_annotation(evaluation)
+        self._except(evaluation)
         return evaluation.verdicts
+
+    def _except(self, evaluation: RuleEvaluation) -> None:
+        """Let in whom an exception names. A condition that failed has no rule, so no exception is about it."""
+        for place, verdict in enumerate(evaluation.verdicts):
+            if verdict.policy in self._excepting:
+                policy = self._excepting[verdict.policy]
+                evaluation.verdicts[place] = policy.after_exceptions(verdict, evaluation.attributes)
 
     def _by_match(self, evaluation: RuleEvaluation) -> None:
         kind = evaluation.attributes.kind

@@ -85,7 +85,7 @@ def _validates(rule: Rule) -> bool:
 
 
 def _selected(policy: PriorityPolicy) -> Iterator[str]:
-    for match in (policy.match, policy.exclude):
+    for match in (policy.match, policy.exclude, *(one.match for one in policy.exceptions)):
         if match is not None and match.object_selector is not None:
             yield from _keys(match.object_selector)
 

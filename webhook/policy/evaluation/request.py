@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -27,7 +28,8 @@ class Request(msgspec.Struct, kw_only=True):
     class that the pod or template names or is given, `priority` the value it has in effect, however it got there
     (docs/semantics.md B). `raw` is the AdmissionRequest, which CEL reads as `request`. `allowance` is how many
     nanoseconds the expressions may take by their estimates before the engine gives up with AllowanceError; None for
-    any number.
+    any number. `now` is the time of the request in seconds since the epoch, by which exceptions end; without one they
+    have all ended.
     """
 
     operation: str
@@ -45,3 +47,4 @@ class Request(msgspec.Struct, kw_only=True):
     labels_known: bool = True
     """Whether the object's labels are there: a Binding changes a pod without carrying it."""
     allowance: float | None = None
+    now: float = math.inf

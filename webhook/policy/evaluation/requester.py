@@ -102,7 +102,7 @@ def reads_user(expression: str) -> bool:
 
 def asks_who(policy: PriorityPolicy) -> bool:
     """Whether who asks makes a difference to what a policy says of a pod."""
-    matches = [policy.match, policy.exclude or Match()]
+    matches = [policy.match, policy.exclude or Match(), *(one.match for one in policy.exceptions)]
     expressions = [one.expression for one in policy.conditions]
     for rule in policy.rules:
         matches += rule.reserve.use if rule.reserve else ()

@@ -10,8 +10,9 @@ from webhook.policy.model import Enforcement
 
 __all__ = ["Outcome", "RuleResult", "RuleTrace", "Verdict"]
 
-Outcome = Literal["allow", "deny", "error", "skip"]
-"""`error`: an expression failed, which denies under `enforce` and warns otherwise. `skip` appears in traces alone."""
+Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
+"""`error`: an expression failed, which denies under `enforce` and warns otherwise. `excepted`: the rule is violated,
+and an exception of its policy lets the request in. `skip` appears in traces alone."""
 
 
 class RuleResult(msgspec.Struct, frozen=True):
@@ -27,7 +28,7 @@ class Verdict(msgspec.Struct, frozen=True):
     policy: str
     rule: str
     enforcement: Enforcement
-    outcome: Literal["allow", "deny", "error"]
+    outcome: Literal["allow", "deny", "error", "excepted"]
     message: str = ""
 
     @property
@@ -38,11 +39,18 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def denies(self) -> bool:
         """Whether the request must be refused: a violation or an error under `enforce`."""
-        return self.outcome != "allow" and self.enforcement is Enforcement.ENFORCE
+        return self.violated and self.enforcement is Enforcement.ENFORCE
+
+    @property
+    def violated(self) -> bool:
+        """Whether the rule is violated, and no exception lets the request in."""
+        return self.outcome in ("deny", "error")
 
     @property
     def warns(self) -> bool:
-        """Whether the author is to be warned: a violation under `warn`, an error under `warn` or `audit`."""
+        """Whether the author is warned: of a violation under `warn`, an error under `warn` or `audit`, an exception."""
+        if self.outcome == "excepted":
+            return self.enforcement is not Enforcement.AUDIT
         if self.outcome == "deny":
             return self.enforcement is Enforcement.WARN
         return self.outcome == "error" and self.enforcement is not Enforcement.ENFORCE
@@ -50,7 +58,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def silent(self) -> bool:
         """Whether the rule is violated and neither the author nor the API server hears of it: under `audit`."""
-        return self.outcome != "allow" and not (self.denies or self.warns)
+        return self.violated and not (self.denies or self.warns)
 
 
 class RuleTrace(msgspec.Struct, frozen=True):

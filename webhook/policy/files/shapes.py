@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from webhook.kube.instants import InstantError, epoch
 from webhook.policy.files.findings import nearest
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.scalars import WHOLE, meaning, seconds, yaml11
@@ -22,6 +23,7 @@ __all__ = [
     "Definitions",
     "Duration",
     "Flag",
+    "Instant",
     "ListOf",
     "MapOf",
     "OneOrMore",
@@ -138,6 +140,31 @@ class Flag:
         """A boolean."""
         del definitions
         return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A point in time: an RFC 3339 text, or a date, which means the end of that day in UTC."""
+
+    what: str = "a date such as 2026-12-31, or an instant such as 2026-12-31T18:00:00Z"
+
+    def read(self, node: Node, reader: Reader) -> Any:
+        """Seconds since the epoch."""
+        scalar = _scalar(node, reader, self.what)
+        if scalar is INVALID:
+            return INVALID
+        try:
+            if len(scalar.text) == len("2026-12-31"):
+                return epoch(f"{scalar.text}T00:00:00Z") + 24 * 3600
+            return epoch(scalar.text)
+        except InstantError as error:
+            reader.error(node, f"expected {self.what}: {error}")
+            return INVALID
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string of either form."""
+        del definitions
+        return {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2}))?$"}
 
 
 @dataclass(frozen=True)

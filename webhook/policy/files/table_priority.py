@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.files.expressions import Expression
+from webhook.policy.files.findings import nearest
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.records import Field, Record, Values, plain
-from webhook.policy.files.shapes import Choice, ListOf, OneOrMore, Text, Whole
+from webhook.policy.files.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
 from webhook.policy.files.table_match import (
     ANNOTATION,
     CLASS_GLOB,
@@ -22,6 +23,8 @@ from webhook.policy.model import (
     Condition,
     Definers,
     Enforcement,
+    Match,
+    PolicyException,
     PriorityClasses,
     PriorityPolicy,
     ProtectAnnotations,
@@ -197,6 +200,46 @@ _CONDITION = Record(
 )
 
 
+def _exception(values: Values, source: Source) -> PolicyException:
+    return PolicyException(source=source, **values)
+
+
+def _exception_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+    if values.get("match") == Match():
+        reader.error(nodes["match"], "this excepts everybody: name who is meant, or turn the rules to warn")
+    elif "match" in values:
+        check_rights((values["match"],), nodes["match"], reader, at_create=True)
+
+
+_EXCEPTION = Record(
+    "exception",
+    "Whom some rules of the policy let in all the same for a while, with a warning that says until when.",
+    (
+        Field("match", "match", RIGHT, "Who is let in: everything named must hold, as in a right.", required=True),
+        Field("rules", "rules", ListOf(NAME, least=1), "The rules of this policy that let them in.", required=True),
+        Field("reason", "reason", Text("a reason"), "Why; the author of the request reads it.", required=True),
+        Field("owner", "owner", Text("an owner"), "Who answers for it.", required=True),
+        Field("until", "until", Instant(), "When it ends: an instant, or the last day (UTC).", required=True),
+    ),
+    _exception,
+    check=_exception_check,
+)
+
+
+def _exceptions_check(values: Values, reader: Reader) -> None:
+    """An exception names rules of its own policy, and such as can refuse something."""
+    refusing = {rule["name"]: Rule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in values["rules"]}
+    for exception in values.get("exceptions", ()):
+        node = Node(exception.source.line, exception.source.column, 1)
+        for name in exception.rules:
+            if name not in refusing:
+                reader.error(
+                    node, f'the exception names a rule "{name}" that this policy does not have{nearest(name, refusing)}'
+                )
+            elif not refusing[name]:
+                reader.error(node, f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"')
+
+
 def _policy(values: Values, source: Source) -> PriorityPolicy:
     enforcement = values.get("enforcement", Enforcement.ENFORCE)
     rules = tuple(Rule(**{"enforcement": enforcement, **rule}) for rule in values.pop("rules"))
@@ -220,6 +263,8 @@ def _names_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None
 def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
     _names_check(values, nodes, reader)
     check_requesters(values, nodes, reader)
+    if "rules" in values:
+        _exceptions_check(values, reader)
 
 
 PRIORITY_SPEC = Record(
@@ -231,6 +276,9 @@ PRIORITY_SPEC = Record(
         Field("exclude", "exclude", MATCH, "Which of those it is not about after all; exclude wins over match."),
         Field("conditions", "conditions", ListOf(_CONDITION), "CEL expressions that must all be true besides."),
         Field("rules", "rules", ListOf(_RULE, least=1), "The rules.", required=True),
+        Field(
+            "exceptions", "exceptions", ListOf(_EXCEPTION), "Whom some of the rules let in all the same for a while."
+        ),
     ),
     _policy,
     check=_policy_check,

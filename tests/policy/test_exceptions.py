@@ -1,0 +1,164 @@
+"""Exceptions with an end: whom they let in, what they say, when they are over, and what is wrong with them."""
+
+import pytest
+
+from tests.policy.builders import create, define, engine, loaded, only_message, outcomes, pod, rules, update, user
+from webhook.kube.instants import epoch
+from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.exceptions import ended_findings, exceptions
+from webhook.policy.model import CAN_BE_PREEMPTED
+
+END = epoch("2026-12-01T00:00:00Z")
+BEFORE, AFTER = END - 1, END + 1
+ALLOWED = "{name: allowed, priorityClasses: {allow: [standard]}}"
+BAND = "{name: band, reserve: {from: 100, to: 200}}"
+SHIELD = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"
+FAILS = '{name: fails, validate: {expression: "object.spec.absent == 1", message: m}}'
+
+
+def excepting(*rows, match="{namespaces: [team-a]}", names="allowed", until="2026-11-30", **parts):
+    """A spec of these rules with one exception from the named ones."""
+    body = f"{{match: {match}, rules: [{names}], reason: batch moves, owner: team-a, until: {until}}}"
+    return rules(*rows, **parts, exceptions=f"[{body}]")
+
+
+def refused(request, spec, now):
+    """Which rules refuse a request at this time."""
+    request.now = now
+    return [verdict.id for verdict in engine(spec).judge(request) if verdict.denies]
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_", "rule"),
+    [
+        pytest.param(excepting(ALLOWED), create(pod("other")), "p/allowed", id="allowed classes"),
+        pytest.param(excepting(BAND, names="band"), create(pod(priority=150)), "p/band", id="use of a range"),
+        pytest.param(
+            excepting(BAND, names="band", match="{subjects: [{kind: User, name: alice}]}"),
+            define("c", 150),
+            "p/band",
+            id="definition in a range",
+        ),
+        pytest.param(
+            excepting(SHIELD, names="shield"),
+            update(pod(), pod(annotations={CAN_BE_PREEMPTED: "true"})),
+            "p/shield",
+            id="a protected annotation",
+        ),
+        pytest.param(excepting(FAILS, names="fails"), create(), "p/fails", id="an expression that fails"),
+    ],
+)
+def test_an_exception_holds_until_its_end(spec, request_, rule):
+    """The rule is violated all the same, says so in a warning until the end, and refuses from then on."""
+    assert refused(request_, spec, BEFORE) == []
+    found = [verdict for verdict in engine(spec).judge(request_) if verdict.outcome == "excepted"]
+    assert [(verdict.id, verdict.warns, verdict.silent) for verdict in found] == [(rule, True, False)]
+    assert refused(request_, spec, END) == [rule]
+    assert refused(request_, spec, AFTER) == [rule]
+
+
+def test_a_request_without_a_time_has_no_exceptions():
+    """Whoever forgets to say when it is lets nobody in."""
+    assert outcomes(engine(excepting(ALLOWED)), create(pod("other"))) == {"p/allowed": "deny"}
+
+
+def test_the_warning_says_until_when_why_and_who_answers_for_it():
+    """The end comes first, the violation last."""
+    request = create(pod("other"), now=BEFORE)
+    assert only_message(engine(excepting(ALLOWED)), request) == (
+        "rule p/allowed lets this in by an exception until 2026-12-01T00:00:00Z (team-a: batch moves): PriorityClass"
+        ' "other" may not be used in namespace team-a: rule p/allowed allows standard'
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "request_"),
+    [
+        pytest.param(excepting(ALLOWED, match="{namespaces: [team-b]}"), create(pod("other")), id="another namespace"),
+        pytest.param(excepting(ALLOWED, BAND, names="band"), create(pod("other")), id="another rule"),
+        pytest.param(
+            excepting(ALLOWED, match="{subjects: [{kind: User, name: bob}]}"), create(pod("other")), id="somebody else"
+        ),
+        pytest.param(
+            excepting(ALLOWED, match="{subjects: [{kind: User, name: alice}]}"),
+            create(pod("other"), user=user("system:serviceaccount:kube-system:replicaset-controller")),
+            id="a controller, which may act for anybody",
+        ),
+        pytest.param(excepting(BAND, names="band"), define("c", 150), id="a class, which lies in no namespace"),
+    ],
+)
+def test_an_exception_is_for_whom_it_names(spec, request_):
+    """It is compared as `exclude` is: everything named must hold, and who asks must be known."""
+    assert refused(request_, spec, BEFORE)
+
+
+def test_a_rule_under_audit_says_nothing_of_its_exceptions():
+    """Nobody is refused or warned by such a rule, so nobody is told of the exception."""
+    request = create(pod("other"), now=BEFORE)
+    (verdict,) = engine(excepting(ALLOWED, enforcement="audit")).judge(request)
+    assert (verdict.outcome, verdict.warns, verdict.silent) == ("excepted", False, False)
+
+
+def test_the_trace_says_that_an_exception_was_used():
+    """`--explain` shows the rule with the outcome `excepted`."""
+    trace = []
+    engine(excepting(ALLOWED)).judge(create(pod("other"), now=BEFORE), trace)
+    assert [row.outcome for row in trace if row.rule == "allowed"] == ["excepted"]
+
+
+def test_exceptions_are_listed_in_the_order_of_their_ends():
+    """Each with its rules, for whom, until when, and whether it is over."""
+    later = "{match: {namespaces: [b]}, rules: [allowed], reason: r, owner: o, until: 2026-12-24T18:00:00+01:00}"
+    sooner = "{match: {namespaces: [a]}, rules: [allowed, band], reason: r, owner: o, until: 2026-11-30}"
+    policies = loaded(rules(ALLOWED, BAND, exceptions=f"[{later}, {sooner}]")).policies
+    found = exceptions(policies, END)
+    assert [(one.rules, one.until, one.ended) for one in found] == [
+        (("p/allowed", "p/band"), "2026-12-01T00:00:00Z", True),
+        (("p/allowed",), "2026-12-24T17:00:00Z", False),
+    ]
+    assert str(found[1]) == "p/allowed: namespace b, until 2026-12-24T17:00:00Z (o: r)"
+    (finding,) = ended_findings(policies, END)
+    assert (finding.source.line, "ended 2026-12-01T00:00:00Z" in finding.message) == (5, True)
+    assert not ended_findings(policies, BEFORE)
+
+
+def test_labels_by_which_an_exception_selects_are_read_at_updates():
+    """Taking the label off ends the exception for the pod, so such an update must be judged."""
+    check = '{name: check, validate: {expression: "false", message: m}}'
+    spec = excepting(check, names="check", match="{namespaces: [team-a], objectSelector: {matchLabels: {app: a}}}")
+    assert "app" in reads_on_update(loaded(spec).policies).labels
+
+
+@pytest.mark.parametrize(
+    ("change", "column", "words"),
+    [
+        pytest.param({"until": "tomorrow"}, None, "expected a date such as 2026-12-31, or an instant", id="no date"),
+        pytest.param({"until": "2026-02-30"}, None, "not an RFC 3339 instant", id="no such day"),
+        pytest.param({"until": "2026-12-31T18:00:00"}, None, "names no time zone", id="no zone"),
+        pytest.param({"names": "alowed"}, 16, 'a rule "alowed" that this policy does not have; did you', id="rule"),
+        pytest.param({"names": "given"}, 16, 'rule "given" refuses nothing', id="a rule that fills in"),
+        pytest.param({"match": "{}"}, 24, "this excepts everybody", id="everybody"),
+        pytest.param(
+            {"match": '{subjects: [{kind: Group, name: "system:serviceaccounts"}]}'},
+            24,
+            "the right would be everybody's",
+            id="controllers",
+        ),
+    ],
+)
+def test_mistakes_have_a_place(change, column, words):
+    """What is wrong in an exception is said with line and column."""
+    given = "{name: given, defaultPriorityClass: standard}"
+    (error,) = loaded(excepting(ALLOWED, given, **change)).errors
+    assert words in error.message
+    assert error.source.line == 5
+    assert column in (error.source.column, None)
+
+
+@pytest.mark.parametrize("field", ["match", "rules", "reason", "owner", "until"])
+def test_every_field_is_required(field):
+    """An exception without an end, a reason or somebody who answers for it is none."""
+    row = {"match": "{namespaces: [a]}", "rules": "[allowed]", "reason": "r", "owner": "o", "until": "2026-12-31"}
+    body = ", ".join(f"{name}: {value}" for name, value in row.items() if name != field)
+    (error,) = loaded(rules(ALLOWED, exceptions=f"[{{{body}}}]")).errors
+    assert f'exception needs "{field}"' in error.message

@@ -1,0 +1,72 @@
+"""Exceptions with an end: what they say to whoever uses one, and which of them there are. Pure; the time is given."""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.kube.instants import rfc3339
+from webhook.policy.evaluation.describing import rights_text
+from webhook.policy.files.findings import Finding, Severity
+from webhook.policy.model import Match, Policies, PolicyException, Source
+
+__all__ = ["ExceptionState", "ended_findings", "excepted_text", "exceptions"]
+
+
+class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
+    """One exception as of now: from which rules (`policy/rule`), for whom, until when (RFC 3339), and if it is over."""
+
+    rules: tuple[str, ...]
+    who: str
+    until: str
+    owner: str
+    reason: str
+    ended: bool
+    source: Source
+
+    def __str__(self) -> str:
+        """One line for people."""
+        when = f"ended {self.until}" if self.ended else f"until {self.until}"
+        return f"{', '.join(self.rules)}: {self.who}, {when} ({self.owner}: {self.reason})"
+
+
+def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
+    """Every exception of a policy set as of `now` (seconds since the epoch), in the order in which they end."""
+    rows = [(policy.name, one) for policy in policies.priority for one in policy.exceptions]
+    rows.sort(key=lambda row: row[1].until)
+    return [
+        ExceptionState(
+            rules=tuple(f"{name}/{rule}" for rule in one.rules),
+            who=_who(one.match),
+            until=rfc3339(one.until),
+            owner=one.owner,
+            reason=one.reason,
+            ended=one.until <= now,
+            source=one.source,
+        )
+        for name, one in rows
+    ]
+
+
+def ended_findings(policies: Policies, now: float) -> list[Finding]:
+    """A warning for each exception that has ended: its rules hold for everybody again, and it can be taken out."""
+    return [
+        Finding(
+            severity=Severity.WARNING,
+            source=one.source,
+            message=f"the exception of {one.who} from {', '.join(one.rules)} ended {one.until}; take it out,"
+            f" or ask its owner for another end ({one.owner}: {one.reason})",
+        )
+        for one in exceptions(policies, now)
+        if one.ended
+    ]
+
+
+def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
+    """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
+    until = rfc3339(exception.until)
+    account = f"{exception.owner}: {exception.reason}"
+    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"
+
+
+def _who(match: Match) -> str:
+    return rights_text((match,))
