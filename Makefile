@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test lint fmt bench demo fuzz soak lock schema clean
+.PHONY: install test tools lint fmt bench demo fuzz soak lock schema clean
 
 install: $(STAMP)
 
@@ -19,6 +19,10 @@ $(STAMP): pyproject.toml requirements.lock
 # The tests wait more than they work, so four processes share two cores; the tests of a file stay together.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 4 --dist loadfile
+
+# Programs that some tests need beside kubectl, fetched once into ~/.cache/giveway; without them those tests are skipped.
+tools: $(STAMP)
+	@$(BIN)/python -m tests.tools
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

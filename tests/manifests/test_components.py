@@ -1,12 +1,16 @@
 """The optional components: they render with the base, and name what is in it."""
 
-import os
-import shutil
-import subprocess
+import json
+import re
+from pathlib import Path
 
 import pytest
 
-from tests.manifests.objects import BASE, NAMESPACE, ROOT, base_objects, documents, find
+from certs.authority import service_names
+from tests.manifests.objects import NAMESPACE, ROOT, base_objects, documents, kustomization
+from tests.manifests.objects import find as find_in_base
+from tests.manifests.rendering import NAMES, find, pod_of, rendered
+from webhook.cli.main import main
 
 FLOW_SCHEMA = ROOT / "manifests" / "components" / "flow-schema"
 NETWORK_POLICY = ROOT / "manifests" / "components" / "network-policy"
@@ -34,7 +38,7 @@ def matched(schema, account, verb, group, resource):
 
 def rights(kind, name):
     """Verb, group and resource of everything that a role of the base allows; sub-resources without their parents."""
-    for rule in find(kind, name)["rules"]:
+    for rule in find_in_base(kind, name)["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
@@ -83,18 +87,113 @@ def test_the_network_policies_let_in_what_must_get_in():
         assert opened.get("https") is None
 
 
+CLUSTER_WIDE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "FlowSchema",
+    "MutatingWebhookConfiguration",
+    "Namespace",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "ValidatingWebhookConfiguration",
+}
+
+
 @pytest.mark.kubectl
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_the_components_render_with_the_base(tmp_path):
-    """A kustomization that names base and components holds the objects of all, as docs/install.md says."""
-    components = ", ".join(os.path.relpath(path, tmp_path) for path in (FLOW_SCHEMA, NETWORK_POLICY))
-    (tmp_path / "kustomization.yaml").write_text(
-        f"resources: [{os.path.relpath(BASE, tmp_path)}]\ncomponents: [{components}]\n"
+@pytest.mark.parametrize("component", NAMES)
+def test_a_component_adds_to_the_base(component):
+    """It renders alone with the base, takes no object away, and all objects have giveway's namespace and label."""
+    before, after = rendered(), rendered(component)
+    assert before.keys() <= after.keys()
+    assert after != before
+    for (_, kind, namespace, _), obj in after.items():
+        assert namespace == ("" if kind in CLUSTER_WIDE else NAMESPACE), obj["metadata"]
+        assert obj["metadata"]["labels"]["app.kubernetes.io/name"] == "giveway", obj["metadata"]
+
+
+@pytest.mark.kubectl
+def test_all_pods_have_the_image_of_the_base():
+    """A component with a pod of its own names the version that the base has."""
+    used = set(re.findall(r'"image": "([^"]*)"', json.dumps(list(rendered(*NAMES).values()))))
+    [image] = kustomization()["images"]
+    assert used == {f"{image['name']}:{image['newTag']}"}
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("order", [NAMES, NAMES[::-1]], ids=["forwards", "backwards"])
+def test_the_components_go_together(order):
+    """All of them in one kustomization, in whatever order, make the sum of what each makes."""
+    together, alone = rendered(*order), [rendered(name) for name in NAMES]
+    assert together.keys() == {key for objects in alone for key in objects}
+    server, *_ = pod_of(together, "giveway-webhook")["containers"]
+    assert set(server["args"]) == {
+        argument for objects in alone for argument in pod_of(objects, "giveway-webhook")["containers"][0]["args"]
+    }
+
+
+def options(objects):
+    """The options of `giveway serve`, as the program reads the arguments."""
+    [server] = [one for one in pod_of(objects, "giveway-webhook")["containers"] if one["name"] == "webhook"]
+    return main.get_command(None, "serve").make_context("serve", list(server["args"][1:])).params
+
+
+@pytest.mark.kubectl
+def test_cert_manager_makes_what_the_server_reads():
+    """The Secret of a certificate for all of the Service's names is mounted where the server reads it, and trusted."""
+    objects = rendered("cert-manager")
+    spec, certificate = pod_of(objects, "giveway-webhook"), find(objects, "Certificate", "giveway-webhook")["spec"]
+    assert [container["name"] for container in spec["containers"]] == ["webhook"]
+    assert not spec["initContainers"]
+    [volume] = [volume for volume in spec["volumes"] if volume["name"] == "certificates"]
+    assert volume == {"name": "certificates", "secret": {"secretName": certificate["secretName"]}}
+    [mount] = [one for one in spec["containers"][0]["volumeMounts"] if one["name"] == "certificates"]
+    found, directory = options(objects), Path(mount["mountPath"])
+    assert (found["tls_cert_file"], found["tls_private_key_file"]) == (directory / "tls.crt", directory / "tls.key")
+    assert (found["ca_file"], found["sync_ca_bundle"], mount["readOnly"]) == (directory / "ca.crt", True, True)
+    namespace, service = found["service"]
+    assert certificate["dnsNames"] == service_names(service, namespace)
+
+
+@pytest.mark.kubectl
+def test_cert_manager_signs_with_an_authority_that_keeps_its_key():
+    """The issuers lead from the self-signed authority to the certificate; the authority's renewals trust each other."""
+    objects = rendered("cert-manager")
+    certificate, authority = (
+        find(objects, "Certificate", f"giveway-{name}")["spec"] for name in ("webhook", "authority")
     )
-    rendered = tmp_path / "rendered.yaml"
-    with rendered.open("wb") as output:
-        subprocess.run(["kubectl", "kustomize", tmp_path], stdout=output, check=True, timeout=60)
-    found = {(obj["kind"], obj["metadata"]["name"]) for obj in documents(rendered)}
-    assert {("NetworkPolicy", "giveway-webhook"), ("NetworkPolicy", "giveway-reconciler")} < found
-    assert {("FlowSchema", "giveway"), ("FlowSchema", "giveway-leader-election")} < found
-    assert ("Deployment", "giveway-reconciler") in found
+    issuer = find(objects, "Issuer", certificate["issuerRef"]["name"])["spec"]
+    assert issuer == {"ca": {"secretName": authority["secretName"]}}
+    assert find(objects, "Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    assert (authority["isCA"], authority["privateKey"]["rotationPolicy"]) == (True, "Never")
+    assert authority["secretName"] != certificate["secretName"]
+
+
+@pytest.mark.kubectl
+def test_with_cert_manager_the_webhook_may_touch_no_secret():
+    """Rights that nothing uses any more are not given; all others are."""
+    before, after = (find(rendered(*names), "Role", "giveway-webhook")["rules"] for names in ((), ("cert-manager",)))
+    assert after == [rule for rule in before if rule["resources"] != ["secrets"]]
+    assert len(after) < len(before)
+
+
+@pytest.mark.kubectl
+def test_the_option_for_api_servers_without_the_priority_plugin():
+    """The component gives it to the server, and the base does not."""
+    assert [options(rendered(*names))["priority_plugin_off"] for names in ((), ("priority-plugin-off",))] == [
+        False,
+        True,
+    ]
+
+
+@pytest.mark.kubectl
+def test_a_pod_in_the_hosts_network_is_let_in_and_finds_the_api_server():
+    """The namespace allows it, DNS works as for other pods, and a rollout needs no more nodes than replicas."""
+    objects = rendered("host-network")
+    spec = pod_of(objects, "giveway-webhook")
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert "hostNetwork" not in pod_of(objects, "giveway-reconciler")
+    labels = find(objects, "Namespace", NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    rolling = find(objects, "Deployment", "giveway-webhook")["spec"]["strategy"]["rollingUpdate"]
+    budget = find(objects, "PodDisruptionBudget", "giveway-webhook")["spec"]
+    assert rolling["maxUnavailable"] == budget["maxUnavailable"] == 1

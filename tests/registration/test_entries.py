@@ -158,7 +158,7 @@ def test_every_new_pod_travels_and_none_that_goes(name):
 )
 def test_no_condition_fails_on_any_object(name, kind, pod):
     """A condition that fails refuses the request under `Fail`: none does, on what has no optional field at all."""
-    for entry in entries(policies(name), Target())[kind]:
+    for entry in entries(policies(name), Target(priority_plugin=False))[kind]:
         for old, operation in ((None, "CREATE"), ({"metadata": {}, "spec": {}}, "UPDATE"), (OLD, "UPDATE")):
             if not any(operation in rule["operations"] for rule in entry["rules"]):
                 continue
@@ -266,6 +266,48 @@ def test_other_addresses():
     assert {entry["failurePolicy"] for webhooks in moved.values() for entry in webhooks} == {"Ignore"}
     away = entries(Policies(), Target(url="https://10.0.0.1:9443/"))
     assert away[MUTATING][0]["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}
+
+
+WITHOUT_PLUGIN = entries(Policies(), Target(priority_plugin=False))
+NEW_ENTRIES = ["pods-system.mutate.giveway.dev", "pods-update.mutate.giveway.dev"]
+
+
+def test_without_the_priority_plugin_the_pods_of_the_system_are_resolved():
+    """One entry more for new pods of kube-system and giveway, one for updates; all others are as they were."""
+    more = [by_name(WITHOUT_PLUGIN, name) for name in NEW_ENTRIES]
+    rest = [entry for entry in WITHOUT_PLUGIN[MUTATING] if entry not in more]
+    assert (rest, WITHOUT_PLUGIN[VALIDATING]) == (PLAIN[MUTATING], PLAIN[VALIDATING])
+    new, update = more
+    assert new["namespaceSelector"]["matchExpressions"] == [
+        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["giveway-system", "kube-system"]},
+        {"key": EXEMPT, "operator": "DoesNotExist"},
+    ]
+    assert new["rules"][0]["operations"] == ["CREATE"]
+    assert update["rules"][0]["operations"] == ["UPDATE"]
+
+
+@pytest.mark.parametrize("name", NEW_ENTRIES)
+def test_nothing_waits_for_what_stands_in_for_the_plugin(name):
+    """If nobody answers, pods of the system are made, and an update is as the API server finds it."""
+    entry = by_name(WITHOUT_PLUGIN, name)
+    assert (entry["failurePolicy"], entry["timeoutSeconds"]) == ("Ignore", 5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "asked"),
+    [
+        pytest.param({"priority": 7}, {}, True, id="priority-left-out"),
+        pytest.param({"preemptionPolicy": "Never"}, {}, True, id="policy-left-out"),
+        pytest.param({"priority": 7}, {"priority": 7}, False, id="complete"),
+        pytest.param({"priority": 7}, {"priority": 8}, False, id="changed"),
+        pytest.param({}, {}, False, id="never-resolved"),
+        pytest.param({}, {"priority": 7}, False, id="added"),
+    ],
+)
+def test_only_incomplete_updates_are_completed(old, new, asked):
+    """Without the plugin an update that leaves out what was resolved gets it back; no other update travels for that."""
+    entry = by_name(WITHOUT_PLUGIN, NEW_ENTRIES[1])
+    assert travels(entry, update({"metadata": {}, "spec": new}, {"metadata": {}, "spec": old})) is asked
 
 
 PROTECTED = {

@@ -42,6 +42,11 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
         "What happens to pods and PriorityClasses if no replica answers.",
         {"type": click.Choice(["Fail", "Ignore"]), "default": "Fail"},
     ),
+    (
+        "--priority-plugin-off",
+        "The API server runs without its Priority plugin: resolve pods of kube-system and incomplete updates as well.",
+        {"is_flag": True},
+    ),
 ]
 
 
@@ -86,4 +91,5 @@ def target_from(values: Mapping[str, Any]) -> Target:
         url=url,
         failure_policy=values["failure_policy"],
         reconciler=reconciler_from(values),
+        priority_plugin=not values["priority_plugin_off"],
     )

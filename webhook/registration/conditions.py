@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["any_of", "changed", "changed_key", "changed_metadata", "present_key"]
+__all__ = ["any_of", "changed", "changed_key", "changed_metadata", "left_out", "present_key"]
 
 
 def any_of(tests: Iterable[str]) -> str:
@@ -29,6 +29,11 @@ def changed_metadata(field: str) -> str:
 def changed_key(field: str, key: str) -> str:
     """One label or annotation differs. Keys are those of Kubernetes, which need no escaping; policies are checked."""
     return changed(f"metadata.?{field}[?'{key}']")
+
+
+def left_out(path: str) -> str:
+    """The field was there and is not any more. Parts of the path that may be absent are written `.?name`."""
+    return f"oldObject.{path}.hasValue() && !object.{path}.hasValue()"
 
 
 def present_key(field: str, key: str) -> str:

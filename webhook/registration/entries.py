@@ -17,7 +17,7 @@ from webhook.admission.policymaps import POLICIES
 from webhook.admission.probing import PROBE
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import MARK, Policies
-from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, present_key
+from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
 
 __all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "Target", "entries"]
 
@@ -36,13 +36,16 @@ _TIMEOUT = 5
 _PHASES = {MUTATING: "mutate", VALIDATING: "validate"}
 _PROBING = f"request.name == '{PROBE}' && has(request.dryRun) && request.dryRun"
 _NAME = "kubernetes.io/metadata.name"
+_RESOLVED = ("spec.?preemptionPolicy", "spec.?priority")
+"""The fields that the Priority plugin fills in."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) if there is one.
 
     `namespace` is giveway's own in either case, `reconciler` the user name of its reconciler. `failure_policy` is what
-    happens to pods and PriorityClasses when nobody answers: "Fail" or "Ignore".
+    happens to pods and PriorityClasses when nobody answers: "Fail" or "Ignore". `priority_plugin` says whether the API
+    server's own Priority plugin runs; if not, the webhook does its work on every pod (docs/kubernetes-behaviour.md K1).
     """
 
     namespace: str = "giveway-system"
@@ -51,6 +54,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     failure_policy: str = "Fail"
     reconciler: str = RECONCILER
+    priority_plugin: bool = True
 
 
 def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
@@ -59,6 +63,7 @@ def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
     return {
         MUTATING: [
             _entry(target, MUTATING, "pods", [_rule("", ["pods"], ["CREATE"])]),
+            *([] if target.priority_plugin else _instead_of_the_plugin(target)),
             _entry(target, MUTATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
             _probe(target, MUTATING),
         ],
@@ -164,6 +169,33 @@ def _entry(target: Target, kind: str, name: str, rules: list[dict[str, Any]], **
     return made | more
 
 
+def _instead_of_the_plugin(target: Target) -> list[Entry]:
+    """What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
+
+    Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the API
+    server itself refuses it, because the fields may not change.
+    """
+    return [
+        _entry(
+            target,
+            MUTATING,
+            "pods-system",
+            [_rule("", ["pods"], ["CREATE"])],
+            namespaceSelector=_outside_exempt(_system(target, "In")),
+            failurePolicy="Ignore",
+        ),
+        _entry(
+            target,
+            MUTATING,
+            "pods-update",
+            [_rule("", ["pods"], ["UPDATE"])],
+            namespaceSelector=_outside_exempt(),
+            matchConditions=[{"name": "leaves-out-the-priority", "expression": any_of(map(left_out, _RESOLVED))}],
+            failurePolicy="Ignore",
+        ),
+    ]
+
+
 def _policies(target: Target) -> Entry:
     """The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them."""
     return _entry(
@@ -202,13 +234,15 @@ def _client(target: Target, phase: str) -> dict[str, Any]:
 
 def _namespaces(target: Target) -> dict[str, Any]:
     """What the cluster needs to get back on its feet, and the webhook itself, must not wait for it."""
-    own = sorted({"kube-system", target.namespace})
-    return {
-        "matchExpressions": [
-            {"key": _NAME, "operator": "NotIn", "values": own},
-            {"key": EXEMPT, "operator": "DoesNotExist"},
-        ]
-    }
+    return _outside_exempt(_system(target, "NotIn"))
+
+
+def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:
+    return {"matchExpressions": [*more, {"key": EXEMPT, "operator": "DoesNotExist"}]}
+
+
+def _system(target: Target, operator: str) -> dict[str, Any]:
+    return {"key": _NAME, "operator": operator, "values": sorted({"kube-system", target.namespace})}
 
 
 def _classes(operations: list[str]) -> dict[str, Any]:

@@ -1,0 +1,276 @@
+"""Alerts and dashboard: expressions name metrics that the two processes export, and each alert fires when it should."""
+
+import json
+import subprocess
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, base_objects, containers, documents
+from tests.manifests.promql import grouped, selectors
+from tests.manifests.rendering import find, pod_of, rendered
+from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
+from tests.manifests.test_rights import install_rights
+from tests.tools import needed
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.reconciler.metrics import Metrics as ReconcilerMetrics
+from webhook.serving.metrics import Metrics
+
+COMPONENT = ROOT / "manifests" / "components" / "prometheus"
+[RULES] = documents(COMPONENT / "rules.yaml")
+DASHBOARD = json.loads((COMPONENT / "giveway.json").read_text())
+ALERTS = {rule["alert"]: rule for group in RULES["spec"]["groups"] for rule in group["rules"]}
+QUERIES = [pytest.param(rule["expr"], id=name) for name, rule in ALERTS.items()] + [
+    pytest.param(target["expr"], id=f"{panel['title']}/{target['refId']}")
+    for panel in DASHBOARD["panels"]
+    for target in panel.get("targets", ())
+]
+ELSEWHERE = {
+    "up": set(),
+    "apiserver_admission_webhook_rejection_count": {"error_type", "name", "operation", "rejection_code", "type"},
+    "apiserver_admission_webhook_fail_open_count": {"name", "type"},
+}
+"""Metrics of Prometheus and of the API server (Kubernetes Metrics Reference on kubernetes.io), with their labels."""
+OF_THE_TARGET = {"job", "namespace", "pod"}
+"""Labels that a scrape adds."""
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "webhook").rglob("*.py"))
+SUFFIXES = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
+
+
+def sample_names(families):
+    """The names under which families have samples, also those that have none yet."""
+    return {family.name + suffix for family in families for suffix in SUFFIXES.get(family.type, [""])}
+
+
+def labels_by_sample():
+    """Label names of everything that both processes could export."""
+    own = Metrics()
+    own.configurations_in_force(lambda: True)
+    ReconcilerMetrics(own.registry)
+    found = {}
+    for collector in own.registry._collector_to_names:
+        for family in collector.collect():
+            labels = set(getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ()))
+            for name in sample_names([family]):
+                found[name] = labels | ({"le"} if name.endswith("_bucket") else set())
+    return found
+
+
+LABELS = labels_by_sample() | ELSEWHERE
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_every_label_exists(query):
+    """A query selects and groups by labels that the metric has, and by values that the code writes."""
+    known = set()
+    for name, matchers in selectors(query):
+        assert name in LABELS, name
+        labels = LABELS[name] | OF_THE_TARGET
+        known |= labels
+        for label, operator, value in matchers:
+            assert label in labels, f"{name} has no label {label}"
+            assert operator != "=" or name in ELSEWHERE or f'"{value}"' in SOURCES, f"nothing writes {label}={value}"
+    assert known
+    assert grouped(query) <= known
+
+
+async def test_every_metric_is_exported(tmp_path):
+    """Whatever a query names, one of the two processes shows on /metrics when it runs as in the manifests."""
+    found, shown = containers("giveway-webhook"), set()
+    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
+        await install_rights(admin)
+        port, health, other = free_port(), free_port(), free_port()
+        changes = serving_changes(tmp_path, port, health)
+        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
+        async with running(cluster, "giveway-webhook", found["issue-certificates"], changes) as issuing:
+            assert await issuing.wait() == 0
+        reconciling = {
+            "--health-port": f"--health-port={other}",
+            "--debug-port": "--debug-port=0",
+            "--policies": f"--policies={POLICIES}",
+        }
+        async with (
+            running(cluster, "giveway-webhook", found["webhook"], changes),
+            running(cluster, "giveway-reconciler", containers("giveway-reconciler")["reconciler"], reconciling),
+        ):
+            await eventually(lambda: answers(f"http://127.0.0.1:{health}/readyz"))
+            await eventually(lambda: answers(f"http://127.0.0.1:{other}/readyz"))
+            await eventually(lambda: in_force(admin))
+            for one in (health, other):
+                async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{one}/metrics") as page:
+                    shown |= sample_names(text_string_to_metric_families(await page.text()))
+    named = {name for query in QUERIES for name, _ in selectors(query.values[0])}
+    assert named - shown == ELSEWHERE.keys()
+
+
+def test_the_selectors_are_read_rightly():
+    """What these tests take out of an expression, on one that has everything."""
+    query = 'histogram_quantile(0.9, sum by (le, x) (rate(a_bucket{b="c", d=~"e{1}"}[5m]))) > 2 * f and on (pod) g{}'
+    assert grouped(query) == {"le", "x", "pod"}
+    assert [name for name, _ in selectors('sum(rate(a{b="c"}[5m])) or vector(0)')] == ["a"]
+    assert list(selectors('a{b="c",d!~"e"} == 1')) == [("a", [("b", "=", "c"), ("d", "!~", "e")])]
+
+
+@pytest.mark.kubectl
+def test_both_processes_are_scraped():
+    """The ServiceMonitor selects one Service for each Deployment, at the port that says the metrics, ready or not."""
+    objects = rendered("prometheus")
+    monitor = find(objects, "ServiceMonitor", "giveway")["spec"]
+    [expression] = monitor["selector"]["matchExpressions"]
+    [endpoint] = monitor["endpoints"]
+    services = [
+        obj
+        for obj in objects.values()
+        if obj["kind"] == "Service" and obj["metadata"]["labels"].get(expression["key"]) in expression["values"]
+    ]
+    scraped = []
+    for service in services:
+        assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert service["spec"]["publishNotReadyAddresses"] is True
+        [port] = service["spec"]["ports"]
+        assert port["name"] == endpoint["port"]
+        deployments = [
+            obj
+            for obj in base_objects()
+            if obj["kind"] == "Deployment"
+            and service["spec"]["selector"].items() <= obj["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        [name] = [obj["metadata"]["name"] for obj in deployments]
+        ports = {
+            one["name"]: one["containerPort"] for c in pod_of(objects, name)["containers"] for one in c.get("ports", ())
+        }
+        assert ports[port["targetPort"]] == port["port"]
+        scraped.append(name)
+    assert sorted(scraped) == ["giveway-reconciler", "giveway-webhook"]
+    jobs = {
+        value
+        for query in QUERIES
+        for _, rows in selectors(query.values[0])
+        for label, op, value in rows
+        if (label, op) == ("job", "=")
+    }
+    assert jobs <= {service["metadata"]["name"] for service in services}
+
+
+@pytest.mark.kubectl
+def test_the_dashboard_is_found_and_whole():
+    """The ConfigMap has the label that Grafana's sidecar looks for; panels have their own ids and do not overlap."""
+    config_map = find(rendered("prometheus"), "ConfigMap", "giveway-dashboard")
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(config_map["data"]["giveway.json"]) == DASHBOARD
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(taken)) == len(taken)
+    assert max(x for x, _ in taken) < 24
+
+
+def test_every_alert_says_what_to_do():
+    """A severity to route by, one line for the pager, and a way on."""
+    for name, rule in ALERTS.items():
+        assert rule["labels"]["severity"] in {"critical", "warning"}, name
+        assert rule["annotations"].keys() == {"summary", "description"}, name
+
+
+REJECTIONS = 'apiserver_admission_webhook_rejection_count{name="%s", error_type="%s"}'
+HEALTHY = {
+    'up{job="giveway-webhook-metrics", pod="w1"}': "1x180",
+    'giveway_leader{pod="r1"}': "1x180",
+    'giveway_leader{pod="r2"}': "0x180",
+    'giveway_webhook_configurations_in_force{pod="w1"}': "1x180",
+    'giveway_policies_current{pod="w1"}': "1x180",
+    'giveway_policy_removals_held{pod="w1"}': "0x180",
+    'giveway_certificate_expiry_timestamp_seconds{pod="w1"}': "9000000x180",
+    'giveway_certificate_expiry_timestamp_seconds{pod="r1"}': "0x180",
+    'giveway_cache_age_seconds{pod="w1", resource="namespaces"}': "400x180",
+    'giveway_admission_reviews_total{phase="mutate", resource="pods", verdict="allowed"}': "0+60x180",
+    'giveway_admission_reviews_total{phase="mutate", resource="pods", verdict="error"}': "0x180",
+    'giveway_admission_duration_seconds_bucket{phase="mutate", le="0.01"}': "0+60x180",
+    'giveway_admission_duration_seconds_bucket{phase="mutate", le="2.5"}': "0+60x180",
+    'giveway_admission_duration_seconds_bucket{phase="mutate", le="+Inf"}': "0+60x180",
+    'giveway_preemption_plans_total{ending="bound"}': "0+6x180",
+    'giveway_preemption_plans_total{ending="timed-out"}': "0+1x180",
+    'giveway_nominations_cleared_total{scheduler="default-scheduler"}': "0x180",
+    'giveway_events_dropped_total{reason="Preempted"}': "0x180",
+    'giveway_task_failures_total{pod="w1", task="policies"}': "1x180",
+    'giveway_log_lines_dropped_total{pod="w1"}': "7x180",
+    REJECTIONS % ("pods.validate.giveway.dev", "no_error"): "0+9x180",
+    REJECTIONS % ("other.example.com", "calling_webhook_error"): "0+9x180",
+    'apiserver_admission_webhook_fail_open_count{name="workloads.validate.giveway.dev"}': "3x180",
+}
+"""Series of a cluster on which all is well, for three hours at one a minute, in promtool's notation."""
+UNWELL = {
+    "GivewayWebhookDown": {'up{job="giveway-webhook-metrics", pod="w1"}': "1x100 0x80"},
+    "GivewayWebhookUnreachable": {
+        REJECTIONS % ("pods.mutate.giveway.dev", "calling_webhook_error"): "0x100 0+1x80",
+    },
+    "GivewayPassedOver": {
+        'apiserver_admission_webhook_fail_open_count{name="workloads.validate.giveway.dev"}': "0x100 0+1x80"
+    },
+    "GivewayNotInForce": {'giveway_webhook_configurations_in_force{pod="w2"}': "0x180"},
+    "GivewayReviewsFail": {
+        'giveway_admission_reviews_total{phase="mutate", resource="pods", verdict="error"}': "0x100 0+1x80"
+    },
+    "GivewayReviewsSlow": {
+        'giveway_admission_duration_seconds_bucket{phase="mutate", le="0.01"}': "0+50x180",
+    },
+    "GivewayCertificateExpires": {'giveway_certificate_expiry_timestamp_seconds{pod="w1"}': "1000000x180"},
+    "GivewayCertificateExpired": {'giveway_certificate_expiry_timestamp_seconds{pod="w1"}': "5000x180"},
+    "GivewayNoLeader": {'giveway_leader{pod="r1"}': "1x100 0x80"},
+    "GivewayPlansTimeOut": {'giveway_preemption_plans_total{ending="timed-out"}': "0+3x180"},
+    "GivewayNominationsCleared": {
+        'giveway_nominations_cleared_total{scheduler="default-scheduler"}': "0+1x180",
+    },
+    "GivewayEventsDropped": {'giveway_events_dropped_total{reason="Preempted"}': "0+1x180"},
+    "GivewayPoliciesBroken": {'giveway_policies_current{pod="r2"}': "0x180"},
+    "GivewayPolicyRemovalsHeld": {'giveway_policy_removals_held{pod="w1"}': "2x180"},
+    "GivewayCacheStale": {'giveway_cache_age_seconds{pod="w1", resource="namespaces"}': "0+60x180"},
+    "GivewayTasksFail": {'giveway_task_failures_total{pod="w1", task="policies"}': "0+1x180"},
+    "GivewayLogLinesDropped": {'giveway_log_lines_dropped_total{pod="w1"}': "0+1x180"},
+}
+"""By alert, what differs from that when it should fire, and it alone."""
+
+
+@pytest.fixture
+def promtool(tmp_path):
+    """Run promtool on files of JSON, which is YAML."""
+    program = needed("promtool")
+
+    def run(*command, **files):
+        for name, content in files.items():
+            (tmp_path / f"{name}.yml").write_text(json.dumps(content))
+        paths = [str(tmp_path / f"{name}.yml") for name in files]
+        return subprocess.run(
+            [program, *command, paths[-1]], check=False, capture_output=True, text=True, timeout=120, cwd=tmp_path
+        )
+
+    return run
+
+
+def test_promtool_takes_the_rules(promtool):
+    """Expressions and templates are valid."""
+    result = promtool("check", "rules", rules={"groups": RULES["spec"]["groups"]})
+    assert result.returncode == 0, result.stderr
+    assert f"{len(ALERTS)} rules found" in result.stdout
+
+
+def test_each_alert_fires_when_it_should(promtool):
+    """On a well cluster none fires, and what is wrong for a while fires its own alert and no other."""
+    assert UNWELL.keys() == ALERTS.keys()
+
+    def case(name, changes, firing):
+        series = [{"series": one, "values": values} for one, values in {**HEALTHY, **changes}.items()]
+        query = {"expr": 'sum by (alertname) (ALERTS{alertstate="firing"}) > 0', "eval_time": "170m"}
+        query["exp_samples"] = [{"labels": f'{{alertname="{one}"}}', "value": 1} for one in firing]
+        return {"name": name, "interval": "1m", "input_series": series, "promql_expr_test": [query]}
+
+    cases = [case("well", {}, []), *(case(name, changes, [name]) for name, changes in UNWELL.items())]
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    result = promtool("test", "rules", rules={"groups": RULES["spec"]["groups"]}, tests=tests)
+    assert result.returncode == 0, result.stdout + result.stderr
