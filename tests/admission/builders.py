@@ -14,17 +14,17 @@ from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
     Enforcement,
-    Match,
     Policies,
     PreemptionPolicy,
     Preemptors,
     PriorityPolicy,
-    Rule,
-    Source,
+    PriorityRule,
+    RequestMatch,
+    SourcePosition,
 )
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-HERE = Source("policies.yaml", 1, 1)
+HERE = SourcePosition("policies.yaml", 1, 1)
 RESOURCES = {
     "Pod": ("", "pods"),
     "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
@@ -50,12 +50,12 @@ def make_class(name: str, value: int = 0, *, never: bool = False, default: bool 
     )
 
 
-def make_rule(name: str, enforcement: Enforcement = Enforcement.ENFORCE, **body: Any) -> Rule:
-    return Rule(name=name, source=HERE, enforcement=enforcement, **body)
+def make_rule(name: str, enforcement: Enforcement = Enforcement.ENFORCE, **body: Any) -> PriorityRule:
+    return PriorityRule(name=name, source=HERE, enforcement=enforcement, **body)
 
 
-def make_policy(name: str, *rules: Rule, **match: Any) -> PriorityPolicy:
-    return PriorityPolicy(name=name, source=HERE, rules=rules, match=Match(**match))
+def make_policy(name: str, *rules: PriorityRule, **match: Any) -> PriorityPolicy:
+    return PriorityPolicy(name=name, source=HERE, rules=rules, match=RequestMatch(**match))
 
 
 def manage(*classes: str, **twins: str) -> PreemptionPolicy:

@@ -27,8 +27,8 @@ from webhook.policy.model import (
     MARK,
     PLAN,
     PROTECTION_DURATION,
-    Match,
     ProtectAnnotations,
+    RequestMatch,
     Subject,
     Validate,
 )
@@ -156,7 +156,7 @@ def test_a_pod_that_is_being_deleted_is_left_alone():
 
 
 def allowing(key: str, **right: Any) -> Context:
-    body = ProtectAnnotations(keys=(key,), allow=(Match(**right),))
+    body = ProtectAnnotations(keys=(key,), allow=(RequestMatch(**right),))
     return make_context(
         HIGH, BATCH, policies=(manage("batch"), make_policy("p", make_rule("s", protect_annotations=body)))
     )

@@ -17,7 +17,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.policy.model import Match, Reserve, Subject, Validate
+from webhook.policy.model import RequestMatch, Reserve, Subject, Validate
 
 CONTROLLER = "system:serviceaccount:kube-system:replicaset-controller"
 RUNNER = "system:serviceaccount:ci:runner"
@@ -51,7 +51,7 @@ EXPRESSION = make_policy("cel", make_rule("true", validate=Validate(expression="
 )
 def test_who_made_the_pod_is_read_from_the_review(more, user, meta, allowed):
     """User and ownerReferences of a review tell who made the pod, however much of it is decoded."""
-    right = Match(subjects=(Subject("ServiceAccount", "runner", "ci"),))
+    right = RequestMatch(subjects=(Subject("ServiceAccount", "runner", "ci"),))
     context = make_context(URGENT, policies=(band(right), *more))
     assert judged(context, make_pod(meta=meta, **RESOLVED), user)["allowed"] is allowed
 
@@ -59,7 +59,7 @@ def test_who_made_the_pod_is_read_from_the_review(more, user, meta, allowed):
 @pytest.mark.parametrize("kind", ["Deployment", "Job", "CronJob"])
 def test_an_author_is_told_that_the_pods_will_be_refused(kind):
     """A right by subjects lets the workload in; its author learns at once that a controller's pods lack it."""
-    context = make_context(URGENT, policies=(band(Match(subjects=DEV)),))
+    context = make_context(URGENT, policies=(band(RequestMatch(subjects=DEV)),))
     answer = judged(context, make_workload(kind, priorityClassName="urgent"), "alice")
     assert answer["allowed"] is True
     (warning,) = answer["warnings"]
@@ -70,7 +70,7 @@ def test_an_author_is_told_that_the_pods_will_be_refused(kind):
 
 def test_an_author_with_a_right_by_namespace_is_told_nothing():
     """Author and controller agree about a right by namespace."""
-    context = make_context(URGENT, policies=(band(Match(namespaces=("team-a",), subjects=DEV)),))
+    context = make_context(URGENT, policies=(band(RequestMatch(namespaces=("team-a",), subjects=DEV)),))
     answer = judged(context, make_workload("Deployment", priorityClassName="urgent"), "alice")
     assert answer == {"uid": answer["uid"], "allowed": True}
     assert judged(context, make_pod(meta={"ownerReferences": OWNERS}, **RESOLVED), CONTROLLER)["allowed"] is True
@@ -78,7 +78,7 @@ def test_an_author_with_a_right_by_namespace_is_told_nothing():
 
 def test_what_a_controller_writes_for_a_workload_is_judged_like_its_pods():
     """The ReplicaSet of a Deployment comes from a controller too, and needs no right by subjects."""
-    context = make_context(URGENT, policies=(band(Match(namespaces=("team-a",), subjects=DEV)),))
+    context = make_context(URGENT, policies=(band(RequestMatch(namespaces=("team-a",), subjects=DEV)),))
     replica_set = make_workload("ReplicaSet", priorityClassName="urgent")
     user = "system:serviceaccount:kube-system:deployment-controller"
     assert judged(context, replica_set, user)["allowed"] is True

@@ -21,9 +21,9 @@ from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     MARK,
     Enforcement,
-    Match,
     PriorityClasses,
     ProtectAnnotations,
+    RequestMatch,
     Reserve,
 )
 
@@ -174,7 +174,8 @@ def test_finalizers_can_be_taken_off_a_pod_being_deleted():
 
 
 RESERVED = make_policy(
-    "system", make_rule("critical", reserve=Reserve(from_=50, to=1000, use=(Match(namespaces=("kube-system",)),)))
+    "system",
+    make_rule("critical", reserve=Reserve(from_=50, to=1000, use=(RequestMatch(namespaces=("kube-system",)),))),
 )
 
 
@@ -272,7 +273,7 @@ def test_every_reason_is_in_the_text():
 
 def test_a_right_given_by_policy_opens_the_shield():
     """Who may change preemptibility on a running pod is policy."""
-    shield = ProtectAnnotations(keys=(CAN_BE_PREEMPTED,), allow=(Match(namespaces=("team-a",)),))
+    shield = ProtectAnnotations(keys=(CAN_BE_PREEMPTED,), allow=(RequestMatch(namespaces=("team-a",)),))
     context = make_context(HIGH, policies=(make_policy("p", make_rule("shield", protect_annotations=shield)),))
     new = make_pod(meta={"annotations": {CAN_BE_PREEMPTED: "true"}}, **RESOLVED)
     assert judged(context, new, make_pod(**RESOLVED))["allowed"] is True

@@ -21,7 +21,7 @@ from tests.preemption.building import NOW, as_pod, snapshot_of
 from tests.preemption.dense import dense
 from tests.preemption.parts import HOST, ZONE
 from webhook.kube.objects import Node, Pod
-from webhook.policy.model import PreemptionPolicy, Protection, Source, VictimMode, Victims
+from webhook.policy.model import PreemptionPolicy, Protection, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -129,7 +129,10 @@ def variants(preemptor: Json) -> list[tuple[str, Json, Rules]]:
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     spread = {"maxSkew": 5000, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": ZONE, **web}
     policy = PreemptionPolicy(
-        name="bench", source=Source(), victims=Victims(mode=VictimMode.OPT_OUT), protection=Protection(default=60)
+        name="bench",
+        source=SourcePosition(),
+        victims=Victims(mode=VictimMode.OPT_OUT),
+        protection=Protection(default=60),
     )
 
     def having(**fields: Any) -> Json:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from webhook.kube.objects import LabelSelector, Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.request import Request, UserInfo
+from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import load
 from webhook.policy.model import (
     Enforcement,
-    Match,
     Policies,
     PriorityClasses,
     PriorityPolicy,
+    PriorityRule,
+    RequestMatch,
     Reserve,
-    Rule,
-    Source,
+    SourcePosition,
     Subject,
     Validate,
 )
@@ -37,7 +37,7 @@ POD = {
         "containers": [{"name": "c", "image": "nginx", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
     },
 }
-REQUEST = Request(
+REQUEST = PolicyRequest(
     operation="CREATE",
     resource="pods",
     object=POD,
@@ -51,9 +51,9 @@ REQUEST = Request(
 _DENY = {"priority_classes": PriorityClasses(deny=("*",))}
 
 
-def _policy(number: int, match: Match, body: dict[str, object]) -> PriorityPolicy:
-    rule = Rule(name="r", source=Source(), enforcement=Enforcement.ENFORCE, **body)  # type: ignore[arg-type]  # one of several bodies
-    return PriorityPolicy(name=f"p{number}", source=Source(), match=match, rules=(rule,))
+def _policy(number: int, match: RequestMatch, body: dict[str, object]) -> PriorityPolicy:
+    rule = PriorityRule(name="r", source=SourcePosition(), enforcement=Enforcement.ENFORCE, **body)  # type: ignore[arg-type]  # one of several bodies
+    return PriorityPolicy(name=f"p{number}", source=SourcePosition(), match=match, rules=(rule,))
 
 
 def _labels(number: int) -> LabelSelector:
@@ -61,18 +61,18 @@ def _labels(number: int) -> LabelSelector:
 
 
 KINDS: dict[str, Callable[[int], PriorityPolicy]] = {
-    "another namespace": lambda n: _policy(n, Match(namespaces=(f"other-{n}",)), _DENY),
-    "another namespace glob": lambda n: _policy(n, Match(namespaces=(f"other-{n}-*",)), _DENY),
-    "another group": lambda n: _policy(n, Match(subjects=(Subject("Group", f"other-{n}"),)), _DENY),
-    "another object label": lambda n: _policy(n, Match(object_selector=_labels(n)), _DENY),
-    "another namespace label": lambda n: _policy(n, Match(namespace_selector=_labels(n)), _DENY),
+    "another namespace": lambda n: _policy(n, RequestMatch(namespaces=(f"other-{n}",)), _DENY),
+    "another namespace glob": lambda n: _policy(n, RequestMatch(namespaces=(f"other-{n}-*",)), _DENY),
+    "another group": lambda n: _policy(n, RequestMatch(subjects=(Subject("Group", f"other-{n}"),)), _DENY),
+    "another object label": lambda n: _policy(n, RequestMatch(object_selector=_labels(n)), _DENY),
+    "another namespace label": lambda n: _policy(n, RequestMatch(namespace_selector=_labels(n)), _DENY),
     "another range of values": lambda n: _policy(
-        n, Match(), {"reserve": Reserve(from_=10_000 + 2 * n, to=10_001 + 2 * n)}
+        n, RequestMatch(), {"reserve": Reserve(from_=10_000 + 2 * n, to=10_001 + 2 * n)}
     ),
     "CEL, another namespace": lambda n: _policy(
-        n, Match(namespaces=(f"other-{n}",)), {"validate": Validate(expression="object.spec.priority < 0")}
+        n, RequestMatch(namespaces=(f"other-{n}",)), {"validate": Validate(expression="object.spec.priority < 0")}
     ),
-    "nothing to index by": lambda n: _policy(n, Match(namespaces=(f"*-other-{n}",)), _DENY),
+    "nothing to index by": lambda n: _policy(n, RequestMatch(namespaces=(f"*-other-{n}",)), _DENY),
 }
 """What the rules ask for that the request is not; the last kind has to be tried one by one."""
 
@@ -97,7 +97,7 @@ def _matching() -> None:
     allowed = {"priority_classes": PriorityClasses(allow=("standard",))}
     cel = {"validate": Validate(expression='object.spec.priority <= 1000 && "app" in object.metadata.labels')}
     for name, body in (("priorityClasses", allowed), ("validate (CEL)", cel)):
-        costs = [_judging([_policy(n, Match(), body) for n in range(count)]) for count in (1, 10)]
+        costs = [_judging([_policy(n, RequestMatch(), body) for n in range(count)]) for count in (1, 10)]
         print(f"  {name:<26}{costs[0]:>8.1f} µs for one, {(costs[1] - costs[0]) / 9:.1f} µs for each further one")
 
 

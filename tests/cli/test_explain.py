@@ -7,7 +7,7 @@ from tests.reconciler.builders import START, Setting, node, pod, policy, preempt
 from webhook.cli.explain import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
-from webhook.policy.model import PROTECTION_DURATION, Extender, Limits, Rate, VictimMode, Victims
+from webhook.policy.model import PROTECTION_DURATION, ExtenderConfig, Limits, Rate, VictimMode, Victims
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, encode
 
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
 def test_extenders_are_named_and_not_asked(monkeypatch, capsys):
     """Where an extender has a say, explain names it with the nodes in question and asks nobody."""
     monkeypatch.setenv("COLUMNS", "200")
-    extender = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt")
+    extender = ExtenderConfig(url_prefix="http://127.0.0.1:9", preempt_verb="preempt")
     setting = Setting(node("n1"), under=policy(extenders=(extender,)))
     setting.add(pod("a", "7", node="n1", priority=10))
     text = said(setting, preemptor(cpu="4"), capsys)

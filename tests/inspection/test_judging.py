@@ -8,12 +8,12 @@ from tests.inspection.builders import owned_by, policies, running, said
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model import (
-    Condition,
     Definers,
     Enforcement,
-    Match,
+    MatchCondition,
     PriorityClasses,
     ProtectAnnotations,
+    RequestMatch,
     Reserve,
     Subject,
     Validate,
@@ -26,7 +26,7 @@ URGENT = {"class_name": "urgent"}
 
 
 def reserve(**use):
-    return make_rule("range", reserve=Reserve(from_=100_000, to=900_000, use=(Match(**use),) if use else ()))
+    return make_rule("range", reserve=Reserve(from_=100_000, to=900_000, use=(RequestMatch(**use),) if use else ()))
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_rules_that_read_the_requester(policy, bare, controlled):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        pytest.param({"exclude": Match(subjects=LEADS)}, "cannot be judged", id="exclude-by-subject"),
+        pytest.param({"exclude": RequestMatch(subjects=LEADS)}, "cannot be judged", id="exclude-by-subject"),
         pytest.param(
-            {"exclude": Match(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))},
+            {"exclude": RequestMatch(subjects=LEADS, namespace_selector=LabelSelector(match_labels={"a": "b"}))},
             "refused",
             id="exclude-elsewhere",
         ),
         pytest.param(
-            {"conditions": (Condition("c", "request.userInfo.username == 'x'", HERE),)},
+            {"conditions": (MatchCondition("c", "request.userInfo.username == 'x'", HERE),)},
             "cannot be judged",
             id="condition",
         ),
@@ -177,7 +177,7 @@ def test_classes(define, expected):
 
 def test_annotations_set_at_creation():
     """A right to set an annotation that only some people have cannot be judged of a bare pod."""
-    body = ProtectAnnotations(keys=("example.com/x",), allow=(Match(subjects=LEADS),), operations=("CREATE",))
+    body = ProtectAnnotations(keys=("example.com/x",), allow=(RequestMatch(subjects=LEADS),), operations=("CREATE",))
     policy = make_policy("p", make_rule("shield", protect_annotations=body))
     pod = running(annotations={"example.com/x": "1"})
     assert said(policies(policy), pod, UNKNOWN) == {"p/shield": "cannot be judged"}

@@ -4,7 +4,7 @@ from typing import Any
 
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.request import Request, UserInfo
+from webhook.policy.evaluation.request import PolicyRequest, UserInfo
 from webhook.policy.files.loading import Loaded, load_texts
 
 
@@ -70,34 +70,34 @@ def pod(
     return {"metadata": meta, "spec": spec | ({"priorityClassName": class_name} if class_name else {})}
 
 
-def create(obj: dict[str, Any] | None = None, **more: Any) -> Request:
+def create(obj: dict[str, Any] | None = None, **more: Any) -> PolicyRequest:
     """The CREATE of a pod in namespace team-a by alice, unless told otherwise."""
     fields = {"operation": "CREATE", "resource": "pods", "namespace": "team-a", "name": "a", "user": user()} | more
-    return Request(object=pod() if obj is None else obj, **fields)
+    return PolicyRequest(object=pod() if obj is None else obj, **fields)
 
 
-def update(old: dict[str, Any], new: dict[str, Any], **more: Any) -> Request:
+def update(old: dict[str, Any], new: dict[str, Any], **more: Any) -> PolicyRequest:
     """The UPDATE of a pod in namespace team-a by alice, unless told otherwise."""
     return create(new, **({"operation": "UPDATE", "old_object": old} | more))
 
 
-def deployment(template: dict[str, Any], **more: Any) -> Request:
+def deployment(template: dict[str, Any], **more: Any) -> PolicyRequest:
     """The CREATE of a Deployment with this pod template."""
     return create({"metadata": {"name": "d"}, "spec": {"template": template}}, **({"resource": "deployments"} | more))
 
 
-def define(name: str, value: Any, **more: Any) -> Request:
+def define(name: str, value: Any, **more: Any) -> PolicyRequest:
     """The CREATE of a PriorityClass."""
     obj = {"metadata": {"name": name}, "value": value}
     return create(obj, **({"resource": "priorityclasses", "namespace": "", "name": name} | more))
 
 
-def outcomes(engine: Engine, request: Request) -> dict[str, str]:
+def outcomes(engine: Engine, request: PolicyRequest) -> dict[str, str]:
     """What each rule that applied said, by its id."""
     return {verdict.id: verdict.outcome for verdict in engine.judge(request)}
 
 
-def only_message(engine: Engine, request: Request) -> str:
+def only_message(engine: Engine, request: PolicyRequest) -> str:
     """The message of the one verdict that is no `allow`."""
     (verdict,) = [verdict for verdict in engine.judge(request) if verdict.outcome != "allow"]
     return verdict.message

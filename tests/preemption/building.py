@@ -18,7 +18,7 @@ from webhook.kube.objects import (
     PriorityClass,
     StorageClass,
 )
-from webhook.policy.model import Budgets, PreemptionPolicy, Source, VictimMode, Victims
+from webhook.policy.model import BudgetMode, PreemptionPolicy, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -129,10 +129,12 @@ def as_data(decision: Decision) -> Json:
     }
 
 
-def rules(*, budgets: Budgets = Budgets.STRICT, grace_period: int | None = None, **victims: Any) -> Rules:
+def rules(*, budgets: BudgetMode = BudgetMode.STRICT, grace_period: int | None = None, **victims: Any) -> Rules:
     """An opt-out policy, so that only what a test is about excludes a pod."""
     chosen = Victims(**({"mode": VictimMode.OPT_OUT} | victims))
-    made = PreemptionPolicy(name="policy", source=Source(), victims=chosen, budgets=budgets, grace_period=grace_period)
+    made = PreemptionPolicy(
+        name="policy", source=SourcePosition(), victims=chosen, budgets=budgets, grace_period=grace_period
+    )
     return compile_rules(made)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, priority_class, snapshot_of
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Protection, Source
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy, Protection, SourcePosition
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules
 
@@ -42,7 +42,7 @@ ROWS = [
 
 
 def policy(**parts):
-    return PreemptionPolicy(name="goedel", source=Source(), **parts)
+    return PreemptionPolicy(name="goedel", source=SourcePosition(), **parts)
 
 
 def judged(victim, rules, **more):

@@ -21,7 +21,7 @@ from webhook.kube.objects import (
     PodDisruptionBudget,
     StorageClass,
 )
-from webhook.policy.model import Budgets, PreemptionPolicy, Protection, Source, VictimMode, Victims
+from webhook.policy.model import BudgetMode, PreemptionPolicy, Protection, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
@@ -35,9 +35,9 @@ def strict():
     victims = Victims(mode=VictimMode.OPT_OUT)
     policy = PreemptionPolicy(
         name="p",
-        source=Source(),
+        source=SourcePosition(),
         victims=victims,
-        budgets=Budgets.STRICT,
+        budgets=BudgetMode.STRICT,
         protection=Protection(default=NOW - 1_767_226_600),
     )
     return compile_rules(policy)

@@ -13,7 +13,7 @@ from webhook.embedded.cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
 from webhook.reconciler.service import Options, Service
 from webhook.reconciler.state.annotations import PLAN
 
@@ -24,7 +24,9 @@ SHORT = {"lease_duration": 1.5, "renew_deadline": 1.0, "retry_period": 0.2}
 def managing(**fields: Any) -> Policies:
     """One policy that manages the classes `high` and `higher`."""
     preemptors = Preemptors(priority_classes=("high", "higher"))
-    return Policies(preemption=(PreemptionPolicy(name="test", source=Source(), preemptors=preemptors, **fields),))
+    return Policies(
+        preemption=(PreemptionPolicy(name="test", source=SourcePosition(), preemptors=preemptors, **fields),)
+    )
 
 
 class Wire:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, Source
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
 from webhook.reconciler.evaluate.evaluator import Evaluator, evaluate
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.metrics import Metrics
@@ -97,7 +97,9 @@ def budget(name: str, allowed: int, labels: dict[str, str], **status: Any) -> Po
 
 def policy(**fields: Any) -> PreemptionPolicy:
     """A policy that manages class `high`."""
-    return PreemptionPolicy(name="test", source=Source(), preemptors=Preemptors(priority_classes=("high",)), **fields)
+    return PreemptionPolicy(
+        name="test", source=SourcePosition(), preemptors=Preemptors(priority_classes=("high",)), **fields
+    )
 
 
 class Setting:

@@ -13,7 +13,7 @@ from tests.workloads import budget, condition, eventually, never
 from webhook.embedded.server.faults import Match
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import EVENT, NODE, POD_DISRUPTION_BUDGET
-from webhook.policy.model import Eviction, Limits, Rate
+from webhook.policy.model import EvictionMode, Limits, Rate
 from webhook.reconciler.state.annotations import (
     DECISION,
     PLAN,
@@ -57,7 +57,7 @@ async def test_plan_from_nomination_to_binding():
 
 async def test_delete_mode_marks_the_victim_first():
     """With `eviction: delete` the victim carries DisruptionTarget before it goes, and budgets are not asked."""
-    async with playing(termination_seconds=3.0) as play, play.reconciling(managing(eviction=Eviction.DELETE)):
+    async with playing(termination_seconds=3.0) as play, play.reconciling(managing(eviction=EvictionMode.DELETE)):
         await play.victim("victim", "node-1", "6")
         await play.preemptor("p")
 

@@ -9,8 +9,8 @@ from webhook.kube.objects import LabelSelector, PriorityClass
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
-    Pair,
     PodsMatch,
+    PreemptionPair,
     Preemptors,
     VictimMode,
     Victims,
@@ -67,7 +67,11 @@ def asked(made, one):
             {}, {"annotations": MAY, "labels": {"app": "web"}}, None, "test/budget", "no more disruptions", id="budget"
         ),
         pytest.param(
-            {"victims": msgspec.structs.replace(OPT_OUT, pairs=(Pair(victims=PodsMatch(namespaces=("other",))),))},
+            {
+                "victims": msgspec.structs.replace(
+                    OPT_OUT, pairs=(PreemptionPair(victims=PodsMatch(namespaces=("other",))),)
+                )
+            },
             {},
             None,
             "test/pairs",
@@ -88,7 +92,7 @@ def test_a_policy(fields, more, since, rule, words):
 def test_pairs_name_the_preemptors():
     """What a pair asks of preemptors beyond their class is a condition."""
     labels = LabelSelector(match_labels={"tier": "web"})
-    pair = Pair(preemptors=PodsMatch(priority_classes=("hi*",), namespaces=("a", "b"), labels=labels))
+    pair = PreemptionPair(preemptors=PodsMatch(priority_classes=("hi*",), namespaces=("a", "b"), labels=labels))
     made = setting(
         priority_class("high", 100),
         priority_class("higher", 200),

@@ -33,7 +33,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.verdict import Verdict
-from webhook.policy.model import Enforcement, Match, Policies, PolicyException, PriorityClasses, Source
+from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
 from webhook.serving import metrics
 from webhook.serving.cluster import Given
 from webhook.serving.logs import Lines, ReviewLine
@@ -347,8 +347,8 @@ async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied)
 async def test_an_exception_that_is_used_leaves_a_trace(start):
     """The author is warned until when, the log names the rule, and both metrics count."""
     rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",)))
-    here = Source("p.yaml", 1, 1)
-    let_in = Match(namespaces=("team-a",))
+    here = SourcePosition("p.yaml", 1, 1)
+    let_in = RequestMatch(namespaces=("team-a",))
     ends = [time.time() + 3600, time.time() - 3600]
     rows = tuple(
         PolicyException(match=let_in, rules=("allowed",), reason="r", owner="o", until=end, source=here) for end in ends
@@ -371,10 +371,10 @@ async def test_an_exception_that_is_used_leaves_a_trace(start):
 def test_exceptions_are_counted_as_of_the_scrape():
     """The metric says how many hold and how many are over."""
     counted = metrics.Metrics()
-    here = Source("p.yaml", 1, 1)
+    here = SourcePosition("p.yaml", 1, 1)
     rows = tuple(
         PolicyException(
-            match=Match(namespaces=("a",)), rules=("allowed",), reason="r", owner="o", until=end, source=here
+            match=RequestMatch(namespaces=("a",)), rules=("allowed",), reason="r", owner="o", until=end, source=here
         )
         for end in (time.time() + 60, time.time() - 60, 0.0)
     )

@@ -15,7 +15,7 @@ __all__ = [
     "API_VERSION",
     "WORKLOADS",
     "BadReviewError",
-    "Meta",
+    "MetadataView",
     "PodView",
     "Review",
     "decode",
@@ -49,17 +49,17 @@ class BadReviewError(Exception):
         self.message, self.uid, self.code, self.rule = message, uid, code, rule
 
 
-class View(msgspec.Struct, rename="camel"):
+class ObjectView(msgspec.Struct, rename="camel"):
     """Part of an object as admission reads it; null and absent are the same."""
 
 
-class Owner(View):
+class OwnerView(ObjectView):
     """An ownerReference, as far as rules read it."""
 
     controller: bool | None = None
 
 
-class Meta(View):
+class MetadataView(ObjectView):
     """The metadata that rules of this package read."""
 
     name: str | None = None
@@ -67,10 +67,10 @@ class Meta(View):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     deletion_timestamp: str | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[OwnerView] | None = None
 
 
-class PodSpec(View):
+class PodSpecView(ObjectView):
     """A pod's priority, as far as it is filled in."""
 
     priority: int | None = None
@@ -78,23 +78,23 @@ class PodSpec(View):
     preemption_policy: str | None = None
 
 
-class PodView(View):
+class PodView(ObjectView):
     """A pod or a pod template."""
 
-    metadata: Meta | None = None
-    spec: PodSpec | None = None
+    metadata: MetadataView | None = None
+    spec: PodSpecView | None = None
 
 
-class _Names(View):
+class _Names(ObjectView):
     name: str = ""
     generate_name: str = ""
 
 
-class _Named(View):
+class _Named(ObjectView):
     metadata: _Names = msgspec.field(default_factory=_Names)
 
 
-class _Resource(View):
+class _Resource(ObjectView):
     group: str = ""
     resource: str = ""
 
@@ -102,7 +102,7 @@ class _Resource(View):
 _NULL = msgspec.Raw(b"null")
 
 
-class _Request(View):
+class _Request(ObjectView):
     """The envelope; the objects in it are decoded by kind, later, and mostly in part."""
 
     uid: str = ""
@@ -117,7 +117,7 @@ class _Request(View):
     dry_run: bool | None = None
 
 
-class _Whole(View):
+class _Whole(ObjectView):
     """The envelope with every field of the request."""
 
     request: dict[str, msgspec.Raw]
@@ -126,7 +126,7 @@ class _Whole(View):
 _OBJECTS = frozenset({"object", "oldObject"})
 
 
-class _AdmissionReview(View):
+class _AdmissionReview(ObjectView):
     kind: str | None = None
     api_version: str | None = None
     request: _Request | None = None

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import PodSpec
+from webhook.admission.decode import PodSpecView
 from webhook.admission.lookup import Lookup
 from webhook.admission.managedfields import owned
 from webhook.admission.resolving import policy_of
@@ -47,14 +47,14 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
             if key in copyable and key in annotations and _brief(annotations[key]) == value
         }
 
-    def as_sent(self, spec: PodSpec, lookup: Lookup) -> PodSpec:
+    def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
         """The spec without the numbers of the class it had, if another class was named since."""
         before = lookup.priority_class(self.name)
         if (spec.priority_class_name or "") == self.name or before is None:
             return spec
         if (spec.priority, spec.preemption_policy) != (before.value, policy_of(before)):
             return spec
-        return PodSpec(priority_class_name=spec.priority_class_name)
+        return PodSpecView(priority_class_name=spec.priority_class_name)
 
 
 _decoder = msgspec.json.Decoder(Given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from webhook.admission.decode import Meta, PodSpec, PodView, Review
+from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review
 from webhook.admission.given import Given, encode, given_earlier
 from webhook.admission.lookup import Context
 from webhook.admission.managedfields import owned
@@ -12,7 +12,7 @@ from webhook.admission.patching import Operation, fields, members
 from webhook.admission.requests import pod_request
 from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve
 from webhook.admission.respond import Answer
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 
 __all__ = ["MIRROR", "mutate_class", "mutate_pod"]
@@ -58,7 +58,7 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    spec, meta = pod.spec or PodSpec(), pod.metadata or Meta()
+    spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
     present = meta.annotations or {}
     given = given_earlier(present, lambda: review.object)
     request = _new_pod_request(context, review, pod)
@@ -90,7 +90,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
 
 
-def _new_pod_request(context: Context, review: Review, pod: PodView) -> Request:
+def _new_pod_request(context: Context, review: Review, pod: PodView) -> PolicyRequest:
     """The request for a new pod; the API server takes a deletionTimestamp off it after mutation."""
     request = pod_request(context, review, pod)
     if pod.metadata is not None and pod.metadata.deletion_timestamp:
@@ -112,7 +112,7 @@ def _annotations(
     return {**dict.fromkeys(ours), **copied, PLAN: None, DECISION: None, GIVEN: record}
 
 
-def _labels(review: Review, meta: Meta, found: Resolution, answer: Answer) -> dict[str, str | None]:
+def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answer) -> dict[str, str | None]:
     """The mark on a pod of a managed class, and no mark on any other, whoever set it."""
     if found.managed:
         return {MARK: MANAGED}
@@ -123,7 +123,7 @@ def _labels(review: Review, meta: Meta, found: Resolution, answer: Answer) -> di
     return {MARK: None}
 
 
-def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
+def _priority(spec: PodSpecView, found: Resolution) -> list[Operation]:
     named = spec.priority_class_name
     wanted: tuple[tuple[str, object, object], ...] = (
         ("priorityClassName", named, found.name or named),
@@ -134,7 +134,7 @@ def _priority(spec: PodSpec, found: Resolution) -> list[Operation]:
 
 
 def _copied(
-    context: Context, request: Request, present: Collection[str], found: Resolution
+    context: Context, request: PolicyRequest, present: Collection[str], found: Resolution
 ) -> dict[str, tuple[str, str]]:
     """Annotations that a rule copies from the class to a pod if they are not `present`, as (value, rule) by key."""
     offered = found.priority_class.metadata.annotations if found.priority_class else None
@@ -157,7 +157,7 @@ def _parents(pod: PodView, found: Resolution, annotations: Mapping[str, str | No
 
 def _preserve(pod: PodView, old: PodView) -> list[Operation]:
     """Put back what the pod had and the update left out; a value that it changes is left for validation."""
-    now, before = pod.spec or PodSpec(), old.spec or PodSpec()
+    now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
     kept = [
         (field, None, was)
         for field, value, was in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.admission.decode import Meta, PodSpec, PodView, Review, template_of
+from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review, template_of
 from webhook.admission.judging import judge
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.mutating import MIRROR
@@ -13,7 +13,7 @@ from webhook.admission.requests import by_controller, change_request, pod_reques
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import MANAGED, MARK
 
 __all__ = ["validate_pod", "validate_workload"]
@@ -22,7 +22,7 @@ __all__ = ["validate_pod", "validate_workload"]
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     """Judge a pod as it would be stored; an UPDATE is judged by what it changes."""
     pod = review.pod()
-    meta = pod.metadata or Meta()
+    meta = pod.metadata or MetadataView()
     if meta.deletion_timestamp:
         return
     if review.operation == "CREATE":
@@ -44,7 +44,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
         return
     pod = review.template(template)
-    meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     as_pod = msgspec.structs.replace(request_for(context, review, template), operation="CREATE", resource="pods")
     found = resolve(context, spec, by_controller(as_pod), lambda: template)
     answer.unsure |= found.unsure
@@ -62,7 +62,7 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         _foresee(context, request, answer)
 
 
-def _foresee(context: Context, request: Request, answer: Answer) -> None:
+def _foresee(context: Context, request: PolicyRequest, answer: Answer) -> None:
     """Tell the author of a workload that passes which rule will refuse its pods, since a controller makes those."""
     for verdict in context.engine.judge(by_controller(request)):
         if verdict.denies:
@@ -72,7 +72,7 @@ def _foresee(context: Context, request: Request, answer: Answer) -> None:
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    meta, spec = pod.metadata or Meta(), pod.spec or PodSpec()
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
@@ -88,7 +88,9 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
     judge(context, request, answer)
 
 
-def _check_priority(context: Context, meta: Meta, spec: PodSpec, named: PriorityClass | None, answer: Answer) -> None:
+def _check_priority(
+    context: Context, meta: MetadataView, spec: PodSpecView, named: PriorityClass | None, answer: Answer
+) -> None:
     expected = named or global_default(context)
     value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
     if disagreement(spec, value, policy):
@@ -103,7 +105,9 @@ def _check_priority(context: Context, meta: Meta, spec: PodSpec, named: Priority
         )
 
 
-def _check_management(context: Context, meta: Meta, spec: PodSpec, named: PriorityClass | None, answer: Answer) -> None:
+def _check_management(
+    context: Context, meta: MetadataView, spec: PodSpecView, named: PriorityClass | None, answer: Answer
+) -> None:
     name = spec.priority_class_name or ""
     managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
     _check_mark(answer, meta, name, managed=managed)
@@ -111,7 +115,7 @@ def _check_management(context: Context, meta: Meta, spec: PodSpec, named: Priori
         answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
 
 
-def _check_mark(answer: Answer, meta: Meta, name: str, *, managed: bool) -> None:
+def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:
     mark = (meta.labels or {}).get(MARK)
     if mark is None or (managed and mark == MANAGED):
         return
@@ -130,7 +134,7 @@ def _deny_missing(answer: Answer, name: str) -> None:
     )
 
 
-def _deny_disagreement(answer: Answer, spec: PodSpec, context: Context, named: PriorityClass | None) -> None:
+def _deny_disagreement(answer: Answer, spec: PodSpecView, context: Context, named: PriorityClass | None) -> None:
     expected = named or global_default(context)
     value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
     if named:
@@ -154,12 +158,12 @@ def _deny_disagreement(answer: Answer, spec: PodSpec, context: Context, named: P
 
 def _validate_change(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     old = review.old_pod()
-    _check_preserved(answer, pod.spec or PodSpec(), old.spec or PodSpec())
+    _check_preserved(answer, pod.spec or PodSpecView(), old.spec or PodSpecView())
     check_changes(context, review, pod.metadata, old.metadata, answer)
     judge(context, change_request(context, review, pod, old), answer)
 
 
-def _check_preserved(answer: Answer, now: PodSpec, before: PodSpec) -> None:
+def _check_preserved(answer: Answer, now: PodSpecView, before: PodSpecView) -> None:
     for field, value, was in (
         ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
         ("priority", now.priority, before.priority),

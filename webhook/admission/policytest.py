@@ -41,7 +41,7 @@ class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_field
     """Part of a test file: a field that nobody reads is a mistake of its author."""
 
 
-class Request(_Strict):
+class TestRequest(_Strict):
     """Who asks for what."""
 
     object: dict[str, Any] | None = None
@@ -66,7 +66,7 @@ class Case(_Strict):
     """One request and its expected end."""
 
     name: str
-    request: Request
+    request: TestRequest
     expect: Expect
     phase: Literal["mutate", "validate", "both"] = "both"
 
@@ -170,7 +170,7 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> Result:
     )
 
 
-def _ask(context: Context, phase: Phase, request: Request) -> Answer:
+def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
     shown = request.object or request.old_object or {}
     meta = shown.get("metadata") if isinstance(shown.get("metadata"), dict) else {}
     kind = str(shown.get("kind", ""))

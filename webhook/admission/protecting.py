@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.admission.decode import Meta, PodView, Review
+from webhook.admission.decode import MetadataView, PodView, Review
 from webhook.admission.judging import judge_annotations
 from webhook.admission.lookup import Context
 from webhook.admission.requests import change_request, request_for
@@ -20,18 +20,20 @@ __all__ = ["check_changes", "check_new", "validate_binding", "validate_status"]
 _OWN_RULE = "own-annotations"
 
 
-def check_new(meta: Meta, answer: Answer) -> None:
+def check_new(meta: MetadataView, answer: Answer) -> None:
     """Refuse a new pod that carries what only the reconciler writes; mutation has taken it away if it was asked."""
     for key in (PLAN, DECISION):
         if key in (meta.annotations or {}):
             answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
 
 
-def check_changes(context: Context, review: Review, now: Meta | None, before: Meta | None, answer: Answer) -> None:
+def check_changes(
+    context: Context, review: Review, now: MetadataView | None, before: MetadataView | None, answer: Answer
+) -> None:
     """Refuse a change of giveway's own annotations or of the mark by anybody but the reconciler."""
     if review.user.username == context.reconciler:
         return
-    new, old = now or Meta(), before or Meta()
+    new, old = now or MetadataView(), before or MetadataView()
     for key in OWN_ANNOTATIONS:
         if (new.annotations or {}).get(key) != (old.annotations or {}).get(key):
             answer.deny(
@@ -52,7 +54,7 @@ def validate_status(context: Context, review: Review, answer: Answer) -> None:
     if review.operation != "UPDATE" or not review.has_old:
         return
     pod, old = review.pod(), review.old_pod()
-    if (pod.metadata or Meta()).deletion_timestamp:
+    if (pod.metadata or MetadataView()).deletion_timestamp:
         return
     check_changes(context, review, pod.metadata, old.metadata, answer)
     judge_annotations(context, change_request(context, review, pod, old), answer)
@@ -66,7 +68,7 @@ def validate_binding(context: Context, review: Review, answer: Answer) -> None:
     if review.operation != "CREATE":
         return
     binding: PodView = review.pod()
-    meta = binding.metadata or Meta()
+    meta = binding.metadata or MetadataView()
     check_changes(context, review, meta, None, answer)
     data = {"metadata": {"name": review.name or meta.name, "annotations": meta.annotations}}
     request = request_for(context, review, data, {"metadata": {}})

@@ -6,18 +6,20 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import PodSpec, PodView, Review
+from webhook.admission.decode import PodSpecView, PodView, Review
 from webhook.admission.lookup import Context
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.requester import CONTROLLER
 
 __all__ = ["by_controller", "change_request", "pod_request", "request_for"]
 
 
-def request_for(context: Context, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> Request:
+def request_for(
+    context: Context, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None
+) -> PolicyRequest:
     """The request without its priority, which admission fills in once it is resolved."""
     namespace = review.namespace
-    return Request(
+    return PolicyRequest(
         operation=review.operation,
         resource=review.resource,
         object=data,
@@ -33,14 +35,14 @@ def request_for(context: Context, review: Review, data: dict[str, Any], old: dic
     )
 
 
-def pod_request(context: Context, review: Review, pod: PodView, old: PodView | None = None) -> Request:
+def pod_request(context: Context, review: Review, pod: PodView, old: PodView | None = None) -> PolicyRequest:
     """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
     if context.reads_everything:
         return request_for(context, review, review.object, review.old_object)
     return request_for(context, review, _reduced(pod), _reduced(old) if old is not None else None)
 
 
-def by_controller(request: Request) -> Request:
+def by_controller(request: PolicyRequest) -> PolicyRequest:
     """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
     raw = request.raw
     if raw:
@@ -48,9 +50,9 @@ def by_controller(request: Request) -> Request:
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
 
 
-def change_request(context: Context, review: Review, pod: PodView, old: PodView) -> Request:
+def change_request(context: Context, review: Review, pod: PodView, old: PodView) -> PolicyRequest:
     """The request for an UPDATE of a pod: its priority is the one it was created with."""
-    spec = pod.spec or PodSpec()
+    spec = pod.spec or PodSpecView()
     request = pod_request(context, review, pod, old)
     request.priority_class = (
         context.lookup.priority_class(spec.priority_class_name) if spec.priority_class_name else None

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import PodSpec
+from webhook.admission.decode import PodSpecView
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.managedfields import owned
 from webhook.kube.objects import PriorityClass
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 
 __all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "policy_of", "resolve"]
 
@@ -63,14 +63,16 @@ def global_default(context: Context) -> PriorityClass | None:
     return min(found, key=lambda item: (item.value, item.metadata.name))
 
 
-def disagreement(spec: PodSpec, value: int, preemption_policy: str) -> bool:
+def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
     """Whether a pod already carries another value or policy than it resolves to; absent fields agree."""
     return (spec.priority is not None and spec.priority != value) or (
         spec.preemption_policy is not None and spec.preemption_policy != preemption_policy
     )
 
 
-def resolve(context: Context, spec: PodSpec, request: Request, sent: Callable[[], dict[str, Any]]) -> Resolution:
+def resolve(
+    context: Context, spec: PodSpecView, request: PolicyRequest, sent: Callable[[], dict[str, Any]]
+) -> Resolution:
     """Resolve a new pod or a template: named class, else policy default, else global default, then its twin.
 
     `sent` gives the whole pod, which is looked at in a rare case only.
@@ -86,7 +88,7 @@ def resolve(context: Context, spec: PodSpec, request: Request, sent: Callable[[]
 
 
 def _resolve_named(
-    context: Context, spec: PodSpec, request: Request, found: Resolution, sent: Callable[[], dict[str, Any]]
+    context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution, sent: Callable[[], dict[str, Any]]
 ) -> None:
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name)
@@ -102,7 +104,7 @@ def _resolve_named(
         _take_policy_default(context, _without_class(request), found)
 
 
-def _resolve_unnamed(context: Context, spec: PodSpec, request: Request, found: Resolution) -> None:
+def _resolve_unnamed(context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution) -> None:
     if disagreement(spec, found.value, found.preemption_policy):
         found.conflict = True
         return
@@ -118,7 +120,7 @@ def _resolve_unnamed(context: Context, spec: PodSpec, request: Request, found: R
         found.take(default)
 
 
-def _take_policy_default(context: Context, request: Request, found: Resolution) -> bool:
+def _take_policy_default(context: Context, request: PolicyRequest, found: Resolution) -> bool:
     """Resolve to the class a policy gives to pods without one; it replaces what the Priority plugin filled in."""
     chosen = context.engine.default_priority_class(request)
     if chosen is None:
@@ -165,7 +167,7 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
     )
 
 
-def _without_class(request: Request) -> Request:
+def _without_class(request: PolicyRequest) -> PolicyRequest:
     """The request as the user sent it, before the plugin named the global default."""
     spec = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
     return msgspec.structs.replace(request, object={**request.object, "spec": spec})

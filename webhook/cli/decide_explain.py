@@ -15,7 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.preemption.ranking import decisive, preferred_because, sum_of_priorities
 from webhook.preemption.result import Candidate, Decision, Score, Victim
 from webhook.preemption.snapshot.amounts import CPU, requests
-from webhook.preemption.snapshot.pod_view import PodView, priority_of
+from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
 
@@ -212,7 +212,7 @@ def _kept(decision: Decision, node: str) -> Text:
     return text
 
 
-def _key(pod: PodView) -> str:
+def _key(pod: PodSummary) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 

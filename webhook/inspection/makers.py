@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.evaluation.requester import CONTROLLER, reads_user
-from webhook.policy.model import Definers, Match, Policies, PriorityPolicy, Rule
+from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
 
 __all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
 
@@ -109,13 +109,13 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
         return None
     if subjects and exclude is not None and exclude.subjects is not None:
         exclude = _without(exclude)
-        if exclude == Match():
+        if exclude == RequestMatch():
             return None
     rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
     return msgspec.structs.replace(policy, exclude=exclude, rules=rules)
 
 
-def _rule(rule: Rule, *, subjects: bool, refuses: bool) -> Rule:
+def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
     changes: dict[str, Any] = {}
     if rule.validate is not None and reads_user(rule.validate.expression):
         expression = "false" if refuses else "true"
@@ -129,7 +129,7 @@ def _rule(rule: Rule, *, subjects: bool, refuses: bool) -> Rule:
     return msgspec.structs.replace(rule, **changes) if changes else rule
 
 
-def _rights(rights: tuple[Match, ...], refuses: bool) -> tuple[Match, ...]:
+def _rights(rights: tuple[RequestMatch, ...], refuses: bool) -> tuple[RequestMatch, ...]:
     if refuses:
         return tuple(one for one in rights if one.subjects is None)
     return tuple(map(_without, rights))
@@ -141,5 +141,5 @@ def _definers(rights: tuple[Definers, ...], refuses: bool) -> tuple[Definers, ..
     return tuple(msgspec.structs.replace(one, subjects=None) for one in rights)
 
 
-def _without(match: Match) -> Match:
+def _without(match: RequestMatch) -> RequestMatch:
     return msgspec.structs.replace(match, subjects=None)

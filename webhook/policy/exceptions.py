@@ -7,7 +7,7 @@ import msgspec
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.describing import rights_text
 from webhook.policy.files.findings import Finding, Severity
-from webhook.policy.model import Match, Policies, PolicyException, Source
+from webhook.policy.model import Policies, PolicyException, RequestMatch, SourcePosition
 
 __all__ = ["ExceptionState", "ended_findings", "excepted_text", "exceptions"]
 
@@ -21,7 +21,7 @@ class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     reason: str
     ended: bool
-    source: Source
+    source: SourcePosition
 
     def __str__(self) -> str:
         """One line for people."""
@@ -68,5 +68,5 @@ def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> s
     return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"
 
 
-def _who(match: Match) -> str:
+def _who(match: RequestMatch) -> str:
     return rights_text((match,))

@@ -21,29 +21,29 @@ __all__ = [
     "OWN_ANNOTATIONS",
     "PLAN",
     "PROTECTION_DURATION",
-    "Budgets",
-    "Condition",
-    "Conditions",
+    "BudgetMode",
     "Definers",
     "Enforcement",
-    "Eviction",
-    "Extender",
+    "EvictionMode",
+    "ExtenderConfig",
     "Limits",
-    "Match",
-    "Pair",
+    "MatchCondition",
+    "MatchConditions",
     "PodsMatch",
     "Policies",
     "PolicyException",
+    "PreemptionPair",
     "PreemptionPolicy",
     "Preemptors",
     "PriorityClasses",
     "PriorityPolicy",
+    "PriorityRule",
     "ProtectAnnotations",
     "Protection",
     "Rate",
+    "RequestMatch",
     "Reserve",
-    "Rule",
-    "Source",
+    "SourcePosition",
     "Subject",
     "Validate",
     "VictimMode",
@@ -74,7 +74,7 @@ class Enforcement(StrEnum):
     AUDIT = "audit"
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourcePosition(msgspec.Struct, frozen=True):
     """Where something stands in a policy file; lines and columns count from 1."""
 
     file: str = ""
@@ -94,7 +94,7 @@ class Subject(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-class Match(msgspec.Struct, frozen=True, kw_only=True):
+class RequestMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests a policy or a right is about; everything named must hold, an absent part always does."""
 
     namespaces: tuple[str, ...] | None = None
@@ -104,15 +104,15 @@ class Match(msgspec.Struct, frozen=True, kw_only=True):
     operations: tuple[str, ...] | None = None
 
 
-class Condition(msgspec.Struct, frozen=True):
+class MatchCondition(msgspec.Struct, frozen=True):
     """A named CEL expression that must hold for the policy to apply."""
 
     name: str
     expression: str
-    source: Source
+    source: SourcePosition
 
 
-Conditions = tuple[Condition, ...]
+MatchConditions = tuple[MatchCondition, ...]
 
 
 class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,14 +138,14 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
     from_: int
     to: int
     define: tuple[Definers, ...] = ()
-    use: tuple[Match, ...] = ()
+    use: tuple[RequestMatch, ...] = ()
 
 
 class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """Annotations that only `allow` (alternatives) may set, change or remove on a pod, in these operations."""
 
     keys: tuple[str, ...]
-    allow: tuple[Match, ...] = ()
+    allow: tuple[RequestMatch, ...] = ()
     operations: tuple[str, ...] = ("UPDATE",)
 
 
@@ -161,11 +161,11 @@ class Validate(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[str, ...] = ("pods",)
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule of a PriorityPolicy: exactly one of its six bodies is set."""
 
     name: str
-    source: Source
+    source: SourcePosition
     enforcement: Enforcement
     default_priority_class: str | None = None
     priority_classes: PriorityClasses | None = None
@@ -183,24 +183,24 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
     """Whom these rules of the policy let in all the same, until when (seconds since the epoch), and why."""
 
-    match: Match
+    match: RequestMatch
     rules: tuple[str, ...]
     reason: str
     owner: str
     until: float
-    source: Source
+    source: SourcePosition
 
 
 class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Who may run and define what."""
 
     name: str
-    source: Source
+    source: SourcePosition
     enforcement: Enforcement = Enforcement.ENFORCE
-    match: Match = Match()
-    exclude: Match | None = None
-    conditions: Conditions = ()
-    rules: tuple[Rule, ...] = ()
+    match: RequestMatch = RequestMatch()
+    exclude: RequestMatch | None = None
+    conditions: MatchConditions = ()
+    rules: tuple[PriorityRule, ...] = ()
     exceptions: tuple[PolicyException, ...] = ()
 
 
@@ -211,14 +211,14 @@ class VictimMode(StrEnum):
     OPT_OUT = "opt-out"
 
 
-class Budgets(StrEnum):
+class BudgetMode(StrEnum):
     """Strict: a used-up budget excludes the pod (Gödel). Best effort: violations are minimised (Kubernetes)."""
 
     STRICT = "strict"
     BEST_EFFORT = "best-effort"
 
 
-class Eviction(StrEnum):
+class EvictionMode(StrEnum):
     """How victims go: through the Eviction API, or by delete with preconditions."""
 
     EVICT = "evict"
@@ -234,7 +234,7 @@ class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
     labels: LabelSelector | None = None
 
 
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
+class PreemptionPair(msgspec.Struct, frozen=True, kw_only=True):
     """These preemptors may evict these victims."""
 
     preemptors: PodsMatch = PodsMatch()
@@ -261,7 +261,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
     preemptible_annotations: tuple[str, ...] = (CAN_BE_PREEMPTED,)
     protection_annotations: tuple[str, ...] = (PROTECTION_DURATION,)
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
-    pairs: tuple[Pair, ...] | None = None
+    pairs: tuple[PreemptionPair, ...] | None = None
 
 
 class Protection(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,7 +287,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     attempts_per_preemptor: int = 10
 
 
-class Extender(msgspec.Struct, frozen=True, kw_only=True):
+class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A scheduler extender's preempt verb, asked which candidates may stand; `http_timeout` is in seconds."""
 
     url_prefix: str
@@ -301,17 +301,17 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Which pods the reconciler preempts for, and whom it may evict; durations in seconds."""
 
     name: str
-    source: Source
+    source: SourcePosition
     preemptors: Preemptors = Preemptors()
     victims: Victims = Victims()
-    budgets: Budgets = Budgets.STRICT
+    budgets: BudgetMode = BudgetMode.STRICT
     protection: Protection = Protection()
-    eviction: Eviction = Eviction.EVICT
+    eviction: EvictionMode = EvictionMode.EVICT
     grace_period: int | None = None
     plan_timeout: float = 300.0
     wait_for_terminating: float = 60.0
     limits: Limits = Limits()
-    extenders: tuple[Extender, ...] = ()
+    extenders: tuple[ExtenderConfig, ...] = ()
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,21 +16,21 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.engine import shielded
 from webhook.policy.evaluation.requester import by_namespace
 from webhook.policy.model import (
-    Budgets,
+    BudgetMode,
     Definers,
     Enforcement,
-    Eviction,
-    Extender,
+    EvictionMode,
+    ExtenderConfig,
     Limits,
-    Match,
     Policies,
     PolicyException,
     PreemptionPolicy,
     PriorityPolicy,
+    PriorityRule,
     ProtectAnnotations,
     Rate,
+    RequestMatch,
     Reserve,
-    Rule,
     Validate,
     VictimMode,
 )
@@ -84,7 +84,7 @@ def _priority_policy(old: PriorityPolicy, new: PriorityPolicy | None) -> Iterato
 
 def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
     """How the policy applies to less than before."""
-    for field in Match.__struct_fields__:
+    for field in RequestMatch.__struct_fields__:
         before, now = getattr(old.match, field), getattr(new.match, field)
         if now is not None and now != before and not _covers(now, before):
             yield f"match.{_camel(field)} takes in less, or something else"
@@ -120,12 +120,12 @@ def _covers(now: Any, before: Any) -> bool:
     return isinstance(now, tuple) and isinstance(before, tuple) and set(before) <= set(now)
 
 
-def _narrower(new: Match, old: Match | None) -> bool:
+def _narrower(new: RequestMatch, old: RequestMatch | None) -> bool:
     """Whether an exclusion takes in no more than before."""
     return old is not None and _is_within(new, old)
 
 
-def _rule(old: Rule, new: Rule) -> Iterator[str]:
+def _rule(old: PriorityRule, new: PriorityRule) -> Iterator[str]:
     if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
         yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
     bodies: list[tuple[str, Callable[[Any, Any], Iterable[str]]]] = [
@@ -197,7 +197,7 @@ def _reaches_further(old: PriorityPolicy, new: PriorityPolicy) -> bool:
     return not _narrower(new.match, old.match) or not excluded or bool(dropped)
 
 
-def _decided(rule: Rule) -> frozenset[tuple[str, str]]:
+def _decided(rule: PriorityRule) -> frozenset[tuple[str, str]]:
     """The annotations about which a rule decides, each with the operation; none under `warn` and `audit`."""
     body = rule.protect_annotations
     if body is None or rule.enforcement is not Enforcement.ENFORCE:
@@ -209,14 +209,14 @@ def _validate(old: Validate, new: Validate) -> Iterator[str]:
     yield from _lost("resources are no longer looked at", old.resources, new.resources)
 
 
-def _rights(old: Sequence[Match | Definers], new: Sequence[Match | Definers]) -> bool:
+def _rights(old: Sequence[RequestMatch | Definers], new: Sequence[RequestMatch | Definers]) -> bool:
     """Whether every alternative of a right stood there before, or is a narrower form of one that did."""
     return all(any(_is_within(right, one) for one in old) for right in new)
 
 
-def _is_within(new: Match | Definers, old: Match | Definers) -> bool:
+def _is_within(new: RequestMatch | Definers, old: RequestMatch | Definers) -> bool:
     """Whether what gives or excludes takes in no more than before: every part as it was, stricter, or added."""
-    if isinstance(new, Match) and isinstance(old, Match) and _gains_controllers(new, old):
+    if isinstance(new, RequestMatch) and isinstance(old, RequestMatch) and _gains_controllers(new, old):
         return False
     for field in old.__struct_fields__:
         before, now = getattr(old, field), getattr(new, field)
@@ -225,7 +225,7 @@ def _is_within(new: Match | Definers, old: Match | Definers) -> bool:
     return True
 
 
-def _gains_controllers(new: Match, old: Match) -> bool:
+def _gains_controllers(new: RequestMatch, old: RequestMatch) -> bool:
     """Whether namespaces were added to subjects alone: that takes in all that service accounts make there."""
     return old.subjects is not None and by_namespace(new) and not by_namespace(old)
 
@@ -268,9 +268,9 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
     pairs = old.victims.pairs
     if pairs is not None and not (new.victims.pairs is not None and all(one in pairs for one in new.victims.pairs)):
         yield "more pairs of preemptors and victims are allowed"
-    if old.budgets is Budgets.STRICT and new.budgets is Budgets.BEST_EFFORT:
+    if old.budgets is BudgetMode.STRICT and new.budgets is BudgetMode.BEST_EFFORT:
         yield "budgets may be broken"
-    if old.eviction is Eviction.EVICT and new.eviction is Eviction.DELETE:
+    if old.eviction is EvictionMode.EVICT and new.eviction is EvictionMode.DELETE:
         yield "victims are deleted instead of evicted"
     if new.grace_period is not None and (old.grace_period is None or new.grace_period < old.grace_period):
         yield f"victims have only {new.grace_period} s to end"
@@ -281,7 +281,7 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
         yield f"pods may ask for at most {new.protection.maximum:g} s of protection"
 
 
-def _extenders(old: Sequence[Extender], new: Sequence[Extender]) -> Iterator[str]:
+def _extenders(old: Sequence[ExtenderConfig], new: Sequence[ExtenderConfig]) -> Iterator[str]:
     """Who could keep a victim or a node out, and cannot any more."""
     now = {(one.url_prefix, one.preempt_verb): one for one in new}
     for one in old:

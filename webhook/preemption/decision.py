@@ -11,19 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
-from webhook.preemption.candidates import Admission, Plans
 from webhook.preemption.eligibility import why_not_eligible
 from webhook.preemption.extenders import Extender, extend
-from webhook.preemption.filters.preemptor import compile_pod
-from webhook.preemption.filters.run import NO_PODS, Failures, Problem, prefilter, relieved, run_filters
+from webhook.preemption.filters.filtering import NO_PODS, Failures, PreFilterState, prefilter, run_filters, without_pods
+from webhook.preemption.filters.pod_info import compile_pod
 from webhook.preemption.ranking import Keys, best, in_order, keys_of
 from webhook.preemption.result import Candidate, Decision, Source
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.eligible import Excluded, Verdicts, expected_ends, judge, only
+from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.eligible import (
+    ExcludedPod,
+    PotentialVictims,
+    expected_ends,
+    only_pods,
+    potential_victims,
+)
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
 
-__all__ = ["decide", "fits", "fits_on", "needed"]
+__all__ = ["decide", "fits", "fits_on", "victims_needed"]
 
 _NO_CODES = np.zeros(0, np.int8)
 
@@ -35,37 +41,39 @@ def decide(
     now: float,
     extenders: Sequence[Extender] = (),
     *,
-    spared: NDArray[np.bool_] | None = None,
-    admission: Admission | None = None,
-    left_out: Collection[str] = (),
-    going: NDArray[np.bool_] | None = None,
+    exclusions: NDArray[np.bool_] | None = None,
+    candidate_filter: CandidateFilter | None = None,
+    excluded_nodes: Collection[str] = (),
+    leaving: NDArray[np.bool_] | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node.
 
-    `spared` are pods that may not go whatever the rules say, by pod row. `admission` says which candidates may be
-    selected; the others do not stand, and are counted in `Decision.barred`. It judges the victims that go in the end:
-    those that are left once the extenders have answered. On the nodes `left_out` the pod neither fits nor preempts.
-    Victims that are `going` anyway, by pod row, are the last that may stay, whatever their importance.
+    `exclusions` are pods that may not go whatever the rules say, by pod row. `candidate_filter` says which candidates
+    may be selected; the codes of the others are in `Decision.rejections`. It judges the victims that go in the end:
+    those that are left once the extenders have answered. On `excluded_nodes` the pod neither fits nor preempts.
+    Victims that are `leaving` anyway, by pod row, are the last that may stay, whatever their importance.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     incoming = compile_pod(preemptor)
-    verdicts = judge(snapshot, incoming, rules, now, spared)._replace(going=going)
+    verdicts = potential_victims(snapshot, incoming, rules, now, exclusions)._replace(leaving=leaving)
     problem = prefilter(snapshot, incoming)
     failures = run_filters(problem)
     reason = why_not_eligible(snapshot, incoming, rules, failures)
-    excluded = _rows_of(snapshot, left_out)
+    excluded = _rows_of(snapshot, excluded_nodes)
     if reason or _where_it_fits(problem, failures, excluded).size:
         return _answer(problem, failures, verdicts, reason=reason, excluded=excluded)
     plans = find_victims(problem, verdicts, _curable_nodes(problem, failures, excluded))
     if extenders:
         candidates = extend(extenders, preemptor, plans.in_order_of_name())
         codes = _NO_CODES
-        if admission is not None and candidates:
-            codes = admission(Plans.of(snapshot, candidates))
+        if candidate_filter is not None and candidates:
+            codes = candidate_filter(Candidates.of(snapshot, candidates))
             candidates = [candidate for candidate, code in zip(candidates, codes, strict=True) if not code]
         keys = keys_of(candidates)
         if rules.policy is not None:
-            keys = keys._replace(end=Plans.of(snapshot, candidates).latest(expected_ends(snapshot, rules.policy, now)))
+            keys = keys._replace(
+                end=Candidates.of(snapshot, candidates).latest(expected_ends(snapshot, rules.policy, now))
+            )
         return _answer(
             problem,
             failures,
@@ -77,8 +85,8 @@ def decide(
             excluded=excluded,
         )
     codes = _NO_CODES
-    if admission is not None and len(plans.nodes):
-        codes = admission(plans)
+    if candidate_filter is not None and len(plans.nodes):
+        codes = candidate_filter(plans)
         plans = plans.only(codes == 0)
     keys = plans.keys()
     if rules.policy is not None:
@@ -107,7 +115,7 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
     return bool(run_filters(problem).code[row] == 0)
 
 
-def needed(
+def victims_needed(
     snapshot: Snapshot, preemptor: Pod, node: str, among: NDArray[np.intp], *, without: NDArray[np.intp] = NO_PODS
 ) -> NDArray[np.intp]:
     """Which of the pods in the rows `among` have to leave the node so that the pod fits there, in their order.
@@ -121,11 +129,13 @@ def needed(
     problem = prefilter(snapshot, incoming, without)
     if run_filters(problem).code[row] == 0:
         return NO_PODS
-    plans = find_victims(problem, only(snapshot, incoming, among), np.array([row]))
+    plans = find_victims(problem, only_pods(snapshot, incoming, among), np.array([row]))
     return plans.pods if len(plans.pods) else among
 
 
-def _where_it_fits(problem: Problem, failures: Failures, excluded: NDArray[np.intp] = NO_PODS) -> NDArray[np.intp]:
+def _where_it_fits(
+    problem: PreFilterState, failures: Failures, excluded: NDArray[np.intp] = NO_PODS
+) -> NDArray[np.intp]:
     nodes = problem.snapshot.nodes
     found = (failures.code == 0) & nodes.valid[: nodes.rows]
     found[excluded] = False
@@ -136,7 +146,7 @@ def _rows_of(snapshot: Snapshot, nodes: Collection[str]) -> NDArray[np.intp]:
     return np.array([row for node in nodes if (row := snapshot.nodes.find(node)) is not None], np.intp)
 
 
-def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.intp]) -> NDArray[np.intp]:
+def _curable_nodes(problem: PreFilterState, failures: Failures, excluded: NDArray[np.intp]) -> NDArray[np.intp]:
     """Nodes whose first failure removing pods can cure, and which nothing else rules out."""
     resolvable = failures.resolvable & ~problem.impossible()
     resolvable[excluded] = False
@@ -144,12 +154,12 @@ def _curable_nodes(problem: Problem, failures: Failures, excluded: NDArray[np.in
 
 
 def _answer(
-    problem: Problem,
+    problem: PreFilterState,
     failures: Failures,
-    verdicts: Verdicts,
+    verdicts: PotentialVictims,
     *,
     reason: str = "",
-    plans: Plans | None = None,
+    plans: Candidates | None = None,
     candidates: list[Candidate] | None = None,
     ranked: Sequence[int] = (),
     keys: Keys | None = None,
@@ -164,7 +174,7 @@ def _answer(
         return sorted(nodes.names[row] for row in rows)
 
     def fits_without(gone: NDArray[np.intp]) -> list[str]:
-        easier = relieved(problem, gone)
+        easier = without_pods(problem, gone)
         return names(_where_it_fits(easier, run_filters(easier), excluded))
 
     def first(count: int) -> Sequence[int]:
@@ -195,15 +205,17 @@ def _answer(
         shortlist=lambda count: some(first(count)),
         scores=lambda count: [keys.score(number, name_of(number)) for number in first(count)] if keys else [],
         excluded=lambda node: _excluded_on(snapshot, verdicts, node),
-        grounds=lambda victim: verdicts.grounds(int(snapshot.pod_rows([victim])[0])),
+        victim_reason=lambda victim: verdicts.reason(int(snapshot.pod_rows([victim])[0])),
     )
     selected = some(ranked[:1])[0] if ranked else None
     count = len(keys.victims) if keys else 0
-    barred = frozenset(np.unique(codes[codes > 0]).tolist())
-    return Decision(source, eligible=not reason, reason=reason, selected=selected, candidate_count=count, barred=barred)
+    rejections = frozenset(np.unique(codes[codes > 0]).tolist())
+    return Decision(
+        source, eligible=not reason, reason=reason, selected=selected, candidate_count=count, rejections=rejections
+    )
 
 
-def _excluded_on(snapshot: Snapshot, verdicts: Verdicts, node: str) -> list[Excluded]:
+def _excluded_on(snapshot: Snapshot, verdicts: PotentialVictims, node: str) -> list[ExcludedPod]:
     row = snapshot.nodes.find(node)
     if row is None:
         return []

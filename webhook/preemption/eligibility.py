@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from webhook.preemption.filters.preemptor import Incoming
-from webhook.preemption.filters.run import Failures
+from webhook.preemption.filters.filtering import Failures
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
@@ -11,7 +11,7 @@ from webhook.preemption.victims.rules import Rules
 __all__ = ["why_not_eligible"]
 
 
-def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failures: Failures) -> str:
+def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures) -> str:
     """The reason in Kubernetes' words, if they have any; empty if the preemptor is eligible.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible.
@@ -30,7 +30,7 @@ def why_not_eligible(snapshot: Snapshot, incoming: Incoming, rules: Rules, failu
     return ""
 
 
-def _makes_room(snapshot: Snapshot, row: int, incoming: Incoming, rules: Rules) -> bool:
+def _makes_room(snapshot: Snapshot, row: int, incoming: PodInfo, rules: Rules) -> bool:
     """Whether the pod is a victim on its way out; a policy's victims go by the Eviction API and are marked by it."""
     pods = snapshot.pods
     if not pods.terminating[row] or pods.priority[row] >= incoming.priority:

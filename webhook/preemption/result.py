@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.victims.eligible import Excluded
-from webhook.preemption.victims.rules import Judgement
+from webhook.preemption.victims.eligible import ExcludedPod
+from webhook.preemption.victims.rules import VictimReason
 
 __all__ = ["Candidate", "Decision", "Score", "StaleDecisionError", "Victim"]
 
@@ -73,8 +73,8 @@ class Source(NamedTuple):
     shortlist: Callable[[int], list[Candidate]]
     scores: Callable[[int], list[Score]]
     equally_good: Callable[[], list[str]]
-    excluded: Callable[[str], list[Excluded]]
-    grounds: Callable[[str], Judgement]
+    excluded: Callable[[str], list[ExcludedPod]]
+    victim_reason: Callable[[str], VictimReason]
 
 
 class Decision:
@@ -82,7 +82,7 @@ class Decision:
 
     `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`. The
     lists over all nodes are made when they are first read, and raise StaleDecisionError if the snapshot has changed by
-    then. `barred` are the codes for which the caller's admission kept candidates from standing.
+    then. `rejections` are the codes by which the caller's filter rejected candidates.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class Decision:
         reason: str,
         selected: Candidate | None,
         candidate_count: int = 0,
-        barred: frozenset[int] = frozenset(),
+        rejections: frozenset[int] = frozenset(),
     ) -> None:
         self.eligible = eligible
         self.reason = reason
         self.selected = selected
         self.candidate_count = candidate_count
-        self.barred = barred
+        self.rejections = rejections
         self._source = source
         self._version = source.version()
         self._fits: list[str] | None = None
@@ -152,13 +152,13 @@ class Decision:
             self._node_reasons = self._fresh().node_reasons()
         return self._node_reasons
 
-    def excluded(self, node: str) -> list[Excluded]:
+    def excluded(self, node: str) -> list[ExcludedPod]:
         """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
         return self._fresh().excluded(node)
 
-    def grounds(self, victim: str) -> Judgement:
+    def victim_reason(self, victim: str) -> VictimReason:
         """By which `policy/rule` the victim `namespace/name` may go."""
-        return self._fresh().grounds(victim)
+        return self._fresh().victim_reason(victim)
 
     def _fresh(self) -> Source:
         if self._source.version() != self._version:

@@ -13,10 +13,10 @@ import msgspec
 
 from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
 from webhook.policy.evaluation.globs import name_matcher
-from webhook.policy.model import Pair, PodsMatch, PreemptionPolicy
-from webhook.preemption.filters.preemptor import compile_pod
-from webhook.preemption.snapshot.pod_view import PodView
-from webhook.preemption.victims.eligible import PROTECTED, judge
+from webhook.policy.model import PodsMatch, PreemptionPair, PreemptionPolicy
+from webhook.preemption.filters.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_view import PodSummary
+from webhook.preemption.victims.eligible import PROTECTED, potential_victims
 from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
 from webhook.reconciler.policy_set import PolicySet
@@ -54,7 +54,7 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
 
 
 def _by_policy(
-    state: State, policy_set: PolicySet, policy: PreemptionPolicy, view: PodView, now: float
+    state: State, policy_set: PolicySet, policy: PreemptionPolicy, view: PodSummary, now: float
 ) -> PossibleEviction:
     """What a policy may do: its classes first, then the rules about the pod, then the pairs of the two."""
     classes = [one for one in _higher(state, view) if _acts_for(policy_set, policy, one)]
@@ -87,7 +87,7 @@ def _ruled(
     victims = msgspec.structs.replace(policy.victims, pairs=None)
     rules: Rules = compile_rules(msgspec.structs.replace(policy, victims=victims))
     incoming = compile_pod(Pod(spec=PodSpec(priority=highest.value, priority_class_name=highest.metadata.name)))
-    verdicts = judge(state.snapshot, incoming, rules, now)
+    verdicts = potential_victims(state.snapshot, incoming, rules, now)
     since = now
     if verdicts.code[row] == PROTECTED:
         profile = state.snapshot.pods.profiles.values[state.snapshot.pods.profile[row]]
@@ -96,15 +96,15 @@ def _ruled(
         if math.isinf(since):
             said = verdicts.excluded(row)
             return None, "protection", said.text if said else ""
-        verdicts = judge(state.snapshot, incoming, rules, since)
+        verdicts = potential_victims(state.snapshot, incoming, rules, since)
     excluded = verdicts.excluded(row)
     if excluded is not None:
         return None, excluded.rule.partition("/")[2], excluded.text
-    grounds = verdicts.grounds(row)
+    grounds = verdicts.reason(row)
     return since, grounds.rule.partition("/")[2], grounds.text
 
 
-def _by_scheduler(state: State, policy_set: PolicySet, view: PodView) -> PossibleEviction:
+def _by_scheduler(state: State, policy_set: PolicySet, view: PodSummary) -> PossibleEviction:
     """What kube-scheduler may do for classes that no policy has made `Never`."""
     classes = [
         one for one in _higher(state, view) if one.preemption_policy != _NEVER and not _is_moved(policy_set, one)
@@ -115,7 +115,7 @@ def _by_scheduler(state: State, policy_set: PolicySet, view: PodView) -> Possibl
     return PossibleEviction("", _named(classes), 0.0, "priority", text)
 
 
-def _higher(state: State, view: PodView) -> list[PriorityClass]:
+def _higher(state: State, view: PodSummary) -> list[PriorityClass]:
     """The classes of higher priority than the pod, the lowest first."""
     classes = [one for one in state.snapshot.classes.values() if one.value > view.priority]
     return sorted(classes, key=lambda one: (one.value, one.metadata.name))
@@ -133,14 +133,14 @@ def _is_moved(policy_set: PolicySet, one: PriorityClass) -> bool:
     return managed is not None and bool(managed.twin)
 
 
-def _pairs_with(state: State, policy: PreemptionPolicy, view: PodView) -> list[Pair] | None:
+def _pairs_with(state: State, policy: PreemptionPolicy, view: PodSummary) -> list[PreemptionPair] | None:
     """The policy's pairs that have the pod among their victims; None if the policy has no pairs."""
     if policy.victims.pairs is None:
         return None
     labels = state.snapshot.namespace_labels(view.namespace)
     found = []
     for pair in policy.victims.pairs:
-        alone = msgspec.structs.replace(policy.victims, pairs=(Pair(victims=pair.victims),))
+        alone = msgspec.structs.replace(policy.victims, pairs=(PreemptionPair(victims=pair.victims),))
         for side in compile_rules(msgspec.structs.replace(policy, victims=alone)).pairs_for(Pod(), {}) or ():
             of_class = side.class_matches(view.profile.priority_class_name)
             if of_class and side.pod_matches(view.namespace, view.labels, labels):
@@ -153,7 +153,7 @@ def _has_class(match: PodsMatch, one: PriorityClass) -> bool:
     return names is None or name_matcher(names)(one.metadata.name)
 
 
-def _preemptors_of(pairs: list[Pair]) -> tuple[str, ...]:
+def _preemptors_of(pairs: list[PreemptionPair]) -> tuple[str, ...]:
     """Which preemptors the pairs allow, beyond their classes; nothing if one of the pairs allows every one."""
     texts = [_described(pair.preemptors) for pair in pairs]
     return () if "" in texts else (f"if the preemptor is {' or '.join(dict.fromkeys(texts))}",)

@@ -13,7 +13,7 @@ from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Candidate, Victim
-from webhook.preemption.snapshot.pod_view import PodView, priority_of
+from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
@@ -64,7 +64,7 @@ class Preemption:
         task.add_done_callback(lambda _: self._running.pop(uid, None))
         return selected.node, ""
 
-    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodView]) -> None:
+    async def _carry_out(self, preemptor: Pod, plan: Candidate, outranked: list[PodSummary]) -> None:
         """Clear lower nominations, remove the victims side by side, the last one last (docs/semantics.md E3)."""
         for pod in outranked:
             await self._patch_status(pod.namespace, pod.name, {"nominatedNodeName": None})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from webhook.preemption.filters.preemptor import Incoming
-from webhook.preemption.filters.run import Failures
+from webhook.preemption.filters.filtering import Failures
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.scores import View, scores
 
@@ -14,7 +14,7 @@ __all__ = ["best_node", "no_fit_message"]
 NO_NODES = "no nodes available to schedule pods"
 
 
-def best_node(view: View, incoming: Incoming, failures: Failures) -> str | None:
+def best_node(view: View, incoming: PodInfo, failures: Failures) -> str | None:
     """The nominated node if the pod fits there, else the one with the best score, of equals the first by name."""
     nodes = view.snapshot.nodes
     known = nodes.known()

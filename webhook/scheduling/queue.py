@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from webhook.kube.clock import Clock, SystemClock
 from webhook.kube.objects import Pod
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 
 __all__ = ["Entry", "SchedulingQueue"]
 
@@ -26,7 +26,7 @@ class Entry:
 
     key: str
     pod: Pod
-    incoming: Incoming
+    incoming: PodInfo
     order: int
     attempts: int = 0
     failed_at: float = 0.0
@@ -70,12 +70,12 @@ class SchedulingQueue:
         """The entry of a pending pod."""
         return self._entries.get(key)
 
-    def add(self, key: str, pod: Pod, incoming: Incoming) -> None:
+    def add(self, key: str, pod: Pod, incoming: PodInfo) -> None:
         """Queue a new pod."""
         entry = self._entries[key] = Entry(key, pod, incoming, next(self._order))
         self._activate(entry)
 
-    def update(self, key: str, pod: Pod, incoming: Incoming, *, wake: bool) -> None:
+    def update(self, key: str, pod: Pod, incoming: PodInfo, *, wake: bool) -> None:
         """Take over a pod's new state; `wake` where the change could make it fit."""
         entry = self._entries[key]
         entry.pod, entry.incoming = pod, incoming

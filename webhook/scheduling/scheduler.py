@@ -18,8 +18,8 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
-from webhook.preemption.filters.preemptor import Incoming, compile_pod
-from webhook.preemption.filters.run import Failures, prefilter, run_filters
+from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
+from webhook.preemption.filters.pod_info import PodInfo, compile_pod
 from webhook.scheduling import queueing_hints
 from webhook.scheduling.cluster_state import ClusterState, Informers
 from webhook.scheduling.default_preemption import Preemption
@@ -200,7 +200,7 @@ class Scheduler:
         except ValueError as error:
             log.warning("%s cannot be scheduled: %s", key, error)
 
-    def _compiled(self, known: Entry, pod: Pod) -> Incoming:
+    def _compiled(self, known: Entry, pod: Pod) -> PodInfo:
         if queueing_hints.is_reshaped(known.pod, pod):
             return compile_pod(pod)
         return known.incoming._replace(pod=pod)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from webhook.kube.objects import LabelSelector, NodeSelector, Pod, Taint, TopologySpreadConstraint
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask, tolerates
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import Selectors
@@ -53,7 +53,7 @@ class View(NamedTuple):
     selectors: Selectors
 
 
-def scores(view: View, incoming: Incoming, rows: Rows) -> Ints:
+def scores(view: View, incoming: PodInfo, rows: Rows) -> Ints:
     """The weighted sum of a pod's scores on the nodes in `rows`, on all of which it fits."""
     snapshot = view.snapshot
     plugins = {
@@ -71,7 +71,7 @@ def scores(view: View, incoming: Incoming, rows: Rows) -> Ints:
     return total
 
 
-def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows: Rows) -> Ints:
+def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) -> Ints:
     """Free share after the pod is there, cpu and memory alike (`leastResourceScorer`)."""
     nodes, asked = snapshot.nodes, nonzero_requests(incoming.pod)
     total, counted = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
@@ -85,7 +85,7 @@ def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows:
     return total // np.maximum(counted, 1)
 
 
-def _balanced(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     """How alike the used shares of cpu and memory are (`balancedResourceScorer`); a pod that asks for nothing skips."""
     if not (incoming.amounts.get(CPU) or incoming.amounts.get(MEMORY)):
         return None
@@ -99,7 +99,7 @@ def _balanced(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None
     return ((1 - deviation) * float(_MOST)).astype(np.int64)
 
 
-def _tolerated_taints(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Fewer taints PreferNoSchedule that the pod does not tolerate are better."""
     nodes = snapshot.nodes
     tolerations = [one for one in incoming.pod.spec.tolerations or () if one.effect in {"", "PreferNoSchedule"}]
@@ -115,7 +115,7 @@ def _tolerated_taints(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Int
     return _MOST - _MOST * found // most if most else None
 
 
-def _node_preferences(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Ints | None:
+def _node_preferences(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
     affinity = incoming.pod.spec.affinity
     of_nodes = affinity.node_affinity if affinity else None
     preferred = of_nodes.preferred_during_scheduling_ignored_during_execution if of_nodes else None
@@ -128,7 +128,7 @@ def _node_preferences(snapshot: Snapshot, incoming: Incoming, rows: Rows) -> Int
     return _MOST * total // most if most else None
 
 
-def _company(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows: Rows) -> Ints | None:
+def _company(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Preferred company, of the pod and of those that are there (`interpodaffinity/scoring.go`)."""
     by_topology: dict[str, Ints] = {}
     nodes = snapshot.nodes
@@ -159,7 +159,7 @@ def _company(snapshot: Snapshot, tally: Tally, incoming: Incoming, rows: Rows) -
     return (float(_MOST) * ((total - least) / float(most - least))).astype(np.int64)
 
 
-def _spread(view: View, incoming: Incoming, rows: Rows) -> Ints | None:
+def _spread(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     """Fewer matching pods in the node's domain are better (`podtopologyspread/scoring.go`)."""
     pod = incoming.pod
     given = pod.spec.topology_spread_constraints or []

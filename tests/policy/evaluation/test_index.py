@@ -11,13 +11,13 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.ranges import Ranges
 from webhook.policy.model import (
     Enforcement,
-    Match,
     Policies,
     PriorityClasses,
     PriorityPolicy,
+    PriorityRule,
+    RequestMatch,
     Reserve,
-    Rule,
-    Source,
+    SourcePosition,
     Subject,
 )
 
@@ -38,7 +38,7 @@ SUBJECTS = st.builds(
     Subject, kind=st.just("ServiceAccount"), name=st.sampled_from(["s", "*"]), namespace=st.sampled_from(["n", "*"])
 )
 MATCHES = st.builds(
-    Match,
+    RequestMatch,
     namespaces=st.none() | st.lists(NAMES, min_size=1, max_size=2).map(tuple),
     namespace_selector=SELECTORS,
     object_selector=SELECTORS,
@@ -52,7 +52,7 @@ BODIES = st.sampled_from(
         {"reserve": Reserve(from_=3, to=9)},
     ]
 )
-SOURCE = Source()
+SOURCE = SourcePosition()
 
 
 @st.composite
@@ -64,7 +64,7 @@ def policies(draw):
             name=f"p{number}",
             source=SOURCE,
             match=match,
-            rules=(Rule(name="r", source=SOURCE, enforcement=Enforcement.ENFORCE, **body),),
+            rules=(PriorityRule(name="r", source=SOURCE, enforcement=Enforcement.ENFORCE, **body),),
         )
         for number, (match, body) in enumerate(rows)
     )

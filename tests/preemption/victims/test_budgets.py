@@ -3,7 +3,7 @@
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
-from webhook.policy.model import Budgets, Eviction, PreemptionPolicy, Source, VictimMode, Victims
+from webhook.policy.model import BudgetMode, EvictionMode, PreemptionPolicy, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
 
@@ -79,7 +79,7 @@ def test_best_effort_budgets_are_only_avoided():
     """With best effort a budget may be violated where nothing else helps, and is counted."""
     data = cluster([node("n1")], replicas(1), pod("preemptor", priority=100, cpu="4"),
                    podDisruptionBudgets=[budget("web", {"app": "web"}, 0)])  # fmt: skip
-    by = rules(budgets=Budgets.BEST_EFFORT)
+    by = rules(budgets=BudgetMode.BEST_EFFORT)
     decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
     assert decision.selected.pdb_violations == 1
 
@@ -112,8 +112,8 @@ def test_strict_budgets_cover_what_the_api_server_says(selector, labels_of_pod, 
 @pytest.mark.parametrize(
     ("eviction", "went"),
     [
-        pytest.param(Eviction.EVICT, [], id="the Eviction API refuses it for ever"),
-        pytest.param(Eviction.DELETE, ["victim"], id="a delete asks no budget"),
+        pytest.param(EvictionMode.EVICT, [], id="the Eviction API refuses it for ever"),
+        pytest.param(EvictionMode.DELETE, ["victim"], id="a delete asks no budget"),
     ],
 )
 def test_a_pod_under_several_budgets(eviction, went):
@@ -121,7 +121,9 @@ def test_a_pod_under_several_budgets(eviction, went):
     victim = pod("victim", on="n1", cpu="3")
     both = [budget("one", {"app": "victim"}, 5), budget("two", {"app": "victim"}, 5)]
     by = compile_rules(
-        PreemptionPolicy(name="policy", source=Source(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=eviction)
+        PreemptionPolicy(
+            name="policy", source=SourcePosition(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=eviction
+        )
     )
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=both)
     decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
@@ -184,7 +186,7 @@ def test_pods_that_the_eviction_api_lets_go_past_a_used_up_budget(conditions, ph
         spent["spec"]["unhealthyPodEvictionPolicy"] = policy
     assert outcome([victim], rules(), podDisruptionBudgets=[spent])[0] == (["victim"] if went else [])
     data = cluster([node("n1")], [victim], pod("preemptor", priority=100, cpu="4"), podDisruptionBudgets=[spent])
-    for by, violations in ((rules(budgets=Budgets.BEST_EFFORT), int(not went)), (kubernetes_rules(), 1)):
+    for by, violations in ((rules(budgets=BudgetMode.BEST_EFFORT), int(not went)), (kubernetes_rules(), 1)):
         decision = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW)
         assert decision.selected.pdb_violations == violations
 
@@ -204,7 +206,10 @@ def test_deleted_victims_are_counted_as_before():
     spent = budget("web", {"app": "victim"}, 0, currentHealthy=2, desiredHealthy=2)
     by = compile_rules(
         PreemptionPolicy(
-            name="policy", source=Source(), victims=Victims(mode=VictimMode.OPT_OUT), eviction=Eviction.DELETE
+            name="policy",
+            source=SourcePosition(),
+            victims=Victims(mode=VictimMode.OPT_OUT),
+            eviction=EvictionMode.DELETE,
         )
     )
     assert outcome([victim], by, podDisruptionBudgets=[spent]) == ([], {"victim": "policy/budget"})

@@ -7,7 +7,15 @@ import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
 from webhook.kube.objects import LabelSelector, Requirement
-from webhook.policy.model import CAN_BE_PREEMPTED, Pair, PodsMatch, PreemptionPolicy, Source, VictimMode, Victims
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    PodsMatch,
+    PreemptionPair,
+    PreemptionPolicy,
+    SourcePosition,
+    VictimMode,
+    Victims,
+)
 from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -81,7 +89,7 @@ def test_system_critical_pods_stay():
 )  # fmt: skip
 def test_pairs_name_the_victims(victims, may_go):
     """With pairs only pods on the victims' side of one may go."""
-    by = rules(pairs=(Pair(victims=victims),))
+    by = rules(pairs=(PreemptionPair(victims=victims),))
     victim = pod("victim", on="n1", cpu="3", priorityClassName="batch-low")
     spaces = [{"metadata": {"name": "default", "labels": {"env": "test"}}}]
     expected = (["victim"], {}) if may_go else ([], {"victim": "policy/pairs"})
@@ -92,7 +100,7 @@ def test_pairs_name_the_preemptors():
     """A pair whose preemptors' side is someone else opens nothing; an empty list of pairs closes everything."""
     victim = pod("victim", on="n1", cpu="3")
     asking = pod("preemptor", priority=100, cpu="4", priorityClassName="gold")
-    gold, silver = (Pair(preemptors=PodsMatch(priority_classes=(name,))) for name in ("gold", "silver"))
+    gold, silver = (PreemptionPair(preemptors=PodsMatch(priority_classes=(name,))) for name in ("gold", "silver"))
     assert outcome([victim], rules(pairs=(silver, gold)), preemptor=asking) == (["victim"], {})
     assert outcome([victim], rules(pairs=(silver,)), preemptor=asking) == ([], {"victim": "policy/pairs"})
     assert outcome([victim], rules(pairs=()), preemptor=asking) == ([], {"victim": "policy/pairs"})
@@ -102,7 +110,11 @@ def test_a_selector_that_cannot_be_parsed_is_an_error_at_once():
     """A bad selector in a pair is found when the policy is compiled."""
     broken = PodsMatch(labels=LabelSelector(match_expressions=[Requirement(key="a", operator="Near", values=["b"])]))
     with pytest.raises(ClusterError, match="pairs: operator 'Near'"):
-        compile_rules(PreemptionPolicy(name="bad", source=Source(), victims=Victims(pairs=(Pair(victims=broken),))))
+        compile_rules(
+            PreemptionPolicy(
+                name="bad", source=SourcePosition(), victims=Victims(pairs=(PreemptionPair(victims=broken),))
+            )
+        )
 
 
 def test_never_is_by_design_under_a_policy():
@@ -253,4 +265,4 @@ def test_every_victim_has_its_rule(mode, own, of_class, rule, because):
     data = cluster([node("n1")], [victim], pod("preemptor", cpu="4", priority=100), priorityClasses=classes)
     decision = decide(snapshot_of(data, under), as_pod(data["preemptor"]), under, NOW)
     assert [one.key for one in decision.selected.victims] == ["default/victim"]
-    assert decision.grounds("default/victim")[:2] == (rule, because)
+    assert decision.victim_reason("default/victim")[:2] == (rule, because)

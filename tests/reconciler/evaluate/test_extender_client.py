@@ -13,7 +13,7 @@ from aiohttp import web
 from tests.reconciler.acting import PODS, managing, playing
 from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
-from webhook.policy.model import Extender
+from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.result import Candidate, Victim
 from webhook.reconciler.evaluate.evaluator import evaluate
@@ -50,12 +50,12 @@ async def serving(answer, *, status: int = 200, delay: float = 0.0):
     await site.start()
     port = runner.addresses[0][1]
     try:
-        yield Extender(url_prefix=f"http://127.0.0.1:{port}/scheduler/", preempt_verb="preempt"), seen
+        yield ExtenderConfig(url_prefix=f"http://127.0.0.1:{port}/scheduler/", preempt_verb="preempt"), seen
     finally:
         await runner.cleanup()
 
 
-async def asked(extender: Extender) -> list[Candidate]:
+async def asked(extender: ExtenderConfig) -> list[Candidate]:
     async with aiohttp.ClientSession() as session:
         return await ask(session, Question(extender, PREEMPTOR, CANDIDATES))
 
@@ -119,18 +119,18 @@ async def test_timeout_and_silence():
     """An extender that does not answer in time, or is not there, is an error soon."""
     started = time.monotonic()
     async with serving({}, delay=1.0) as (extender, _):
-        hasty = Extender(url_prefix=extender.url_prefix, preempt_verb="preempt", http_timeout=0.1)
+        hasty = ExtenderConfig(url_prefix=extender.url_prefix, preempt_verb="preempt", http_timeout=0.1)
         with pytest.raises(ExtenderError, match=r"no answer within 0\.1 s"):
             await asked(hasty)
         assert time.monotonic() - started < 0.9
     with pytest.raises(ExtenderError, match=r"127\.0\.0\.1:9"):
-        await asked(Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt"))
+        await asked(ExtenderConfig(url_prefix="http://127.0.0.1:9", preempt_verb="preempt"))
 
 
 class Talk:
     """Decisions for one preemptor under a policy with an extender, each question asked and answered."""
 
-    def __init__(self, extender: Extender) -> None:
+    def __init__(self, extender: ExtenderConfig) -> None:
         self.setting = Setting(node("n1"), node("n2"), under=policy(extenders=(extender,)))
         self.setting.add(pod("a", "8", node="n1"), pod("b", "8", node="n2", priority=90))
         self.preemptor = preemptor("p")
@@ -213,7 +213,7 @@ async def test_everything_changes_while_it_is_asked():
 @pytest.mark.parametrize("ignorable", [True, False])
 async def test_failure(ignorable):
     """A failing extender stops the preemption, unless the policy says that it may be ignored."""
-    broken = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="preempt", ignorable=ignorable)
+    broken = ExtenderConfig(url_prefix="http://127.0.0.1:9", preempt_verb="preempt", ignorable=ignorable)
     talk = Talk(broken)
     if ignorable:
         assert (await talk.concluded()).node == "n1"
@@ -225,7 +225,7 @@ async def test_failure(ignorable):
 
 async def test_interest_follows_managed_resources():
     """An extender that manages resources is asked only about pods that request one of them."""
-    extender = Extender(url_prefix="http://127.0.0.1:9", preempt_verb="p", managed_resources=("example.com/gpu",))
+    extender = ExtenderConfig(url_prefix="http://127.0.0.1:9", preempt_verb="p", managed_resources=("example.com/gpu",))
     talk = Talk(extender)
     assert isinstance(talk.evaluate(), Evicts)
     wants = preemptor("gpu")

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Call", "Collection", "Comprehension", "Constant", "Identifier", "Select", "Tree", "parse"]
+__all__ = ["Comprehension", "Constant", "FunctionCall", "Identifier", "ListOrMap", "Select", "Tree", "parse"]
 
 
 class Constant(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Select(msgspec.Struct, frozen=True):
     operand: Tree
 
 
-class Call(msgspec.Struct, frozen=True):
+class FunctionCall(msgspec.Struct, frozen=True):
     """A function or operator, its target first; `scalar` if its value is a number, a bool or an instant.
 
     A message written out, `google.protobuf.ListValue{values: object.l}`, is the call of its name on its fields' values.
@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True):
     scalar: bool
 
 
-class Collection(msgspec.Struct, frozen=True):
+class ListOrMap(msgspec.Struct, frozen=True):
     """A list or a map written out; of a map, the keys and values in turn."""
 
     elements: tuple[Tree, ...]
@@ -66,7 +66,7 @@ class Comprehension(msgspec.Struct, frozen=True):
     result: Tree
 
 
-Tree: TypeAlias = Constant | Identifier | Select | Call | Collection | Comprehension
+Tree: TypeAlias = Constant | Identifier | Select | FunctionCall | ListOrMap | Comprehension
 
 _Fields: TypeAlias = dict[int, list[int | bytes]]
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -99,14 +99,14 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 6:
             operands = [*_messages(body, 1), *_messages(body, 3)]
             arguments = tuple(_tree(operand, scalars) for operand in operands)
-            return Call(_text(body, 2), arguments, _number(node, 2) in scalars)
+            return FunctionCall(_text(body, 2), arguments, _number(node, 2) in scalars)
         case 7:
-            return Collection(tuple(_tree(element, scalars) for element in _messages(body, 1)))
+            return ListOrMap(tuple(_tree(element, scalars) for element in _messages(body, 1)))
         case 8:
             parts = [part for entry in _messages(body, 2) for field in (3, 4) for part in _messages(entry, field)]
             made = tuple(_tree(part, scalars) for part in parts)
             message = _text(body, 1)
-            return Call(message, made, scalar=False) if message else Collection(made)
+            return FunctionCall(message, made, scalar=False) if message else ListOrMap(made)
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from webhook.policy.cel.ast import Call, Collection, Comprehension, Constant, Identifier, Select, Tree
+from webhook.policy.cel.ast import Comprehension, Constant, FunctionCall, Identifier, ListOrMap, Select, Tree
 
 __all__ = ["BUDGET", "LARGEST", "Cost", "CostError"]
 
@@ -145,7 +145,7 @@ def _free_names(tree: Tree, bound: frozenset[str] = frozenset()) -> frozenset[st
             return frozenset() if name in bound else frozenset((name,))
         case Select(operand):
             return _free_names(operand, bound)
-        case Call(_, parts) | Collection(parts):
+        case FunctionCall(_, parts) | ListOrMap(parts):
             return frozenset().union(*(_free_names(part, bound) for part in parts))
         case Comprehension():
             outside = _free_names(tree.range, bound) | _free_names(tree.init, bound)
@@ -179,15 +179,15 @@ class _Estimate:
                 return scope.get(name, self._input)
             case Select(operand):
                 return self._value(operand, scope)
-            case Collection(parts):
+            case ListOrMap(parts):
                 values = [self._value(part, scope) for part in parts]
                 return _Value(_sum(*(one.size for one in values), _number(2.0 * len(parts))), _most(values, len(parts)))
-            case Call():
+            case FunctionCall():
                 return self._call(tree, [self._value(part, scope) for part in tree.arguments])
             case Comprehension():
                 return self._comprehension(tree, scope)
 
-    def _call(self, call: Call, values: list[_Value]) -> _Value:
+    def _call(self, call: FunctionCall, values: list[_Value]) -> _Value:
         """The value of a function or operator; its result is as long as its arguments together unless known better."""
         name, sizes = call.function, [one.size for one in values]
         result = _Value(_sum(*sizes), sum(one.elements for one in values))
@@ -227,7 +227,7 @@ class _Estimate:
 
     def _comprehension(self, loop: Comprehension, scope: _Scope) -> _Value:
         range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
-        if loop.range == Collection(()):
+        if loop.range == ListOrMap(()):
             return self._value(loop.result, {**scope, loop.accumulator: init})
         steps = min(range_.elements, float(_ITERATIONS))
         self._loops.append(_Loop(range_.size, steps))
@@ -279,13 +279,15 @@ def _collected(loop: Comprehension) -> tuple[Tree | None, Tree] | None:
     """
     own = Identifier(loop.accumulator)
     match loop.step:
-        case Call("_&&_" | "_||_", (first, _)) if first == own:
+        case FunctionCall("_&&_" | "_||_", (first, _)) if first == own:
             return None
-        case Call("_+_", (first, Collection((element,)))) if first == own:
+        case FunctionCall("_+_", (first, ListOrMap((element,)))) if first == own:
             return None, element
-        case Call("_?_:_", (condition, Call("_+_", (first, Collection((element,)))), last)) if first == last == own:
+        case FunctionCall("_?_:_", (condition, FunctionCall("_+_", (first, ListOrMap((element,)))), last)) if (
+            first == last == own
+        ):
             return condition, element
-        case Call("_?_:_", (_, Call("_+_", (first, Constant())), last)) if first == last == own:
+        case FunctionCall("_?_:_", (_, FunctionCall("_+_", (first, Constant())), last)) if first == last == own:
             return None
     raise CostError("the expression has a macro whose cost is not known")
 

@@ -20,9 +20,9 @@ __all__ = [
     "VARIABLES",
     "AllowanceError",
     "CelError",
+    "CelProblem",
     "CelRuntimeError",
     "Inputs",
-    "Problem",
     "Program",
     "compile_bool",
     "compile_text",
@@ -65,7 +65,7 @@ def _env() -> Any:
     )
 
 
-class Problem(msgspec.Struct, frozen=True):
+class CelProblem(msgspec.Struct, frozen=True):
     """What is wrong in an expression; line and column count from 1 in the expression's own text."""
 
     line: int
@@ -76,7 +76,7 @@ class Problem(msgspec.Struct, frozen=True):
 class CelError(ValueError):
     """An expression that does not compile, with every problem found in it."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[CelProblem]) -> None:
         super().__init__("; ".join(problem.message for problem in problems))
         self.problems = problems
 
@@ -203,18 +203,18 @@ def compile_text(text: str) -> Program:
 
 def _compile(text: str, wanted: Any, words: str) -> Program:
     if len(text) > LONGEST_EXPRESSION:
-        raise CelError([Problem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
+        raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_EXPRESSION}")])
     try:
         expression = _env().compile(text)
     except Exception as error:
         raise CelError(_problems(str(error))) from error
     kind = expression.return_type()
     if kind not in (wanted, _types().DYN):
-        raise CelError([Problem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
+        raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     try:
         return Program(text, expression, Cost(parse(expression.serialize()), VARIABLES))
     except CostError as error:
-        raise CelError([Problem(1, 1, str(error))]) from error
+        raise CelError([CelProblem(1, 1, str(error))]) from error
 
 
 def _longest(value: Any) -> int:
@@ -231,9 +231,9 @@ def _longest(value: Any) -> int:
     return longest
 
 
-def _problems(report: str) -> list[Problem]:
-    found = [Problem(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(report)]
-    return list(dict.fromkeys(found)) or [Problem(1, 1, _plain(report))]
+def _problems(report: str) -> list[CelProblem]:
+    found = [CelProblem(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(report)]
+    return list(dict.fromkeys(found)) or [CelProblem(1, 1, _plain(report))]
 
 
 def _plain(report: str) -> str:

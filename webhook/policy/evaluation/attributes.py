@@ -7,7 +7,7 @@ from typing import Any
 
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.cel.program import Inputs
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.requester import has_controller, is_controller, is_service_account
 
 __all__ = ["CLASSES", "PODS", "TEMPLATES", "RequestAttributes", "observe"]
@@ -36,7 +36,7 @@ class RequestAttributes:
 
     __slots__ = ("_inputs", "kind", "new", "old", "operation", "request", "template")
 
-    def __init__(self, request: Request, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
+    def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS
         self.operation = "CREATE" if self.template else request.operation
@@ -143,7 +143,7 @@ class RequestAttributes:
         }
 
 
-def observe(request: Request) -> RequestAttributes | str:
+def observe(request: PolicyRequest) -> RequestAttributes | str:
     """What the rules look at, or the reason why no rule looks at this request."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
@@ -186,7 +186,7 @@ def _definition(class_: dict[str, Any]) -> dict[str, Any]:
     return {**class_, "metadata": meta}
 
 
-def _for_cel(of: dict[str, Any], template_of: Request | None) -> dict[str, Any]:
+def _for_cel(of: dict[str, Any], template_of: PolicyRequest | None) -> dict[str, Any]:
     """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works.
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
@@ -203,7 +203,7 @@ def _present(meta: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((key, value) for key, value in meta.items() if value is not None and key != "managedFields")
 
 
-def _resolved(request: Request) -> dict[str, Any]:
+def _resolved(request: PolicyRequest) -> dict[str, Any]:
     resolved: dict[str, Any] = {} if request.priority is None else {"priority": request.priority}
     if request.priority_class:
         resolved["priorityClassName"] = request.priority_class.metadata.name
@@ -211,7 +211,7 @@ def _resolved(request: Request) -> dict[str, Any]:
     return resolved
 
 
-def _request_for_cel(request: Request) -> dict[str, Any]:
+def _request_for_cel(request: PolicyRequest) -> dict[str, Any]:
     known = {
         "operation": request.operation,
         "namespace": request.namespace,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.kube.objects import LabelSelector
-from webhook.policy.model import Definers, Match, PriorityClasses, Subject
+from webhook.policy.model import Definers, PriorityClasses, RequestMatch, Subject
 
 __all__ = ["classes_text", "definers_text", "quoted", "rights_text", "subjects_text"]
 
@@ -25,7 +25,7 @@ def classes_text(body: PriorityClasses) -> str:
     return " and ".join(parts)
 
 
-def rights_text(alternatives: Iterable[Match]) -> str:
+def rights_text(alternatives: Iterable[RequestMatch]) -> str:
     """`pods in namespace a, or Group b`; `nobody` without alternatives."""
     return ", or ".join(_match_text(match) for match in alternatives) or "nobody"
 
@@ -35,7 +35,7 @@ def definers_text(alternatives: Iterable[Definers]) -> str:
     return ", or ".join(_definer_text(one) for one in alternatives) or "nobody"
 
 
-def _match_text(match: Match) -> str:
+def _match_text(match: RequestMatch) -> str:
     parts = []
     if match.namespaces is not None:
         parts.append(f"namespace {_either(match.namespaces)}")

@@ -12,7 +12,7 @@ from webhook.policy.evaluation.compiled_policy import CompiledPolicy, Kinds
 from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.evaluation.index import Index
 from webhook.policy.evaluation.ranges import Ranges
-from webhook.policy.evaluation.request import Request
+from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rule_evaluation import RuleEvaluation
 from webhook.policy.evaluation.rules import Compiled
 from webhook.policy.evaluation.shield import changes, shield_verdicts
@@ -59,7 +59,7 @@ class Engine:
         self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
         self._excepting = {one.name: one for one in self._compiled if one.policy.exceptions}
 
-    def default_priority_class(self, request: Request) -> tuple[str, str] | None:
+    def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
         """The class for a new pod, or one that a template describes, that names none, and the id of the rule.
 
         The first rule wins.
@@ -73,7 +73,7 @@ class Engine:
                 return name, rule
         return None
 
-    def annotations_to_copy(self, request: Request) -> list[tuple[str, str]]:
+    def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
         """The annotations a new pod takes over from its PriorityClass if it has none, each with its rule's id.
 
         What the pod itself says is left to the caller, as is whether the class has the annotation.
@@ -114,7 +114,7 @@ class Engine:
                 return Managed(policy)
         return None
 
-    def judge(self, request: Request, trace: list[RuleTrace] | None = None) -> list[Verdict]:
+    def judge(self, request: PolicyRequest, trace: list[RuleTrace] | None = None) -> list[Verdict]:
         """What every rule that applies says of the request; `trace` takes all rules with why and why not.
 
         Raises AllowanceError if the expressions may take longer than the request allows.
@@ -134,7 +134,7 @@ class Engine:
             trace += explain(evaluation, self._compiled)
         return evaluation.verdicts
 
-    def judge_annotations(self, request: Request) -> list[Verdict]:
+    def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
         """What the rules about protected annotations, and no others, say of an update."""
         attributes = observe(request)
         if isinstance(attributes, str):

@@ -12,7 +12,7 @@ from webhook.kube.objects import LabelSelector
 from webhook.policy.evaluation.attributes import PODS, RequestAttributes
 from webhook.policy.evaluation.globs import WILDCARD, literal_prefix
 from webhook.policy.evaluation.requester import user_pattern
-from webhook.policy.model import Match
+from webhook.policy.model import RequestMatch
 
 __all__ = ["Index"]
 
@@ -29,7 +29,7 @@ class Index(Generic[T]):
     def __init__(self) -> None:
         self._for_people, self._for_service_accounts = _Table[T](), _Table[T]()
 
-    def add(self, match: Match, entry: T) -> None:
+    def add(self, match: RequestMatch, entry: T) -> None:
         """Add an entry; candidates come in the order of adding."""
         self._for_people.add(match, entry)
         self._for_service_accounts.add(replace(match, subjects=None), entry)
@@ -53,7 +53,7 @@ class _Table(Generic[T]):
         self._namespace_labels = _Labels[T]()
         self._count = 0
 
-    def add(self, match: Match, entry: T) -> None:
+    def add(self, match: RequestMatch, entry: T) -> None:
         row = (self._count, entry)
         self._count += 1
         if match.namespaces is not None and all(map(literal_prefix, match.namespaces)):

@@ -14,7 +14,7 @@ from webhook.policy.evaluation.attributes import PODS, RequestAttributes
 from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.evaluation.requester import by_namespace, names_exactly, user_pattern
-from webhook.policy.model import Definers, Match, Subject
+from webhook.policy.model import Definers, RequestMatch, Subject
 
 __all__ = ["Test", "anyone_of", "definers", "excluder", "matcher", "subjects_matcher"]
 
@@ -22,7 +22,7 @@ Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
 
-def matcher(match: Match, *, gives: bool = False) -> Test:
+def matcher(match: RequestMatch, *, gives: bool = False) -> Test:
     """Compile a `match`: everything named must hold. `gives` says that something is given or let off, not restricted.
 
     Namespaces say nothing about a PriorityClass, which lies in none: there those parts always hold.
@@ -30,12 +30,12 @@ def matcher(match: Match, *, gives: bool = False) -> Test:
     return _all_of(_parts(match, gives=gives))
 
 
-def excluder(exclude: Match | None) -> Test:
+def excluder(exclude: RequestMatch | None) -> Test:
     """Compile an `exclude`: the reason why the request is excluded, or None.
 
     Everything named must hold for a request to be excluded; no PriorityClass lies in an excluded namespace.
     """
-    if exclude is None or exclude == Match():
+    if exclude is None or exclude == RequestMatch():
         return lambda _facts: None
     test = matcher(exclude, gives=True)
     by_namespace = exclude.namespaces is not None or exclude.namespace_selector is not None
@@ -48,7 +48,7 @@ def excluder(exclude: Match | None) -> Test:
     return excluded
 
 
-def anyone_of(alternatives: Iterable[Match]) -> Callable[[RequestAttributes], bool]:
+def anyone_of(alternatives: Iterable[RequestMatch]) -> Callable[[RequestAttributes], bool]:
     """Compile a right: whether one of the alternatives holds; nobody has a right without alternatives."""
     tests = [matcher(match, gives=True) for match in alternatives]
     return lambda attributes: any(test(attributes) is None for test in tests)
@@ -97,7 +97,7 @@ def _all_of(tests: list[Test]) -> Test:
     return test
 
 
-def _parts(match: Match, *, gives: bool) -> list[Test]:
+def _parts(match: RequestMatch, *, gives: bool) -> list[Test]:
     """The parts of a match that are named, the cheap ones first."""
     tests: list[Test] = []
     if match.operations is not None:
@@ -150,7 +150,7 @@ def _other_subject(subjects: tuple[Subject, ...]) -> str:
     return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
 
 
-def _object(match: Match, *, gives: bool) -> Test:
+def _object(match: RequestMatch, *, gives: bool) -> Test:
     selected = label_matcher(match.object_selector)
     reason = "objectSelector does not select the object's labels"
     enough = all if gives else any
@@ -169,7 +169,7 @@ def _object(match: Match, *, gives: bool) -> Test:
     return test
 
 
-def _namespace_labels(match: Match) -> Test:
+def _namespace_labels(match: RequestMatch) -> Test:
     selected = label_matcher(match.namespace_selector)
     reason = "namespaceSelector does not select the namespace's labels"
     return lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else reason

@@ -15,7 +15,7 @@ import msgspec
 from webhook.kube.objects import LabelSelector
 from webhook.policy.evaluation.attributes import PODS
 from webhook.policy.evaluation.engine import shielded
-from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy, Rule
+from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy, PriorityRule
 
 __all__ = ["PARTS", "PRESERVED", "Reads", "protected_annotations", "reads_on_update"]
 
@@ -80,7 +80,7 @@ def _expressions(policy: PriorityPolicy) -> Iterator[str]:
             yield rule.validate.expression
 
 
-def _validates(rule: Rule) -> bool:
+def _validates(rule: PriorityRule) -> bool:
     return rule.validate is not None and PODS in rule.validate.resources
 
 

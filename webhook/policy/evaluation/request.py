@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.kube.objects import Namespace, PriorityClass
 
-__all__ = ["Request", "UserInfo"]
+__all__ = ["PolicyRequest", "UserInfo"]
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class UserInfo(msgspec.Struct, frozen=True):
     extra: dict[str, tuple[str, ...]] = {}
 
 
-class Request(msgspec.Struct, kw_only=True):
+class PolicyRequest(msgspec.Struct, kw_only=True):
     """One CREATE or UPDATE of a pod, a workload with a pod template, or a PriorityClass.
 
     `object` and `old_object` are the JSON data as sent (`old_object` on UPDATE only). `priority_class` is the

@@ -13,7 +13,7 @@ from typing import Any
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.model import Match, PriorityPolicy, Subject
+from webhook.policy.model import PriorityPolicy, RequestMatch, Subject
 
 __all__ = [
     "CONTROLLER",
@@ -71,7 +71,7 @@ def has_controller(metadata: Mapping[str, Any]) -> bool:
     return any(isinstance(one, dict) and one.get("controller") is True for one in owners)
 
 
-def by_namespace(match: Match) -> bool:
+def by_namespace(match: RequestMatch) -> bool:
     """Whether a match tells namespaces apart: one that nobody named or labelled is not meant.
 
     So `*`, an empty selector and one that only leaves some namespaces out do not count.
@@ -102,7 +102,7 @@ def reads_user(expression: str) -> bool:
 
 def asks_who(policy: PriorityPolicy) -> bool:
     """Whether who asks makes a difference to what a policy says of a pod."""
-    matches = [policy.match, policy.exclude or Match(), *(one.match for one in policy.exceptions)]
+    matches = [policy.match, policy.exclude or RequestMatch(), *(one.match for one in policy.exceptions)]
     expressions = [one.expression for one in policy.conditions]
     for rule in policy.rules:
         matches += rule.reserve.use if rule.reserve else ()

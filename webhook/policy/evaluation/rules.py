@@ -11,7 +11,7 @@ from webhook.policy.evaluation.describing import classes_text, definers_text, qu
 from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.evaluation.matching import anyone_of, definers
 from webhook.policy.evaluation.verdict import RuleResult, Verdict
-from webhook.policy.model import Enforcement, PriorityClasses, PriorityPolicy, Reserve, Rule, Validate
+from webhook.policy.model import Enforcement, PriorityClasses, PriorityPolicy, PriorityRule, Reserve, Validate
 
 __all__ = ["Compiled", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
 
@@ -53,7 +53,7 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template else enforcement
 
 
-def compile_rule(policy: PriorityPolicy, rule: Rule, twins: Twins) -> list[Compiled]:
+def compile_rule(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> list[Compiled]:
     """Compile `priorityClasses` and `validate`; the other bodies are not for validation or are compiled apart.
 
     Raises CelError for an expression that does not compile, which loading has found before.
@@ -66,7 +66,7 @@ def compile_rule(policy: PriorityPolicy, rule: Rule, twins: Twins) -> list[Compi
     return []
 
 
-def compile_use(policy: PriorityPolicy, rule: Rule, reserve: Reserve) -> Compiled:
+def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> Compiled:
     """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
     may, who = anyone_of(reserve.use), rights_text(reserve.use)
     by_subject = any(right.subjects for right in reserve.use)
@@ -88,7 +88,7 @@ def compile_use(policy: PriorityPolicy, rule: Rule, reserve: Reserve) -> Compile
     return _compiled(policy, rule, PODS, run)
 
 
-def compile_define(policy: PriorityPolicy, rule: Rule, reserve: Reserve) -> Compiled:
+def compile_define(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> Compiled:
     """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
     may, who = definers(reserve.define), definers_text(reserve.define)
 
@@ -108,7 +108,7 @@ def compile_define(policy: PriorityPolicy, rule: Rule, reserve: Reserve) -> Comp
 
 
 def _compiled(
-    policy: PriorityPolicy, rule: Rule, kind: str, run: Callable[[RequestAttributes], RuleResult]
+    policy: PriorityPolicy, rule: PriorityRule, kind: str, run: Callable[[RequestAttributes], RuleResult]
 ) -> Compiled:
     return Compiled(policy.name, rule.name, rule.enforcement, kind, run)
 

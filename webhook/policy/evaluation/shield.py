@@ -14,14 +14,14 @@ from webhook.policy.evaluation.attributes import RequestAttributes
 from webhook.policy.evaluation.describing import quoted, rights_text
 from webhook.policy.evaluation.matching import anyone_of, matcher
 from webhook.policy.evaluation.verdict import Verdict
-from webhook.policy.model import Enforcement, PriorityPolicy, ProtectAnnotations, Rule
+from webhook.policy.model import Enforcement, PriorityPolicy, PriorityRule, ProtectAnnotations
 
-__all__ = ["BUILTIN", "SHIELD", "Change", "Shield", "changes", "compile_shield", "shield_verdicts"]
+__all__ = ["BUILTIN", "SHIELD", "AnnotationChange", "Shield", "changes", "compile_shield", "shield_verdicts"]
 
 BUILTIN, SHIELD = "builtin", "shield"
 """Policy and rule name of what holds if no policy speaks."""
 
-Change = tuple[str | None, str | None]
+AnnotationChange = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""
 
 
@@ -42,7 +42,7 @@ class Shield:
         return key in self.keys and operation in self.operations
 
 
-def compile_shield(policy: PriorityPolicy, rule: Rule, body: ProtectAnnotations) -> Shield:
+def compile_shield(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Shield:
     """Compile a `protectAnnotations` body."""
     return Shield(
         policy.name,
@@ -61,7 +61,7 @@ def _granted(policy: PriorityPolicy, body: ProtectAnnotations) -> Callable[[Requ
     return lambda attributes: within(attributes) is None and allowed(attributes)
 
 
-def changes(attributes: RequestAttributes, keys: Iterable[str]) -> dict[str, Change]:
+def changes(attributes: RequestAttributes, keys: Iterable[str]) -> dict[str, AnnotationChange]:
     """Which of these annotations the request sets, changes or removes.
 
     At CREATE an annotation that says what the PriorityClass says counts as copied from it, not as set.
@@ -75,7 +75,10 @@ def changes(attributes: RequestAttributes, keys: Iterable[str]) -> dict[str, Cha
 
 
 def shield_verdicts(
-    attributes: RequestAttributes, changed: Mapping[str, Change], shields: list[Shield], builtin: frozenset[str]
+    attributes: RequestAttributes,
+    changed: Mapping[str, AnnotationChange],
+    shields: list[Shield],
+    builtin: frozenset[str],
 ) -> list[Verdict]:
     """What the rules that apply, or else the built-in one, say of these changes."""
     verdicts: list[Verdict] = []
@@ -89,20 +92,20 @@ def shield_verdicts(
     return verdicts
 
 
-def _bound(attributes: RequestAttributes, key: str, change: Change, binding: list[Shield]) -> list[Verdict]:
+def _bound(attributes: RequestAttributes, key: str, change: AnnotationChange, binding: list[Shield]) -> list[Verdict]:
     granting = next((shield for shield in binding if shield.may(attributes)), None)
     if granting is not None:
         return [Verdict(granting.policy, granting.rule, granting.enforcement, "allow")]
     return [_one(attributes, key, change, shield) for shield in binding]
 
 
-def _one(attributes: RequestAttributes, key: str, change: Change, shield: Shield) -> Verdict:
+def _one(attributes: RequestAttributes, key: str, change: AnnotationChange, shield: Shield) -> Verdict:
     if shield.may(attributes):
         return Verdict(shield.policy, shield.rule, shield.enforcement, "allow")
     return Verdict(shield.policy, shield.rule, shield.enforcement, "deny", _text(attributes, key, change, shield))
 
 
-def _text(attributes: RequestAttributes, key: str, change: Change, shield: Shield | None) -> str:
+def _text(attributes: RequestAttributes, key: str, change: AnnotationChange, shield: Shield | None) -> str:
     rule = f"{shield.policy}/{shield.rule}" if shield else f"{BUILTIN}/{SHIELD}"
     who = shield.who if shield else "nobody once the pod exists"
     text = f"annotation {key} may not be {_did(change)}: rule {rule} leaves that to {who}"
@@ -111,7 +114,7 @@ def _text(attributes: RequestAttributes, key: str, change: Change, shield: Shiel
     return text
 
 
-def _did(change: Change) -> str:
+def _did(change: AnnotationChange) -> str:
     before, after = change
     if before is None:
         return f"set to {quoted(after or '')}"

@@ -9,7 +9,7 @@ from webhook.policy.evaluation.compiled_policy import CompiledPolicy
 from webhook.policy.evaluation.rule_evaluation import RuleEvaluation
 from webhook.policy.evaluation.shield import BUILTIN, SHIELD
 from webhook.policy.evaluation.verdict import RuleTrace, Verdict
-from webhook.policy.model import Reserve, Rule
+from webhook.policy.model import PriorityRule, Reserve
 
 __all__ = ["explain"]
 
@@ -29,7 +29,7 @@ def explain(evaluation: RuleEvaluation, policies: Iterable[CompiledPolicy]) -> I
 def _row(
     evaluation: RuleEvaluation,
     policy: CompiledPolicy,
-    rule: Rule,
+    rule: PriorityRule,
     applicability: str | Verdict | None,
     verdict: Verdict | None,
 ) -> RuleTrace:
@@ -46,7 +46,7 @@ def _row(
     return RuleTrace(policy.name, rule.name, applied, "allow" if applied else "skip", why)
 
 
-def _unasked(rule: Rule, attributes: RequestAttributes) -> tuple[bool, str]:
+def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
     """Whether a rule that gives no verdict had a part in the request, and why."""
     if rule.reserve is not None:
         return False, _outside(rule.reserve, attributes)

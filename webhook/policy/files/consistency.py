@@ -14,7 +14,7 @@ from webhook.policy.evaluation.shield import BUILTIN
 from webhook.policy.files.findings import Finding, Severity, nearest
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.table_match import KNOWN_ANNOTATIONS
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, Rule, Source
+from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, PriorityRule, SourcePosition
 
 __all__ = ["check_together"]
 
@@ -35,7 +35,7 @@ def check_together(policies: Policies, readers: Readers) -> None:
 
 def _names(policies: Policies, readers: Readers) -> None:
     for group in (policies.priority, policies.preemption):
-        first: dict[str, Source] = {}
+        first: dict[str, SourcePosition] = {}
         for policy in group:
             if policy.name == BUILTIN:
                 _note(
@@ -80,7 +80,7 @@ def _ranges(policies: Policies, readers: Readers) -> None:
 
 
 def _defaults(policies: Policies, readers: Readers) -> None:
-    first: dict[str, tuple[PriorityPolicy, Rule]] = {}
+    first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
     for policy, rule in _rules(policies):
         default = rule.default_priority_class
         if default is None:
@@ -101,7 +101,7 @@ def _defaults(policies: Policies, readers: Readers) -> None:
         _default_allowed(policy, rule, default, readers)
 
 
-def _default_allowed(policy: PriorityPolicy, rule: Rule, default: str, readers: Readers) -> None:
+def _default_allowed(policy: PriorityPolicy, rule: PriorityRule, default: str, readers: Readers) -> None:
     for other in policy.rules:
         body = other.priority_classes
         if body is None:
@@ -160,7 +160,7 @@ def _annotations(readers: Readers) -> None:
                 reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{nearest(key, known)}')
 
 
-def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, Rule]]:
+def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, PriorityRule]]:
     return ((policy, rule) for policy in policies.priority for rule in policy.rules)
 
 
@@ -178,12 +178,18 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _note(readers: Readers, severity: Severity, source: Source, message: str) -> None:
+def _note(readers: Readers, severity: Severity, source: SourcePosition, message: str) -> None:
     readers[source.file].at(severity, source.line, source.column, message)
 
 
 def _clash(
-    readers: Readers, source: Source, other: Source, message: str, there: str, *, severity: Severity = Severity.ERROR
+    readers: Readers,
+    source: SourcePosition,
+    other: SourcePosition,
+    message: str,
+    there: str,
+    *,
+    severity: Severity = Severity.ERROR,
 ) -> None:
     """Note something that two places make together."""
     note = Finding(severity=severity, source=other, message=there, excerpt=readers[other.file].excerpt(other))

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.policy.cel.program import CelError, Problem
+from webhook.policy.cel.program import CelError, CelProblem
 from webhook.policy.files.findings import Severity
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.shapes import INVALID, Definitions, Text
-from webhook.policy.files.yamltree import Node, Scalar
+from webhook.policy.files.yamltree import YamlNode, YamlScalar
 
 __all__ = ["Expression"]
 
@@ -23,9 +23,9 @@ class Expression:
 
     compile: Callable[[str], Any]
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The expression's text."""
-        if isinstance(node, Scalar) and node.plain and node.text in ("true", "false"):
+        if isinstance(node, YamlScalar) and node.plain and node.text in ("true", "false"):
             reader.count()
             return node.text
         text = _TEXT.read(node, reader)
@@ -34,7 +34,7 @@ class Expression:
         try:
             self.compile(text)
         except CelError as error:
-            assert isinstance(node, Scalar)
+            assert isinstance(node, YamlScalar)
             for problem in error.problems:
                 line, column = _place(node, problem, reader)
                 reader.at(Severity.ERROR, line, column, f"CEL: {problem.message}")
@@ -47,7 +47,7 @@ class Expression:
         return {"type": "string", "minLength": 1, "maxLength": 4096}
 
 
-def _place(node: Scalar, problem: Problem, reader: Reader) -> tuple[int, int]:
+def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
     """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
     if node.style == "|":
         line = node.line + problem.line

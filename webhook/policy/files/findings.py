@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from webhook.policy.model import Source
+from webhook.policy.model import SourcePosition
 
 __all__ = ["Finding", "PolicyError", "Severity", "excerpt", "nearest"]
 
@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant."""
 
     severity: Severity
-    source: Source
+    source: SourcePosition
     message: str
     excerpt: str = ""
     related: tuple[Finding, ...] = ()

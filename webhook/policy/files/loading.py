@@ -14,8 +14,8 @@ from webhook.policy.files.reader import Reader, TooMuchError
 from webhook.policy.files.scalars import meaning
 from webhook.policy.files.shapes import INVALID, kind
 from webhook.policy.files.table import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.yamltree import LARGEST_FILE, Map, Node, Scalar, YamlError, documents
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, Source
+from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, YamlMap, YamlNode, YamlScalar, documents
+from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
 
 __all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 
@@ -119,13 +119,13 @@ def _text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        source = Source(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise _UnreadableError(Finding(severity=Severity.ERROR, source=source, message=text)) from error
 
 
 def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
-    return Finding(severity=severity, source=Source(str(path)), message=message)
+    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
 
 
 def _policies(text: str, reader: Reader) -> Iterator[Any]:
@@ -142,17 +142,17 @@ def _policies(text: str, reader: Reader) -> Iterator[Any]:
         reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
 
 
-def _document(root: Node, reader: Reader) -> Any:
-    if isinstance(root, Scalar) and meaning(root) == "null":
+def _document(root: YamlNode, reader: Reader) -> Any:
+    if isinstance(root, YamlScalar) and meaning(root) == "null":
         return INVALID
-    if not isinstance(root, Map):
+    if not isinstance(root, YamlMap):
         reader.error(root, f"expected a policy (a mapping with apiVersion, kind, metadata, spec), found {kind(root)}")
         return INVALID
-    name = next((value for key, value in root.pairs if isinstance(key, Scalar) and key.text == "kind"), None)
+    name = next((value for key, value in root.pairs if isinstance(key, YamlScalar) and key.text == "kind"), None)
     if name is None:
         reader.error(root, f'a policy needs "kind": {" or ".join(DOCUMENTS)} (apiVersion: {API_VERSION})')
         return INVALID
-    text = name.text if isinstance(name, Scalar) else ""
+    text = name.text if isinstance(name, YamlScalar) else ""
     if text in DOCUMENTS:
         return DOCUMENTS[text].read(root, reader)
     if text == TEST_KIND:

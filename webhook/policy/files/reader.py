@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from webhook.policy.files.findings import Finding, Severity, excerpt
-from webhook.policy.files.yamltree import Node
-from webhook.policy.model import Source
+from webhook.policy.files.yamltree import YamlNode
+from webhook.policy.model import SourcePosition
 
 __all__ = ["MOST_FINDINGS", "MOST_READS", "Mention", "Reader", "TooMuchError"]
 
@@ -20,7 +20,7 @@ class Mention(NamedTuple):
     """An annotation key named in a file; `recognises` if naming it makes it known."""
 
     key: str
-    node: Node
+    node: YamlNode
     recognises: bool
 
 
@@ -55,15 +55,15 @@ class Reader:
         if self._reads > MOST_READS:
             raise TooMuchError
 
-    def source(self, node: Node) -> Source:
+    def source(self, node: YamlNode) -> SourcePosition:
         """Where a node stands."""
-        return Source(self.path, node.line, node.column)
+        return SourcePosition(self.path, node.line, node.column)
 
-    def error(self, node: Node, message: str) -> None:
+    def error(self, node: YamlNode, message: str) -> None:
         """Note what keeps the file from being used."""
         self.at(Severity.ERROR, node.line, node.column, message, width=node.width)
 
-    def warn(self, node: Node, message: str) -> None:
+    def warn(self, node: YamlNode, message: str) -> None:
         """Note what is probably not meant."""
         self.at(Severity.WARNING, node.line, node.column, message, width=node.width)
 
@@ -82,12 +82,12 @@ class Reader:
         if len(self._findings) >= MOST_FINDINGS:
             self._left_out += 1
             return
-        source = Source(self.path, line, column)
+        source = SourcePosition(self.path, line, column)
         shown = self.excerpt(source, width)
         finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
         self._findings[finding] = None
 
-    def excerpt(self, source: Source, width: int = 1) -> str:
+    def excerpt(self, source: SourcePosition, width: int = 1) -> str:
         """The line of a place in this file, with carets."""
         text = self.line(source.line)
         return excerpt(text, source.line, min(source.column, len(text) + 1), width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from webhook.policy.files.yamltree import Scalar
+from webhook.policy.files.yamltree import YamlScalar
 
 __all__ = ["WHOLE", "meaning", "seconds", "yaml11"]
 
@@ -29,7 +29,7 @@ _LONGEST = 32
 _FOREVER = 10 * 365 * 24 * 3600
 
 
-def meaning(scalar: Scalar) -> str:
+def meaning(scalar: YamlScalar) -> str:
     """`text`, `null`, `bool` or `number`: what YAML 1.2 takes a scalar for."""
     if not scalar.plain:
         return "text"
@@ -40,7 +40,7 @@ def meaning(scalar: Scalar) -> str:
     return "number" if len(scalar.text) <= _LONGEST and _NUMBER.fullmatch(scalar.text) else "text"
 
 
-def yaml11(scalar: Scalar) -> str:
+def yaml11(scalar: YamlScalar) -> str:
     """What a YAML 1.1 reader takes an unquoted scalar for, if that is something else; else nothing."""
     text = scalar.text
     if not scalar.plain or len(text) > _LONGEST:

@@ -15,7 +15,7 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.policy.files.findings import nearest
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.scalars import WHOLE, meaning, seconds, yaml11
-from webhook.policy.files.yamltree import Map, Node, Scalar, Seq
+from webhook.policy.files.yamltree import YamlMap, YamlNode, YamlScalar, YamlSequence
 
 __all__ = [
     "INVALID",
@@ -44,7 +44,7 @@ Definitions = dict[str, dict[str, Any]]
 class Shape(Protocol):
     """What may stand in a field."""
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The value, or INVALID with findings."""
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Text:
     check: Callable[[str], str] | None = None
     longest: int = 1024
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The text; numbers and the like must be quoted, so that every reader takes them for text."""
         scalar = _scalar(node, reader, self.what)
         if scalar is INVALID:
@@ -102,7 +102,7 @@ class Choice:
     options: Mapping[str, str]
     build: Callable[[str], Any] = str
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The member of that value."""
         scalar = _scalar(node, reader, self.what)
         if scalar is INVALID:
@@ -126,7 +126,7 @@ class Choice:
 class Flag:
     """True or false."""
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The truth value, in the one spelling that all readers agree on."""
         scalar = _scalar(node, reader, "true or false")
         if scalar is INVALID:
@@ -148,7 +148,7 @@ class Instant:
 
     what: str = "a date such as 2026-12-31, or an instant such as 2026-12-31T18:00:00Z"
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """Seconds since the epoch."""
         scalar = _scalar(node, reader, self.what)
         if scalar is INVALID:
@@ -176,7 +176,7 @@ class Whole:
     most: int
     why: str = ""
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The number, in the one spelling that all readers agree on."""
         scalar = _scalar(node, reader, self.what)
         if scalar is INVALID:
@@ -192,7 +192,7 @@ class Whole:
         del definitions
         return {"type": "integer", "minimum": self.least, "maximum": self.most}
 
-    def _wrong(self, scalar: Scalar) -> str:
+    def _wrong(self, scalar: YamlScalar) -> str:
         text = scalar.text[:40]
         if not scalar.plain and WHOLE.fullmatch(text):
             return f"expected {self.what}, found text; write {text} without quotes"
@@ -210,7 +210,7 @@ class Whole:
 class Duration:
     """A length of time, in seconds."""
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The seconds."""
         scalar = _scalar(node, reader, "a duration")
         if scalar is INVALID:
@@ -238,11 +238,11 @@ class ListOf:
     of: Shape
     least: int = 0
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The entries as a tuple; those found wrong are left out."""
         reader.count()
-        if not isinstance(node, Seq):
-            hint = f"; write [{node.text[:40]}]" if isinstance(node, Scalar) and meaning(node) == "text" else ""
+        if not isinstance(node, YamlSequence):
+            hint = f"; write [{node.text[:40]}]" if isinstance(node, YamlScalar) and meaning(node) == "text" else ""
             reader.error(node, f"expected a list, found {kind(node)}{hint}")
             return INVALID
         if len(node.items) < self.least:
@@ -262,9 +262,9 @@ class OneOrMore:
 
     of: Shape
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The alternatives as a tuple."""
-        if isinstance(node, Seq):
+        if isinstance(node, YamlSequence):
             return ListOf(self.of).read(node, reader)
         value = self.of.read(node, reader)
         return INVALID if value is INVALID else (value,)
@@ -282,10 +282,10 @@ class MapOf:
     of: Shape
     key: Shape = field(default_factory=Text)
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The mapping as a dictionary; pairs found wrong are left out."""
         reader.count()
-        if not isinstance(node, Map):
+        if not isinstance(node, YamlMap):
             reader.error(node, f"expected a mapping, found {kind(node)}")
             return INVALID
         found: dict[str, Any] = {}
@@ -302,14 +302,14 @@ class MapOf:
         return {"type": "object", "additionalProperties": self.of.schema(definitions)}
 
 
-def kind(node: Node) -> str:
+def kind(node: YamlNode) -> str:
     """What a node is, in words."""
     match node:
-        case Map():
+        case YamlMap():
             return "a mapping"
-        case Seq():
+        case YamlSequence():
             return "a list"
-        case Scalar():
+        case YamlScalar():
             return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[meaning(node)]
     return "something else"
 
@@ -319,9 +319,9 @@ def described(options: type[StrEnum], texts: Sequence[str]) -> dict[str, str]:
     return {option.value: text for option, text in zip(options, texts, strict=True)}
 
 
-def _scalar(node: Node, reader: Reader, what: str) -> Any:
+def _scalar(node: YamlNode, reader: Reader, what: str) -> Any:
     reader.count()
-    if not isinstance(node, Scalar):
+    if not isinstance(node, YamlScalar):
         reader.error(node, f"expected {what}, found {kind(node)}")
         return INVALID
     if meaning(node) == "null":

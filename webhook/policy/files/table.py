@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.files.records import Field, Record, Values
+from webhook.policy.files.object_shape import Field, ObjectShape, Values
 from webhook.policy.files.shapes import Choice, MapOf, Text
 from webhook.policy.files.table_match import NAME
 from webhook.policy.files.table_preemption import PREEMPTION_SPEC
 from webhook.policy.files.table_priority import PRIORITY_SPEC
-from webhook.policy.model import Source
+from webhook.policy.model import SourcePosition
 
 __all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND"]
 
@@ -20,13 +20,13 @@ TEST_KIND = "PolicyTest"
 """Documents of this kind are run by `giveway test` and lie in sub-folders, not beside the policies."""
 
 
-def _metadata(values: Values, source: Source) -> str:
+def _metadata(values: Values, source: SourcePosition) -> str:
     del source
     name: str = values["name"]
     return name
 
 
-_METADATA = Record(
+_METADATA = ObjectShape(
     "metadata",
     "The policy's name; labels and annotations are for other tools.",
     (
@@ -38,11 +38,11 @@ _METADATA = Record(
 )
 
 
-def _document(kind: str, doc: str, spec: Record) -> Record:
-    def build(values: Values, source: Source) -> Any:
+def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
+    def build(values: Values, source: SourcePosition) -> Any:
         return msgspec.structs.replace(values["spec"], name=values["metadata"], source=source)
 
-    return Record(
+    return ObjectShape(
         kind,
         doc,
         (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from webhook.policy.files.object_shape import Field, ObjectShape, Values, plain
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.records import Field, Record, Values, plain
 from webhook.policy.files.shapes import Duration, Flag, ListOf, Text
-from webhook.policy.files.yamltree import Node
-from webhook.policy.model import Extender
+from webhook.policy.files.yamltree import YamlNode
+from webhook.policy.model import ExtenderConfig
 
 __all__ = ["EXTENDER"]
 
@@ -14,12 +14,12 @@ _LONGEST_TIMEOUT = 60
 """Seconds."""
 
 
-def _extender_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _extender_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
         reader.error(nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits")
 
 
-EXTENDER = Record(
+EXTENDER = ObjectShape(
     "extender",
     "A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration.",
     (
@@ -49,6 +49,6 @@ EXTENDER = Record(
             "It is asked only about pods that request one of these; about all if absent.",
         ),
     ),
-    plain(Extender),
+    plain(ExtenderConfig),
     check=_extender_check,
 )

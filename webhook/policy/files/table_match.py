@@ -8,11 +8,18 @@ from typing import Any
 
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
+from webhook.policy.files.object_shape import Field, ObjectShape, Values
 from webhook.policy.files.reader import Mention, Reader
-from webhook.policy.files.records import Field, Record, Values
 from webhook.policy.files.shapes import INVALID, Choice, Definitions, ListOf, MapOf, Text
-from webhook.policy.files.yamltree import Node
-from webhook.policy.model import CAN_BE_PREEMPTED, OWN_ANNOTATIONS, PROTECTION_DURATION, Match, Source, Subject
+from webhook.policy.files.yamltree import YamlNode
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    OWN_ANNOTATIONS,
+    PROTECTION_DURATION,
+    RequestMatch,
+    SourcePosition,
+    Subject,
+)
 
 __all__ = [
     "ANNOTATION",
@@ -66,7 +73,7 @@ class _Annotation:
 
     recognises: bool
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """The key."""
         key = _KEY.read(node, reader)
         if key is not INVALID:
@@ -88,12 +95,12 @@ OPERATIONS = ListOf(
 )
 
 
-def _subject(values: Values, source: Source) -> Subject:
+def _subject(values: Values, source: SourcePosition) -> Subject:
     del source
     return Subject(**values)
 
 
-def _subject_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _subject_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     account = values.get("kind") == "ServiceAccount"
     if account and "namespace" not in values and "kind" in nodes:
         reader.error(nodes["kind"], 'a ServiceAccount needs "namespace"; "*" is any')
@@ -106,7 +113,7 @@ def _subject_check(values: Values, nodes: dict[str, Node], reader: Reader) -> No
         )
 
 
-_SUBJECT = Record(
+_SUBJECT = ObjectShape(
     "subject",
     "Who asks. The pods of a Deployment or Job are made by a controller, of which subjects say nothing.",
     (
@@ -129,18 +136,18 @@ _SUBJECT = Record(
 SUBJECTS = ListOf(_SUBJECT, least=1)
 
 
-def _requirement(values: Values, source: Source) -> Requirement:
+def _requirement(values: Values, source: SourcePosition) -> Requirement:
     del source
     return Requirement(
         key=values["key"], operator=values["operator"], values=list(values["values"]) if "values" in values else None
     )
 
 
-def _requirement_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _requirement_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     if "key" not in values or "operator" not in values:
         return
     try:
-        label_matcher(LabelSelector(match_expressions=[_requirement(values, Source())]))
+        label_matcher(LabelSelector(match_expressions=[_requirement(values, SourcePosition())]))
     except SelectorError as error:
         reader.error(nodes.get("values", nodes["operator"]), str(error))
 
@@ -150,7 +157,7 @@ _LABEL_KEY = Text(
     "a label's key", check=lambda text: _annotation_wrong(text).replace("an annotation key", "a label key")
 )
 
-_REQUIREMENT = Record(
+_REQUIREMENT = ObjectShape(
     "label requirement",
     "One row of matchExpressions.",
     (
@@ -177,13 +184,13 @@ _REQUIREMENT = Record(
 )
 
 
-def _selector(values: Values, source: Source) -> LabelSelector:
+def _selector(values: Values, source: SourcePosition) -> LabelSelector:
     del source
     rows = values.get("match_expressions")
     return LabelSelector(match_labels=values.get("match_labels"), match_expressions=list(rows) if rows else None)
 
 
-SELECTOR = Record(
+SELECTOR = ObjectShape(
     "label selector",
     "As everywhere in Kubernetes: all that is named must hold; an empty one selects everything.",
     (
@@ -220,16 +227,16 @@ MATCH_FIELDS = {
 }
 
 
-def match_record(title: str, doc: str, *names: str) -> Record:
+def match_record(title: str, doc: str, *names: str) -> ObjectShape:
     """A `match` with some of its parts."""
-    return Record(title, doc, tuple(MATCH_FIELDS[name] for name in names), _match)
+    return ObjectShape(title, doc, tuple(MATCH_FIELDS[name] for name in names), _match)
 
 
-def _match(values: Values, source: Source) -> Match:
+def _match(values: Values, source: SourcePosition) -> RequestMatch:
     del source
-    return Match(**values)
+    return RequestMatch(**values)
 
 
-MATCH: Record = match_record(
+MATCH: ObjectShape = match_record(
     "match", "Which requests are meant: everything named must hold, what is absent always does.", *MATCH_FIELDS
 )

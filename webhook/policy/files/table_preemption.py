@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from webhook.policy.files.object_shape import Field, ObjectShape, Values, plain
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.records import Field, Record, Values, plain
 from webhook.policy.files.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
 from webhook.policy.files.table_extenders import EXTENDER
 from webhook.policy.files.table_match import CLASS_GLOB, CLASS_NAME, NAMESPACES, RECOGNISED_ANNOTATION, SELECTOR
-from webhook.policy.files.yamltree import Node
+from webhook.policy.files.yamltree import YamlNode
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
-    Budgets,
-    Eviction,
+    BudgetMode,
+    EvictionMode,
     Limits,
-    Pair,
     PodsMatch,
+    PreemptionPair,
     PreemptionPolicy,
     Preemptors,
     Protection,
     Rate,
-    Source,
+    SourcePosition,
     VictimMode,
     Victims,
 )
@@ -32,7 +32,7 @@ _SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 _MANY = 1_000_000
 
 
-def _preemptors_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _preemptors_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     for name in values.get("priority_classes", ()):
         if name.startswith("system-"):
             reader.error(nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed')
@@ -45,7 +45,7 @@ def _preemptors_check(values: Values, nodes: dict[str, Node], reader: Reader) ->
             reader.error(nodes["twins"], "Kubernetes' own classes are never managed")
 
 
-_PREEMPTORS = Record(
+_PREEMPTORS = ObjectShape(
     "preemptors",
     "For which pods the reconciler preempts: those of the classes named here, which the webhook marks.",
     (
@@ -75,7 +75,7 @@ _PREEMPTORS = Record(
     check=_preemptors_check,
 )
 
-_PODS = Record(
+_PODS = ObjectShape(
     "pods match",
     "Which pods: everything named must hold, what is absent always does.",
     (
@@ -89,17 +89,17 @@ _PODS = Record(
     plain(PodsMatch),
 )
 
-_PAIR = Record(
+_PAIR = ObjectShape(
     "pair",
     "These preemptors may evict these victims.",
     (
         Field("preemptors", "preemptors", _PODS, "Who may evict; all if absent."),
         Field("victims", "victims", _PODS, "Who may be evicted; all if absent."),
     ),
-    plain(Pair),
+    plain(PreemptionPair),
 )
 
-_ANNOTATIONS = Record(
+_ANNOTATIONS = ObjectShape(
     "preemptibility annotations",
     "The annotation keys, in the order in which they are read; the first one present counts.",
     (
@@ -122,13 +122,13 @@ _ANNOTATIONS = Record(
 )
 
 
-def _victims(values: Values, source: Source) -> Victims:
+def _victims(values: Values, source: SourcePosition) -> Victims:
     del source
     annotations = values.pop("annotations", {})
     return Victims(**values, **annotations)
 
 
-_VICTIMS = Record(
+_VICTIMS = ObjectShape(
     "victims",
     "Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never.",
     (
@@ -160,13 +160,13 @@ _VICTIMS = Record(
 )
 
 
-def _protection_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _protection_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     maximum = values.get("maximum")
     if maximum is not None and values.get("default", 0.0) > maximum:
         reader.error(nodes["default"], f"the default is longer than the maximum of {maximum:g} s")
 
 
-_PROTECTION = Record(
+_PROTECTION = ObjectShape(
     "protection",
     "For how long after its start a pod is no victim.",
     (
@@ -177,7 +177,7 @@ _PROTECTION = Record(
     check=_protection_check,
 )
 
-_RATE = Record(
+_RATE = ObjectShape(
     "rate",
     "At most so many evictions within a window.",
     (
@@ -187,7 +187,7 @@ _RATE = Record(
     lambda values, _source: Rate(**{"window": 60.0, **values}),
 )
 
-_LIMITS = Record(
+_LIMITS = ObjectShape(
     "limits",
     "Limits: how much may be evicted, and how often it is tried. Unlimited if absent.",
     (
@@ -206,11 +206,11 @@ _LIMITS = Record(
 )
 
 
-def _policy(values: Values, source: Source) -> PreemptionPolicy:
+def _policy(values: Values, source: SourcePosition) -> PreemptionPolicy:
     return PreemptionPolicy(name="", source=source, **values)
 
 
-def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _policy_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     preemptors = values.get("preemptors")
     if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
         reader.warn(
@@ -218,7 +218,7 @@ def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> Non
         )
 
 
-PREEMPTION_SPEC = Record(
+PREEMPTION_SPEC = ObjectShape(
     "PreemptionPolicy spec",
     "Which pods the reconciler preempts for, and whom it may evict.",
     (
@@ -233,7 +233,7 @@ PREEMPTION_SPEC = Record(
                     "strict": "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)",
                     "best-effort": "violations are minimised (Kubernetes)",
                 },
-                Budgets,
+                BudgetMode,
             ),
             "What PodDisruptionBudgets mean for choosing victims.",
             default="strict",
@@ -248,7 +248,7 @@ PREEMPTION_SPEC = Record(
                     "evict": "through the Eviction API, which keeps budgets atomically",
                     "delete": "by delete with preconditions, past budgets",
                 },
-                Eviction,
+                EvictionMode,
             ),
             "How victims go.",
             default="evict",

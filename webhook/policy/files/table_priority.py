@@ -5,8 +5,8 @@ from __future__ import annotations
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
 from webhook.policy.files.expressions import Expression
 from webhook.policy.files.findings import nearest
+from webhook.policy.files.object_shape import Field, ObjectShape, Values, plain
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.records import Field, Record, Values, plain
 from webhook.policy.files.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
 from webhook.policy.files.table_match import (
     ANNOTATION,
@@ -18,19 +18,19 @@ from webhook.policy.files.table_match import (
     OPERATIONS,
 )
 from webhook.policy.files.table_rights import RIGHT, check_requesters, check_rights
-from webhook.policy.files.yamltree import Node
+from webhook.policy.files.yamltree import YamlNode
 from webhook.policy.model import (
-    Condition,
     Definers,
     Enforcement,
-    Match,
+    MatchCondition,
     PolicyException,
     PriorityClasses,
     PriorityPolicy,
+    PriorityRule,
     ProtectAnnotations,
+    RequestMatch,
     Reserve,
-    Rule,
-    Source,
+    SourcePosition,
     Validate,
 )
 
@@ -50,7 +50,7 @@ ENFORCEMENT = Choice(
 )
 
 
-def _some_class_rule(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _some_class_rule(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     for name in sorted(set(values.get("allow") or ()) & set(values.get("deny", ()))):
         reader.warn(nodes["deny"], f'"{name}" is in allow and in deny; deny wins')
     if not nodes.get("allow") and not nodes.get("deny"):
@@ -59,7 +59,7 @@ def _some_class_rule(values: Values, nodes: dict[str, Node], reader: Reader) -> 
         reader.warn(nodes["allow"], "an empty allow refuses every PriorityClass")
 
 
-_CLASSES = Record(
+_CLASSES = ObjectShape(
     "priorityClasses rule",
     "Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at.",
     (
@@ -70,7 +70,7 @@ _CLASSES = Record(
     check=_some_class_rule,
 )
 
-_DEFINERS = Record(
+_DEFINERS = ObjectShape(
     "definers",
     "Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives.",
     (
@@ -81,14 +81,14 @@ _DEFINERS = Record(
 )
 
 
-def _range_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _range_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     if "from_" in values and "to" in values and values["from_"] > values["to"]:
         reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
     if values.get("use"):
         check_rights(values["use"], nodes["use"], reader, at_create=True)
 
 
-_RESERVE = Record(
+_RESERVE = ObjectShape(
     "reserve rule",
     "Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.",
     (
@@ -102,13 +102,13 @@ _RESERVE = Record(
 )
 
 
-def _protect_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _protect_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     if values.get("allow"):
         at_create = "CREATE" in values.get("operations", ())
         check_rights(values["allow"], nodes["allow"], reader, at_create=at_create)
 
 
-_PROTECT = Record(
+_PROTECT = ObjectShape(
     "protectAnnotations rule",
     "Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices.",
     (
@@ -121,12 +121,12 @@ _PROTECT = Record(
 )
 
 
-def _validate_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _validate_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     if "expression" in values and "message" not in nodes and "message_expression" not in nodes:
         reader.warn(nodes["expression"], 'without "message" the author is told the expression; say what would be right')
 
 
-_VALIDATE = Record(
+_VALIDATE = ObjectShape(
     "validate rule",
     f"A CEL expression that must be true, over {_VARIABLES}.",
     (
@@ -167,12 +167,12 @@ _BODY_FIELDS = (
 BODIES = tuple(field.name for field in _BODY_FIELDS)
 
 
-def _rule(values: Values, source: Source) -> Values:
+def _rule(values: Values, source: SourcePosition) -> Values:
     """The rule's values; the policy, which knows the enforcement, makes the rule of them."""
     return {**values, "source": source}
 
 
-_RULE = Record(
+_RULE = ObjectShape(
     "rule",
     "One rule: a name, and exactly one body.",
     (
@@ -185,11 +185,11 @@ _RULE = Record(
 )
 
 
-def _condition(values: Values, source: Source) -> Condition:
-    return Condition(source=source, **values)
+def _condition(values: Values, source: SourcePosition) -> MatchCondition:
+    return MatchCondition(source=source, **values)
 
 
-_CONDITION = Record(
+_CONDITION = ObjectShape(
     "condition",
     f"A CEL expression that must be true for the policy to apply, over {_VARIABLES}.",
     (
@@ -200,18 +200,18 @@ _CONDITION = Record(
 )
 
 
-def _exception(values: Values, source: Source) -> PolicyException:
+def _exception(values: Values, source: SourcePosition) -> PolicyException:
     return PolicyException(source=source, **values)
 
 
-def _exception_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
-    if values.get("match") == Match():
+def _exception_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
+    if values.get("match") == RequestMatch():
         reader.error(nodes["match"], "this excepts everybody: name who is meant, or turn the rules to warn")
     elif "match" in values:
         check_rights((values["match"],), nodes["match"], reader, at_create=True)
 
 
-_EXCEPTION = Record(
+_EXCEPTION = ObjectShape(
     "exception",
     "Whom some rules of the policy let in all the same for a while, with a warning that says until when.",
     (
@@ -228,9 +228,11 @@ _EXCEPTION = Record(
 
 def _exceptions_check(values: Values, reader: Reader) -> None:
     """An exception names rules of its own policy, and such as can refuse something."""
-    refusing = {rule["name"]: Rule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in values["rules"]}
+    refusing = {
+        rule["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **rule}).refuses for rule in values["rules"]
+    }
     for exception in values.get("exceptions", ()):
-        node = Node(exception.source.line, exception.source.column, 1)
+        node = YamlNode(exception.source.line, exception.source.column, 1)
         for name in exception.rules:
             if name not in refusing:
                 reader.error(
@@ -240,34 +242,38 @@ def _exceptions_check(values: Values, reader: Reader) -> None:
                 reader.error(node, f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"')
 
 
-def _policy(values: Values, source: Source) -> PriorityPolicy:
+def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
     enforcement = values.get("enforcement", Enforcement.ENFORCE)
-    rules = tuple(Rule(**{"enforcement": enforcement, **rule}) for rule in values.pop("rules"))
+    rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.pop("rules"))
     return PriorityPolicy(name="", source=source, rules=rules, **values)
 
 
-def _names_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _names_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     """Rules and conditions share the names by which `policy/name` is found in messages, so no two may be alike."""
     seen: dict[str, int] = {}
     rows = [(rule["name"], rule["source"]) for rule in values.get("rules", ())]
     rows += [(one.name, one.source) for one in values.get("conditions", ())]
     for name, source in rows:
         if name in seen:
-            node = Node(source.line, source.column, 1)
+            node = YamlNode(source.line, source.column, 1)
             reader.error(node, f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}')
         seen.setdefault(name, source.line)
-    if "exclude" in nodes and values.get("exclude") is not None and values["exclude"] == MATCH.build({}, Source()):
+    if (
+        "exclude" in nodes
+        and values.get("exclude") is not None
+        and values["exclude"] == MATCH.build({}, SourcePosition())
+    ):
         reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
 
 
-def _policy_check(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def _policy_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     _names_check(values, nodes, reader)
     check_requesters(values, nodes, reader)
     if "rules" in values:
         _exceptions_check(values, reader)
 
 
-PRIORITY_SPEC = Record(
+PRIORITY_SPEC = ObjectShape(
     "PriorityPolicy spec",
     "Who may run and define what: when the policy applies, and its rules.",
     (

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from webhook.policy.evaluation.describing import subjects_text
 from webhook.policy.evaluation.requester import by_namespace, covers_controllers, names_exactly, reads_user
+from webhook.policy.files.object_shape import Values
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.records import Values
 from webhook.policy.files.table_match import match_record
-from webhook.policy.files.yamltree import Node, Seq
-from webhook.policy.model import Match, Source, Subject
+from webhook.policy.files.yamltree import YamlNode, YamlSequence
+from webhook.policy.model import RequestMatch, SourcePosition, Subject
 
 __all__ = ["RIGHT", "check_requesters", "check_rights"]
 
@@ -31,7 +31,7 @@ RIGHT = match_record(
 _MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'
 
 
-def check_rights(rights: tuple[Match, ...], node: Node, reader: Reader, *, at_create: bool) -> None:
+def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader, *, at_create: bool) -> None:
     """Check the alternatives of a right, which stand at `node`; `at_create`: whether it is asked for new pods."""
     for right, place in _places(rights, node):
         if by_namespace(right):
@@ -46,7 +46,7 @@ def check_rights(rights: tuple[Match, ...], node: Node, reader: Reader, *, at_cr
             )
 
 
-def _check_subjects(right: Match, place: Node, reader: Reader) -> None:
+def _check_subjects(right: RequestMatch, place: YamlNode, reader: Reader) -> None:
     subjects = right.subjects or ()
     controllers = [one for one in subjects if covers_controllers(one)]
     loose = [one for one in subjects if _means_service_accounts(one) and not names_exactly(one)]
@@ -74,9 +74,9 @@ def _means_service_accounts(subject: Subject) -> bool:
     return subject.kind == "ServiceAccount" or subject.name.startswith("system:serviceaccount")
 
 
-def check_requesters(values: Values, nodes: dict[str, Node], reader: Reader) -> None:
+def check_requesters(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     """Check `match`, `exclude` and the expressions of a policy: who asks for a pod is often a controller."""
-    match, exclude = values.get("match") or Match(), values.get("exclude") or Match()
+    match, exclude = values.get("match") or RequestMatch(), values.get("exclude") or RequestMatch()
     rules = [rule for rule in values.get("rules", ()) if _about_new_pods(rule)]
     if not rules:
         return
@@ -105,13 +105,13 @@ def check_requesters(values: Values, nodes: dict[str, Node], reader: Reader) -> 
     for expression, source in _expressions(values, rules):
         if reads_user(expression):
             reader.warn(
-                Node(source.line, source.column, 1),
+                YamlNode(source.line, source.column, 1),
                 "request.userInfo is a controller when it makes the pods of a workload, so the author is judged in one"
                 " way and the pods in another; read namespaceObject instead, or match operations [UPDATE]",
             )
 
 
-def _expressions(values: Values, rules: list[Values]) -> Iterator[tuple[str, Source]]:
+def _expressions(values: Values, rules: list[Values]) -> Iterator[tuple[str, SourcePosition]]:
     yield from ((one.expression, one.source) for one in values.get("conditions", ()))
     yield from ((rule["validate"].expression, rule["source"]) for rule in rules if "validate" in rule)
 
@@ -123,7 +123,7 @@ def _about_new_pods(rule: Values) -> bool:
     return "protect_annotations" not in rule or "CREATE" in rule["protect_annotations"].operations
 
 
-def _places(rights: tuple[Match, ...], node: Node) -> Iterator[tuple[Match, Node]]:
+def _places(rights: tuple[RequestMatch, ...], node: YamlNode) -> Iterator[tuple[RequestMatch, YamlNode]]:
     """Each right with the place where it stands; all of them with the whole, if some could not be read."""
-    nodes = node.items if isinstance(node, Seq) else [node]
+    nodes = node.items if isinstance(node, YamlSequence) else [node]
     return zip(rights, nodes if len(nodes) == len(rights) else [node] * len(rights), strict=True)

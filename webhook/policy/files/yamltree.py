@@ -19,11 +19,11 @@ __all__ = [
     "LARGEST_FILE",
     "MOST_ALIASES",
     "MOST_NODES",
-    "Map",
-    "Node",
-    "Scalar",
-    "Seq",
     "YamlError",
+    "YamlMap",
+    "YamlNode",
+    "YamlScalar",
+    "YamlSequence",
     "documents",
 ]
 
@@ -43,7 +43,7 @@ _KNOWN_TAGS = frozenset({None, "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:y
 
 
 @dataclass(slots=True)
-class Node:
+class YamlNode:
     """A place in a file: line and column count from 1, `width` is the length of the text on its first line."""
 
     line: int
@@ -52,7 +52,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Scalar(Node):
+class YamlScalar(YamlNode):
     """A text. `plain` is written without quotes, and only then may it mean something else than text."""
 
     text: str = ""
@@ -61,17 +61,17 @@ class Scalar(Node):
 
 
 @dataclass(slots=True)
-class Seq(Node):
+class YamlSequence(YamlNode):
     """A list."""
 
-    items: list[Node] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Map(Node):
+class YamlMap(YamlNode):
     """A mapping, with keys as written: none is dropped for being there twice."""
 
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
 class YamlError(Exception):
@@ -82,7 +82,7 @@ class YamlError(Exception):
         self.line, self.column, self.message = line, column, message
 
 
-def documents(text: str) -> Iterator[Node]:
+def documents(text: str) -> Iterator[YamlNode]:
     """The documents of a text, those before a mistake included. Raises YamlError at the first one."""
     builder = _Builder()
     try:
@@ -100,13 +100,13 @@ class _Builder:
     """Turns events into nodes, one document after the other."""
 
     def __init__(self) -> None:
-        self._stack: list[Seq | Map] = []
-        self._keys: list[Node | None] = []
+        self._stack: list[YamlSequence | YamlMap] = []
+        self._keys: list[YamlNode | None] = []
         self._open_anchors: list[str | None] = []
-        self._anchors: dict[str, Node] = {}
+        self._anchors: dict[str, YamlNode] = {}
         self._nodes = self._aliases = self._documents = 0
 
-    def take(self, event: Any) -> Node | None:
+    def take(self, event: Any) -> YamlNode | None:
         """Add one event; returns the root of a document that is complete."""
         match type(event).__name__:
             case "DocumentStartEvent":
@@ -123,18 +123,18 @@ class _Builder:
             case "AliasEvent":
                 return self._add(self._alias(event), None)
             case "SequenceStartEvent":
-                self._open(Seq(*self._place(event)), event)
+                self._open(YamlSequence(*self._place(event)), event)
             case "MappingStartEvent":
-                self._open(Map(*self._place(event)), event)
+                self._open(YamlMap(*self._place(event)), event)
             case "SequenceEndEvent" | "MappingEndEvent":
                 return self._close(event)
         return None
 
-    def _scalar(self, event: Any) -> Scalar:
+    def _scalar(self, event: Any) -> YamlScalar:
         plain = event.style in (None, "") and _tag(event) != _STRING_TAG
-        return Scalar(*self._place(event), event.value, plain, event.style or "")
+        return YamlScalar(*self._place(event), event.value, plain, event.style or "")
 
-    def _alias(self, event: Any) -> Node:
+    def _alias(self, event: Any) -> YamlNode:
         line, column, _ = self._place(event)
         self._aliases += 1
         if self._aliases > MOST_ALIASES:
@@ -152,14 +152,14 @@ class _Builder:
             raise YamlError(start.line + 1, start.column + 1, f"tags such as {str(_tag(event))[:40]} are not read")
         return start.line + 1, start.column + 1, end.column - start.column if end.line == start.line else 1
 
-    def _open(self, node: Seq | Map, event: Any) -> None:
+    def _open(self, node: YamlSequence | YamlMap, event: Any) -> None:
         if len(self._stack) >= DEEPEST:
             raise YamlError(node.line, node.column, f"nested more than {DEEPEST} levels deep")
         self._stack.append(node)
         self._keys.append(None)
         self._open_anchors.append(event.anchor)
 
-    def _close(self, event: Any) -> Node | None:
+    def _close(self, event: Any) -> YamlNode | None:
         """Finish a list or mapping; only now may an alias mean it, so that nothing holds itself."""
         node, anchor = self._stack.pop(), self._open_anchors.pop()
         if event.end_mark.line + 1 == node.line:
@@ -169,16 +169,16 @@ class _Builder:
             self._anchors[anchor] = node
         return self._attach(node)
 
-    def _add(self, node: Node, event: Any) -> Node | None:
+    def _add(self, node: YamlNode, event: Any) -> YamlNode | None:
         if event is not None and event.anchor:
             self._anchors[event.anchor] = node
         return self._attach(node)
 
-    def _attach(self, node: Node) -> Node | None:
+    def _attach(self, node: YamlNode) -> YamlNode | None:
         if not self._stack:
             return node
         parent = self._stack[-1]
-        if isinstance(parent, Seq):
+        if isinstance(parent, YamlSequence):
             parent.items.append(node)
             return None
         key, self._keys[-1] = self._keys[-1], None

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.terms import HostPorts, conflicts
 
-__all__ = ["UNBOUNDED", "Affinity", "Counter", "Live", "Ports", "port_bits", "resource_counters"]
+__all__ = ["UNBOUNDED", "AffinityBounds", "Counter", "PlacedPods", "PortUsage", "port_bits", "resource_counters"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -31,7 +31,7 @@ UNBOUNDED = 2**62
 """A limit that nothing reaches."""
 
 
-class Live:
+class PlacedPods:
     """The pods on known nodes, those in the rows `without` left out; looked up only if a filter asks for them."""
 
     def __init__(self, snapshot: Snapshot, without: Rows) -> None:
@@ -63,7 +63,7 @@ class Counter(NamedTuple):
     name: str = ""
 
 
-class Affinity(NamedTuple):
+class AffinityBounds(NamedTuple):
     """Required pod affinity, as bounds for the change in the number of matching pods on each node.
 
     The preemptor fits while the change is at least `least` (a match remains in every term's domain) or at most
@@ -75,14 +75,14 @@ class Affinity(NamedTuple):
     share: Callable[[Rows, Rows], Ints]
 
 
-class Ports(NamedTuple):
+class PortUsage(NamedTuple):
     """Taken host ports that conflict with the preemptor's, as bits per node; `bits` gives those of pods by row."""
 
     base: Ints
     bits: Callable[[Rows], Ints]
 
 
-def resource_counters(snapshot: Snapshot, incoming: Incoming, without: Rows) -> list[Counter]:
+def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> list[Counter]:
     """The number of pods and each resource asked for, in the order in which Kubernetes names them."""
     nodes, pods = snapshot.nodes, snapshot.pods
     count = nodes.rows
@@ -127,7 +127,7 @@ def resource_counters(snapshot: Snapshot, incoming: Incoming, without: Rows) -> 
     return counters
 
 
-def port_bits(snapshot: Snapshot, incoming: Incoming, live: Live) -> Ports | None:
+def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUsage | None:
     """The taken ports that conflict with the preemptor's; None if it wants no port."""
     if not incoming.ports:
         return None
@@ -141,7 +141,7 @@ def port_bits(snapshot: Snapshot, incoming: Incoming, live: Live) -> Ports | Non
     users = np.flatnonzero(mine)
     base = np.zeros(snapshot.nodes.rows, np.int64)
     np.bitwise_or.at(base, live.nodes[users], mine[users])
-    return Ports(base, lambda rows: masks[port_set[rows]])
+    return PortUsage(base, lambda rows: masks[port_set[rows]])
 
 
 def _conflict_bits(wanted: HostPorts, taken: HostPorts, bit_of: dict[object, int]) -> int:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import PodAffinityTerm
-from webhook.preemption.filters.counters import UNBOUNDED, Affinity, Counter, Live
+from webhook.preemption.filters.counters import UNBOUNDED, AffinityBounds, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.terms import SpreadConstraint, Term, compile_terms
@@ -26,7 +26,9 @@ Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-def affinity_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> tuple[Affinity | None, list[Counter]]:
+def affinity_counters(
+    snapshot: Snapshot, incoming: PodInfo, live: PlacedPods
+) -> tuple[AffinityBounds | None, list[Counter]]:
     """The preemptor's required affinity, its anti-affinity by term, and existing pods' anti-affinity by topology.
 
     Without any term of its own and without an existing pod's term that hits it, kube-scheduler skips the plugin,
@@ -40,7 +42,7 @@ def affinity_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> tup
     return (_own_affinity(snapshot, incoming, live) if incoming.affinity else None), own + existing
 
 
-def spread_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> list[Counter]:
+def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """One counter a hard spread constraint, in their order."""
     if not incoming.spread:
         return []
@@ -51,7 +53,7 @@ def spread_counters(snapshot: Snapshot, incoming: Incoming, live: Live) -> list[
     return [_spread(snapshot, incoming, constraint, labelled, live) for constraint in incoming.spread]
 
 
-def _own_anti_affinity(snapshot: Snapshot, term: Term, live: Live) -> Counter:
+def _own_anti_affinity(snapshot: Snapshot, term: Term, live: PlacedPods) -> Counter:
     matches = _term_matches(snapshot, [term])
     domains = snapshot.nodes.label(term.topology_key)
     picked = matches[snapshot.pods.identity[live.rows]]
@@ -59,7 +61,7 @@ def _own_anti_affinity(snapshot: Snapshot, term: Term, live: Live) -> Counter:
     return Counter("anti-affinity", base, np.zeros(len(base), np.int64), _match_share(snapshot, matches, domains >= 0))
 
 
-def _own_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) -> Affinity:
+def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> AffinityBounds:
     nodes = snapshot.nodes
     matches = _term_matches(snapshot, incoming.affinity)
     on = live.nodes[matches[snapshot.pods.identity[live.rows]]]
@@ -74,10 +76,10 @@ def _own_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) -> Affinit
     total = int(np.count_nonzero(anywhere[on]))
     most = np.full(nodes.rows, -total if may_be_first else -UNBOUNDED, np.int64)
     everywhere = np.ones(nodes.rows, np.bool_)
-    return Affinity(1 - fewest, most, _match_share(snapshot, matches, everywhere))
+    return AffinityBounds(1 - fewest, most, _match_share(snapshot, matches, everywhere))
 
 
-def _existing_anti_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) -> list[Counter]:
+def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """Per topology key: how many terms of existing pods in the node's domain forbid the preemptor."""
     pods = snapshot.pods
     if len(pods.anti) <= 1:
@@ -94,7 +96,7 @@ def _existing_anti_affinity(snapshot: Snapshot, incoming: Incoming, live: Live) 
     return [_anti_counter(snapshot, key, weights, rows, on) for key, weights in sorted(keys.items())]
 
 
-def _hits(snapshot: Snapshot, incoming: Incoming) -> NDArray[np.object_]:
+def _hits(snapshot: Snapshot, incoming: PodInfo) -> NDArray[np.object_]:
     """By distinct set of anti-affinity terms: the topology keys of those that forbid the preemptor."""
     own = snapshot.namespace_labels(incoming.namespace)
 
@@ -121,7 +123,7 @@ def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows
 
 
 def _spread(
-    snapshot: Snapshot, incoming: Incoming, constraint: SpreadConstraint, labelled: Mask, live: Live
+    snapshot: Snapshot, incoming: PodInfo, constraint: SpreadConstraint, labelled: Mask, live: PlacedPods
 ) -> Counter:
     nodes, pods = snapshot.nodes, snapshot.pods
     included = labelled.copy()
@@ -165,7 +167,7 @@ def _spread_limit(
     return room + others[domains]
 
 
-def _spread_matches(snapshot: Snapshot, incoming: Incoming, constraint: SpreadConstraint) -> Mask:
+def _spread_matches(snapshot: Snapshot, incoming: PodInfo, constraint: SpreadConstraint) -> Mask:
     """Which distinct label sets the constraint counts, by the pods' identities."""
     selects, namespace = constraint.matches, incoming.namespace
 

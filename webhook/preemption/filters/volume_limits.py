@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.filters.counters import UNBOUNDED, Live
+from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
 from webhook.preemption.snapshot.attached_volumes import AttachedVolume
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.terms import PodClaims
@@ -105,7 +105,7 @@ class Attached:
         return others, self._present + (of_driver & new & is_own).sum(axis=1)
 
 
-def attach_limits(snapshot: Snapshot, claims: list[str], live: Live) -> AttachLimits | None:
+def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> AttachLimits | None:
     """The limits that concern a preemptor with these claims (`namespace/name`); None if none does."""
     found = {snapshot.attached.of_claim(claim) for claim in claims}
     own = {volume for volume in found if volume is not None and volume.driver in snapshot.attach_limits}
@@ -153,7 +153,7 @@ def _limits_of(snapshot: Snapshot, by_node: Mapping[str, int]) -> Ints:
     return limit
 
 
-def _users(snapshot: Snapshot, live: Live) -> _Users:
+def _users(snapshot: Snapshot, live: PlacedPods) -> _Users:
     pods = snapshot.pods
     running = pods.claim_set[live.rows] > 0
     waiting = np.flatnonzero((pods.nominated[: pods.rows] >= 0) & (pods.claim_set[: pods.rows] > 0))

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume, key_of
-from webhook.preemption.filters.counters import Counter, Live
+from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.filters.volume_binding import find_volumes
 from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
 from webhook.preemption.snapshot.nodes import Nodes
@@ -68,7 +68,7 @@ class Refusal(Exception):  # noqa: N818  # not an error of this program but Kube
     """No node will do, and why, in kube-scheduler's words."""
 
 
-def check(snapshot: Snapshot, incoming: Incoming, live: Live) -> Storage:
+def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
     if not incoming.pod.spec.volumes:
         return Storage("", [], [])
@@ -199,7 +199,7 @@ def _in_zones(nodes: Nodes, key: str, zones: list[str]) -> Mask:
     return inside | ((nodes.label(key) < 0) & _in_zones(nodes, newer, zones))
 
 
-def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: Live) -> list[Counter]:
+def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live: PlacedPods) -> list[Counter]:
     """ReadWriteOncePod: one counter, the same on all nodes, of claims in use; only their users can free them."""
     exclusive = {
         f"{claim.metadata.namespace}/{claim.metadata.name}"

@@ -17,7 +17,7 @@ __all__ = [
     "UNREADY",
     "Identity",
     "Owner",
-    "PodView",
+    "PodSummary",
     "Profile",
     "controller_of",
     "disruption_of",
@@ -59,7 +59,7 @@ class Profile(NamedTuple):
     annotations: tuple[tuple[str, str], ...]
 
 
-class PodView(NamedTuple):
+class PodSummary(NamedTuple):
     """What the snapshot remembers of a pod. `start_time` is in seconds, infinite for a pod that has not started."""
 
     namespace: str

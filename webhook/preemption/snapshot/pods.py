@@ -19,7 +19,7 @@ from webhook.preemption.snapshot.nodes import Nodes, grown
 from webhook.preemption.snapshot.pod_view import (
     Identity,
     Owner,
-    PodView,
+    PodSummary,
     Profile,
     controller_of,
     disruption_of,
@@ -103,14 +103,14 @@ class Pods:
         """The rows of the terminating pods that are on a node."""
         return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
 
-    def view(self, row: int) -> PodView:
+    def view(self, row: int) -> PodSummary:
         """What is remembered of a pod."""
         identity, profile = self.identities.values[self.identity[row]], self.profiles.values[self.profile[row]]
         owner = self.owners.values[self.owner[row]]
         assert identity is not None
         assert profile is not None
         assert owner is not None
-        return PodView(
+        return PodSummary(
             namespace=self.namespaces[row],
             name=self.names[row],
             uid=self.uids[row],

@@ -26,12 +26,12 @@ from webhook.kube.objects import (
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.attached_volumes import AttachedVolumes
+from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.interning import Interner, Table
 from webhook.preemption.snapshot.nodes import Nodes, Resources
-from webhook.preemption.snapshot.pod_view import PodView
+from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.volume_index import VolumeIndex
-from webhook.preemption.victims.budgets import Budgets
 
 __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
@@ -54,7 +54,7 @@ class Snapshot:
         self.namespaces_version = 0
         self.nodes = Nodes(Resources())
         self.pods = Pods(self.nodes, frozenset(annotations))
-        self.budgets = Budgets(self.pods)
+        self.budgets = DisruptionBudgets(self.pods)
         self.classes: dict[str, PriorityClass] = {}
         self.classes_version = 0
         self.namespaces: dict[str, Namespace] = {}
@@ -187,7 +187,7 @@ class Snapshot:
             if not self.attach_limits[driver]:
                 del self.attach_limits[driver]
 
-    def pod(self, key: str) -> PodView | None:
+    def pod(self, key: str) -> PodSummary | None:
         """What is remembered of the pod `namespace/name`."""
         namespace, _, name = key.rpartition("/")
         row = self.pods.find(namespace, name)
@@ -197,12 +197,12 @@ class Snapshot:
         """The names of all known nodes, sorted."""
         return sorted(self.nodes.names[row] for row in self.nodes.known())
 
-    def pods_on(self, node: str) -> list[PodView]:
+    def pods_on(self, node: str) -> list[PodSummary]:
         """The pods on a known node, most important first."""
         row = self.nodes.find(node)
         return [] if row is None else [self.pods.view(pod) for pod in self.pods.on_node(row)]
 
-    def nominated_to(self, node: str) -> list[PodView]:
+    def nominated_to(self, node: str) -> list[PodSummary]:
         """The pods without a node that are nominated to this known one."""
         row = self.nodes.find(node)
         if row is None:

@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Identity, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Judgement, Rules, kubernetes_rules
+from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Rules, VictimReason, kubernetes_rules
 
-__all__ = ["Excluded", "Verdicts", "expected_ends", "judge", "only"]
+__all__ = ["ExcludedPod", "PotentialVictims", "expected_ends", "only_pods", "potential_victims"]
 
 MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
 
 
-class Excluded(NamedTuple):
+class ExcludedPod(NamedTuple):
     """A pod that may not be a victim: `namespace/name`, `policy/rule`, and the sentence for people."""
 
     pod: str
@@ -26,59 +26,59 @@ class Excluded(NamedTuple):
     text: str
 
 
-class Verdicts(NamedTuple):
+class PotentialVictims(NamedTuple):
     """The first rule that excludes each pod, by pod row; 0 if the pod may go."""
 
     snapshot: Snapshot
-    incoming: Incoming
+    incoming: PodInfo
     rules: Rules
     now: float
     code: NDArray[np.int8]
-    going: NDArray[np.bool_] | None = None
+    leaving: NDArray[np.bool_] | None = None
     """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
 
-    def excluded(self, row: int) -> Excluded | None:
+    def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go; None if it may."""
-        judgement = self._judgement(row)
-        if judgement is None:
+        reason = self._reason(row)
+        if reason is None:
             return None
         pods = self.snapshot.pods
         key = f"{pods.namespaces[row]}/{pods.names[row]}"
-        return Excluded(key, f"{self.rules.name}/{judgement.rule}", judgement.text)
+        return ExcludedPod(key, f"{self.rules.name}/{reason.rule}", reason.text)
 
-    def grounds(self, row: int) -> Judgement:
+    def reason(self, row: int) -> VictimReason:
         """By which rule the pod in this row, which may go, may go."""
         profile = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
         assert profile is not None
-        judgement = self.rules.judge(profile, self.snapshot.classes)
-        return judgement._replace(rule=f"{self.rules.name}/{judgement.rule}")
+        reason = self.rules.reason(profile, self.snapshot.classes)
+        return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
-    def _judgement(self, row: int) -> Judgement | None:
+    def _reason(self, row: int) -> VictimReason | None:
         pods = self.snapshot.pods
         profile = pods.profiles.values[pods.profile[row]]
         assert profile is not None
         match int(self.code[row]):
             case 1:
                 theirs, own = int(pods.priority[row]), self.incoming.priority
-                return Judgement("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
+                return VictimReason("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
             case 2:
-                return Judgement("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
+                return VictimReason("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
             case 3:
-                return self.rules.judge(profile, self.snapshot.classes)
+                return self.rules.reason(profile, self.snapshot.classes)
             case 4:
-                return Judgement("protection", self._protection_text(row, profile))
+                return VictimReason("protection", self._protection_text(row, profile))
             case 5:
-                return Judgement("pairs", "no pair of the policy lets this preemptor evict it")
+                return VictimReason("pairs", "no pair of the policy lets this preemptor evict it")
             case 6:
-                return Judgement("budget", self._budget_text(row))
+                return VictimReason("budget", self._budget_text(row))
             case 7:
-                return Judgement(
+                return VictimReason(
                     "restraint",
                     "it is spared: it would not go, its replacement could run nowhere else, or a rate is used up",
                 )
             case 8:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
-                return Judgement("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
+                return VictimReason("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
         return None
 
     def _budget_text(self, row: int) -> str:
@@ -97,10 +97,10 @@ class Verdicts(NamedTuple):
         return f"it is protected for {start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
 
 
-def judge(
-    snapshot: Snapshot, incoming: Incoming, rules: Rules, now: float, spared: NDArray[np.bool_] | None = None
-) -> Verdicts:
-    """Judge all pods; `spared` are further pods that may not go, by pod row.
+def potential_victims(
+    snapshot: Snapshot, incoming: PodInfo, rules: Rules, now: float, exclusions: NDArray[np.bool_] | None = None
+) -> PotentialVictims:
+    """Judge all pods; `exclusions` are further pods that may not go, by pod row.
 
     Raises ValueError if the snapshot does not keep an annotation that the rules read.
     """
@@ -116,7 +116,7 @@ def judge(
         _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
         _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
         _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
-    _apply(code, spared, SPARED)
+    _apply(code, exclusions, SPARED)
     if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
         open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
         if rules.evicts:
@@ -125,14 +125,14 @@ def judge(
             code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
         if rules.evicts:
             code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
-    return Verdicts(snapshot, incoming, rules, now, code)
+    return PotentialVictims(snapshot, incoming, rules, now, code)
 
 
-def only(snapshot: Snapshot, incoming: Incoming, rows: NDArray[np.intp]) -> Verdicts:
+def only_pods(snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp]) -> PotentialVictims:
     """Verdicts by which the pods in these rows may go and no others, whoever they are."""
     code = np.full(snapshot.pods.rows, SPARED, np.int8)
     code[rows] = MAY_GO
-    return Verdicts(snapshot, incoming, kubernetes_rules(), 0.0, code)
+    return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code)
 
 
 def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> NDArray[np.float64]:
@@ -158,7 +158,7 @@ def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
     classes = snapshot.classes
 
     def excluded(profile: Profile) -> bool:
-        return not rules.judge(profile, classes).may_go
+        return not rules.reason(profile, classes).may_go
 
     key = ("profiles", rules, snapshot.classes_version)
     column: NDArray[np.bool_] = snapshot.table(key, snapshot.pods.profiles, np.bool_, excluded)
@@ -175,7 +175,7 @@ def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np
     return protected
 
 
-def _outside_pairs(snapshot: Snapshot, incoming: Incoming, rules: Rules) -> NDArray[np.bool_] | None:
+def _outside_pairs(snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> NDArray[np.bool_] | None:
     pods = snapshot.pods
     own_labels = snapshot.namespace_labels(incoming.namespace)
     sides = rules.pairs_for(incoming.pod, own_labels)

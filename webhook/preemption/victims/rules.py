@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.model import Budgets, Eviction, PodsMatch, PreemptionPolicy, VictimMode
+from webhook.policy.model import BudgetMode, EvictionMode, PodsMatch, PreemptionPolicy, VictimMode
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
-__all__ = ["SYSTEM_CRITICAL", "Judgement", "Rules", "Side", "compile_rules", "kubernetes_rules"]
+__all__ = ["SYSTEM_CRITICAL", "PodsMatcher", "Rules", "VictimReason", "compile_rules", "kubernetes_rules"]
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are Kubernetes' own; no policy makes them victims."""
@@ -28,7 +28,7 @@ _WHOLE_SECONDS = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 Classes = Mapping[str, PriorityClass]
 
 
-class Judgement(NamedTuple):
+class VictimReason(NamedTuple):
     """Why a pod may not go, or why it may: the rule's name within its policy, and the sentence for people."""
 
     rule: str
@@ -36,7 +36,7 @@ class Judgement(NamedTuple):
     may_go: bool = False
 
 
-class Side(NamedTuple):
+class PodsMatcher(NamedTuple):
     """The victims of a pair, split by what decides: a PriorityClass name, and namespace with labels."""
 
     class_matches: Callable[[str], bool]
@@ -57,26 +57,26 @@ class Rules:
     @property
     def strict_budgets(self) -> bool:
         """Whether a used-up budget excludes a pod, instead of only counting against the node."""
-        return self.policy is not None and self.policy.budgets is Budgets.STRICT
+        return self.policy is not None and self.policy.budgets is BudgetMode.STRICT
 
     @property
     def evicts(self) -> bool:
         """Whether victims go by the Eviction API, which refuses pods that more than one budget covers."""
-        return self.policy is not None and self.policy.eviction is Eviction.EVICT
+        return self.policy is not None and self.policy.eviction is EvictionMode.EVICT
 
     @property
     def never_may_preempt(self) -> bool:
         """Whether `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only."""
         return self.policy is not None
 
-    def judge(self, profile: Profile, classes: Classes) -> Judgement:
+    def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim."""
         if self.policy is None:
-            return Judgement("priority", "its priority is lower", may_go=True)
+            return VictimReason("priority", "its priority is lower", may_go=True)
         victims = self.policy.victims
         if profile.scheduler_name not in victims.scheduler_names:
             names = ", ".join(victims.scheduler_names)
-            return Judgement("scheduler", f"its scheduler is {profile.scheduler_name!r}, the policy is for {names}")
+            return VictimReason("scheduler", f"its scheduler is {profile.scheduler_name!r}, the policy is for {names}")
         if victims.mode is VictimMode.OPT_IN:
             return self._opt_in(profile, classes)
         return self._opt_out(profile, classes)
@@ -91,7 +91,7 @@ class Rules:
         longest = self.policy.protection.maximum
         return max(0.0, seconds if longest is None else min(seconds, longest))
 
-    def pairs_for(self, preemptor: Pod, namespace_labels: Labels) -> list[Side] | None:
+    def pairs_for(self, preemptor: Pod, namespace_labels: Labels) -> list[PodsMatcher] | None:
         """The victims' sides of the pairs whose preemptors' side is this pod; None if there are no pairs."""
         if self.policy is None or self.policy.victims.pairs is None:
             return None
@@ -103,38 +103,42 @@ class Rules:
                 sides.append(_side(pair.victims, self.name))
         return sides
 
-    def _opt_in(self, profile: Profile, classes: Classes) -> Judgement:
+    def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
         assert self.policy is not None
         keys = self.policy.victims.preemptible_annotations
         if not profile.priority_class_name:
-            return Judgement("no-priority-class", "it has no priorityClassName, so it is never a victim")
+            return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
         own = _first(keys, dict(profile.annotations))
         if own == "true":
-            return Judgement("opt-in", 'its annotation says "true"', may_go=True)
+            return VictimReason("opt-in", 'its annotation says "true"', may_go=True)
         if own is not None:
-            return Judgement("opt-in", f'its annotation says "{own}", not "true"')
+            return VictimReason("opt-in", f'its annotation says "{own}", not "true"')
         name = profile.priority_class_name
         if name not in classes:
-            return Judgement("opt-in", f"neither it nor a known PriorityClass says it may go: {name} is not known")
+            return VictimReason("opt-in", f"neither it nor a known PriorityClass says it may go: {name} is not known")
         of_class = _first(keys, classes[name].metadata.annotations or {})
         if of_class == "true":
-            return Judgement("opt-in", f'the annotation of PriorityClass {name} says "true"', may_go=True)
-        return Judgement("opt-in", f'neither its annotations nor those of PriorityClass {name} say "true"')
+            return VictimReason("opt-in", f'the annotation of PriorityClass {name} says "true"', may_go=True)
+        return VictimReason("opt-in", f'neither its annotations nor those of PriorityClass {name} say "true"')
 
-    def _opt_out(self, profile: Profile, classes: Classes) -> Judgement:
+    def _opt_out(self, profile: Profile, classes: Classes) -> VictimReason:
         """Plain Kubernetes, except for what is marked "false"."""
         assert self.policy is not None
         keys = self.policy.victims.preemptible_annotations
         own = _first(keys, dict(profile.annotations))
         if own == "false":
-            return Judgement("opt-out", 'its annotation says "false"')
+            return VictimReason("opt-out", 'its annotation says "false"')
         if own is not None:
-            return Judgement("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
+            return VictimReason("opt-out", f'its annotation says "{own}", not "false"', may_go=True)
         found = classes.get(profile.priority_class_name)
         if found is not None and _first(keys, found.metadata.annotations or {}) == "false":
-            return Judgement("opt-out", f'the annotation of PriorityClass {profile.priority_class_name} says "false"')
-        return Judgement("opt-out", 'neither its annotations nor those of its PriorityClass say "false"', may_go=True)
+            return VictimReason(
+                "opt-out", f'the annotation of PriorityClass {profile.priority_class_name} says "false"'
+            )
+        return VictimReason(
+            "opt-out", 'neither its annotations nor those of its PriorityClass say "false"', may_go=True
+        )
 
 
 def kubernetes_rules() -> Rules:
@@ -157,7 +161,7 @@ def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
-def _side(match: PodsMatch, policy: str) -> Side:
+def _side(match: PodsMatch, policy: str) -> PodsMatcher:
     try:
         labels = label_matcher(match.labels) if match.labels is not None else None
         namespace = label_matcher(match.namespace_selector) if match.namespace_selector is not None else None
@@ -174,7 +178,7 @@ def _side(match: PodsMatch, policy: str) -> Side:
             return False
         return labels is None or labels(own)
 
-    return Side(class_matches, pod_matches)
+    return PodsMatcher(class_matches, pod_matches)
 
 
 def _named(patterns: Iterable[str], name: str) -> bool:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.candidates import Plans
-from webhook.preemption.filters.run import Problem
+from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
-from webhook.preemption.victims.eligible import MAY_GO, Verdicts
+from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.eligible import MAY_GO, PotentialVictims
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["find_victims"]
@@ -87,7 +87,7 @@ class _Room:
     to which the nominated pods add `company`; `attached` are the volumes beside the nominated pods, and without.
     """
 
-    def __init__(self, problem: Problem, binding: list[int], nodes: Index) -> None:
+    def __init__(self, problem: PreFilterState, binding: list[int], nodes: Index) -> None:
         load = problem.with_nominated
         self.slack: list[Ints] = [problem.limit[number, nodes] - load.counters[number, nodes] for number in binding]
         self.ports, self.reserved = load.ports[nodes], load.reserved[nodes]
@@ -146,14 +146,14 @@ class _Room:
         return fits
 
 
-def find_victims(problem: Problem, verdicts: Verdicts, nodes: Index) -> Plans:
+def find_victims(problem: PreFilterState, verdicts: PotentialVictims, nodes: Index) -> Candidates:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
     binding = _binding(problem, nodes)
     found = [_find(problem, verdicts, binding, some) for some in _by_size(problem, nodes)]
-    return Plans.joined(problem.snapshot, found)
+    return Candidates.joined(problem.snapshot, found)
 
 
-def _by_size(problem: Problem, nodes: Index) -> Iterator[Index]:
+def _by_size(problem: PreFilterState, nodes: Index) -> Iterator[Index]:
     """The nodes in groups of similar numbers of pods: up to 16, 32, 64 and so on."""
     sizes = np.maximum(problem.snapshot.nodes.pod_count[nodes] - 1, 15)
     groups = np.frexp(sizes.astype(np.float64))[1]
@@ -164,7 +164,7 @@ def _by_size(problem: Problem, nodes: Index) -> Iterator[Index]:
         yield nodes[groups == group]
 
 
-def _binding(problem: Problem, nodes: Index) -> list[int]:
+def _binding(problem: PreFilterState, nodes: Index) -> list[int]:
     """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
     among = np.zeros(problem.limit.shape[1], np.bool_)
     among[nodes] = True
@@ -172,7 +172,7 @@ def _binding(problem: Problem, nodes: Index) -> list[int]:
     return np.flatnonzero(over).tolist()
 
 
-def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index) -> Plans:
+def _find(problem: PreFilterState, verdicts: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
     pods, rules = _pods(problem, verdicts, nodes), verdicts.rules
     shares = _shares(problem, binding, pods)
     room = _Room(problem, binding, pods.nodes)
@@ -186,7 +186,7 @@ def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index
         room = _Room(problem, binding, pods.nodes)
         room.remove(shares.together())
     violating = _violating(problem, pods, rules)
-    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.going)
+    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.leaving)
     if rules.strict_budgets and (violating & evicted).any():
         over = _over(problem, pods, evicted, rules)
         evicted[:, over] = _by_importance(problem, binding, pods.only(over), shares.only(over), verdicts)
@@ -195,7 +195,7 @@ def _find(problem: Problem, verdicts: Verdicts, binding: list[int], nodes: Index
     return _plans(problem, pods, violating, evicted, rules)
 
 
-def _pods(problem: Problem, verdicts: Verdicts, nodes: Index) -> _Pods:
+def _pods(problem: PreFilterState, verdicts: PotentialVictims, nodes: Index) -> _Pods:
     """The pods of those of the nodes that have at least one that may go."""
     rows = np.ascontiguousarray(problem.snapshot.pods.slots_of(nodes).T, np.intp)
     may_go = (verdicts.code == MAY_GO)[rows]
@@ -204,7 +204,7 @@ def _pods(problem: Problem, verdicts: Verdicts, nodes: Index) -> _Pods:
     return pods if some.all() else pods.only(np.flatnonzero(some))
 
 
-def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
+def _shares(problem: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
     rows, nodes = pods.rows, pods.nodes
     shares = _Shares(
         counters=[problem.counters[number].share(rows, nodes) for number in binding],
@@ -215,7 +215,9 @@ def _shares(problem: Problem, binding: list[int], pods: _Pods) -> _Shares:
     return shares.of(pods.may_go)
 
 
-def _by_importance(problem: Problem, binding: list[int], pods: _Pods, shares: _Shares, verdicts: Verdicts) -> Mask:
+def _by_importance(
+    problem: PreFilterState, binding: list[int], pods: _Pods, shares: _Shares, verdicts: PotentialVictims
+) -> Mask:
     """The victims if each budget belongs to the most important of its pods, as kube-scheduler counts.
 
     For nodes where the least important of a budget's pods do not make the room: a more important one may.
@@ -223,10 +225,10 @@ def _by_importance(problem: Problem, binding: list[int], pods: _Pods, shares: _S
     room = _Room(problem, binding, pods.nodes)
     room.remove(shares.together())
     violating = _violating(problem, pods, verdicts.rules, most_important_first=True)
-    return pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.going)
+    return pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.leaving)
 
 
-def _over(problem: Problem, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
+def _over(problem: PreFilterState, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
     """The columns whose victims together are more than one of their budgets allows."""
     column, step = np.nonzero(evicted.T)
     victims = pods.rows[step, column]
@@ -236,7 +238,7 @@ def _over(problem: Problem, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
     return problem.snapshot.budgets.over(victims, column)
 
 
-def _violating(problem: Problem, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
+def _violating(problem: PreFilterState, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
     """Which of the pods that may go are beyond a budget, `Budgets.violating`."""
     budgets, strict = problem.snapshot.budgets, rules.strict_budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
@@ -255,13 +257,13 @@ def _violating(problem: Problem, pods: _Pods, rules: Rules, *, most_important_fi
     return violating
 
 
-def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, going: Mask | None) -> Mask:
+def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leaving: Mask | None) -> Mask:
     """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them may stay."""
     may_go = pods.may_go
     kept = np.zeros(may_go.shape, np.bool_)
     phases = [violating, may_go & ~violating] if violating.any() else [may_go]
-    if going is not None:
-        last = may_go & going[pods.rows]
+    if leaving is not None:
+        last = may_go & leaving[pods.rows]
         phases = [*(phase & ~last for phase in phases), last]
     for phase in phases:
         mine = shares.of(phase)
@@ -270,9 +272,11 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, going:
     return kept
 
 
-def _plans(problem: Problem, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Plans:
+def _plans(problem: PreFilterState, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Candidates:
     column, step = np.nonzero(evicted.T)
     victims = pods.rows[step, column]
     beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return Plans(problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not rules.strict_budgets))
+    return Candidates(
+        problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not rules.strict_budgets)
+    )

@@ -13,13 +13,13 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.candidates import Admission
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.extenders import Extender
-from webhook.preemption.filters.run import NO_PODS
+from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.ranking import preferred_because, sum_of_priorities
 from webhook.preemption.result import Candidate, Decision, Score
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import CandidateFilter
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.evaluate import victim_exclusions
@@ -158,7 +158,7 @@ def decide_with_exclusions(
     kept: victim_exclusions.Mask,
     *,
     extenders: Sequence[Extender] = (),
-    admission: Admission | None = None,
+    admission: CandidateFilter | None = None,
     left_out: Collection[str] = (),
     going: Rows = NO_PODS,
 ) -> Decision:
@@ -175,10 +175,10 @@ def decide_with_exclusions(
             rules,
             now,
             extenders,
-            spared=spared,
-            admission=admission,
-            left_out=left_out,
-            going=mask,
+            exclusions=spared,
+            candidate_filter=admission,
+            excluded_nodes=left_out,
+            leaving=mask,
         )
 
     last = victim_exclusions.last_resort(state)
@@ -186,7 +186,7 @@ def decide_with_exclusions(
     if first.selected is not None or not first.eligible or not last.any() or first.fits:
         return first
     second = decided(kept)
-    second.barred |= first.barred
+    second.rejections |= first.rejections
     return second
 
 
@@ -249,11 +249,11 @@ def _decide(
         )
 
     decision = decided()
-    if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.barred:
+    if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
         return decision
     kept = victim_exclusions.union(kept, victim_exclusions.of_rows(state, np.concatenate(rates.surplus)))
     narrowed = decided()
-    narrowed.barred |= decision.barred
+    narrowed.rejections |= decision.rejections
     return narrowed
 
 
@@ -295,7 +295,7 @@ def _act_on(
         alternatives=tuple(map(_alternative, others)),
         because=preferred_because(own, others[0]) if own and others else "",
         last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
-        grounds={key_of(victim): decision.grounds(key_of(victim)) for victim in victims},
+        grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
     )
 
 
@@ -305,15 +305,15 @@ def _unschedulable(
     """Nothing helps now. Rates are used up until `used_up`; until `counted` recent evictions count for them."""
     now = evaluator.clock.monotonic()
     ends = [used_up, evaluator.eviction_backoff.next_end(now), _end_of_protection(evaluator, pod, rules)]
-    if NOT_NOW in decision.barred:
+    if NOT_NOW in decision.rejections:
         ends.append(counted)
-    rated = used_up is not None or bool(decision.barred)
+    rated = used_up is not None or bool(decision.rejections)
     due = min((end for end in ends if end is not None), default=None)
     reason = decision.reason or "no node where evicting pods that may be evicted makes room"
-    never = too_large(decision.barred)
+    never = too_large(decision.rejections)
     if never and not decision.reason:
         reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
-    elif NOT_NOW in decision.barred and not decision.reason:
+    elif NOT_NOW in decision.rejections and not decision.reason:
         reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
     elif used_up is not None:
         reason += "; the policy's limits leave out pods that would do otherwise"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod
-from webhook.policy.model import Extender
+from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.result import Candidate
 from webhook.preemption.snapshot.amounts import requests
@@ -27,7 +27,7 @@ Answers = Mapping[_Offer, Candidate | None]
 class Question(NamedTuple):
     """Candidates that an extender has not been asked about yet."""
 
-    extender: Extender
+    extender: ExtenderConfig
     preemptor: Pod
     candidates: list[Candidate]
 
@@ -43,7 +43,7 @@ class UnaskedError(Exception):
 class ExtenderCache:
     """An extender as a decision sees it: it answers from what was said, and never waits."""
 
-    def __init__(self, extender: Extender, said: Answers | ExtenderError) -> None:
+    def __init__(self, extender: ExtenderConfig, said: Answers | ExtenderError) -> None:
         self.name = url_of(extender)
         self.ignorable = extender.ignorable
         self._extender = extender
@@ -73,7 +73,7 @@ def merged(before: Answers | ExtenderError, asked: list[Candidate], remaining: l
     return known
 
 
-def url_of(extender: Extender) -> str:
+def url_of(extender: ExtenderConfig) -> str:
     """The address of the preempt verb; it names the extender in errors."""
     return f"{extender.url_prefix.rstrip('/')}/{extender.preempt_verb.lstrip('/')}"
 

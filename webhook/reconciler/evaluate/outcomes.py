@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from webhook.kube.objects import Pod
-from webhook.preemption.victims.rules import Judgement
+from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.extender_cache import Question
 from webhook.reconciler.state.annotations import Alternative
 
@@ -42,7 +42,7 @@ class Evicts:
     """Why the node was preferred to the best of the others."""
     last_resort: frozenset[str] = frozenset()
     """Keys of the victims whose replacement can run nowhere else."""
-    grounds: dict[str, Judgement] = field(default_factory=dict)
+    grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Key of each victim to the `policy/rule` by which it may go."""
 
 

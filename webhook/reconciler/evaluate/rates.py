@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.policy.model import Limits, Rate
-from webhook.preemption.candidates import Plans
+from webhook.preemption.victims.candidates import Candidates
 from webhook.reconciler.evaluate.eviction_limiter import Remaining, workload
 from webhook.reconciler.state.state import State
 
@@ -47,7 +47,7 @@ class Rates:
         self._state, self._limits, self._left = state, limits, left
         self.surplus: list[Rows] = []
 
-    def __call__(self, plans: Plans) -> NDArray[np.int8]:
+    def __call__(self, plans: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is barred."""
         codes, limits = np.zeros(len(plans.nodes), np.int8), self._limits
         asked = ~self._state.snapshot.pods.terminating[plans.pods]

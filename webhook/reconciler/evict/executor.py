@@ -13,7 +13,7 @@ from typing import Protocol
 
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import Eviction, PreemptionPolicy
+from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.evict.writer import DeposedError, Left, StaleError, Writer
 from webhook.reconciler.plans.plan import Ending, Plan, Step
@@ -223,7 +223,7 @@ class Executor:
                 return False
             return self._goes_on(plan, policy, frozenset(plan.asking - {victim.uid})) and plan.needs(victim.uid)
 
-        if policy.eviction is Eviction.DELETE:
+        if policy.eviction is EvictionMode.DELETE:
             return await self._writer.delete(victim, pod, policy.grace_period, self._clock.wall(), wanted)
         return await self._writer.evict(victim, policy.grace_period, wanted)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.objects import ObjectMeta, Pod
-from webhook.preemption.victims.rules import Judgement
+from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.state.annotations import PlanRecord, carries
 
 __all__ = ["Ending", "Plan", "Plans", "Step", "ending_of", "was_cleared"]
@@ -67,7 +67,7 @@ class Plan:
     """Victim's uid to its ticket in the rates."""
     decided: dict[str, ObjectMeta] = field(default_factory=dict)
     """Victim's uid to what it looked like when it was chosen."""
-    grounds: dict[str, Judgement] = field(default_factory=dict)
+    grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out for the preemptor when it was decided."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.decision import fits, needed
+from webhook.preemption.decision import fits, victims_needed
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanVictim
@@ -51,7 +51,7 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.spared], np.intp)
     rows = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
     leaving = np.setdiff1d(np.union1d(soon, going), rows)
-    must_go = needed(state.snapshot, pod, plan.node, rows, without=leaving)
+    must_go = victims_needed(state.snapshot, pod, plan.node, rows, without=leaving)
     staying = unasked - {state.snapshot.pods.uids[row] for row in must_go.tolist()}
     return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")
 

@@ -16,10 +16,10 @@ from webhook.preemption.snapshot.terms import (
     spread_constraints,
 )
 
-__all__ = ["Incoming", "compile_pod"]
+__all__ = ["PodInfo", "compile_pod"]
 
 
-class Incoming(NamedTuple):
+class PodInfo(NamedTuple):
     """A pending pod as the filters see it; `amounts` are millicores, bytes and counts, zero ones left out.
 
     `beyond` says what the pod asks for that no filter here knows, so that nobody is evicted for it; mostly empty.
@@ -38,10 +38,10 @@ class Incoming(NamedTuple):
     beyond: str
 
 
-def compile_pod(pod: Pod) -> Incoming:
+def compile_pod(pod: Pod) -> PodInfo:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
     meta = pod.metadata
-    return Incoming(
+    return PodInfo(
         pod=pod,
         namespace=meta.namespace,
         name=meta.name,

@@ -12,14 +12,14 @@ from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
 from webhook.preemption.result import Candidate, Victim
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["Admission", "Plans", "per_node"]
+__all__ = ["CandidateFilter", "Candidates", "per_node"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-class Plans(NamedTuple):
+class Candidates(NamedTuple):
     """The victims of all candidates: `pods` (rows) of `nodes[i]` from `starts[i]` on, most important first."""
 
     snapshot: Snapshot
@@ -29,7 +29,7 @@ class Plans(NamedTuple):
     violating: Mask
 
     @classmethod
-    def joined(cls, snapshot: Snapshot, parts: list[Plans]) -> Plans:
+    def joined(cls, snapshot: Snapshot, parts: list[Candidates]) -> Candidates:
         """The candidates of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
@@ -45,7 +45,7 @@ class Plans(NamedTuple):
         )
 
     @classmethod
-    def of(cls, snapshot: Snapshot, candidates: Sequence[Candidate]) -> Plans:
+    def of(cls, snapshot: Snapshot, candidates: Sequence[Candidate]) -> Candidates:
         """The columns of candidates given as objects; each has at least one victim, and the snapshot knows them all."""
         sizes = [len(candidate.victims) for candidate in candidates]
         keys = [(victim.namespace, victim.name) for candidate in candidates for victim in candidate.victims]
@@ -57,14 +57,14 @@ class Plans(NamedTuple):
             np.zeros(len(keys), np.bool_),
         )
 
-    def only(self, standing: Mask) -> Plans:
+    def only(self, standing: Mask) -> Candidates:
         """Those of the candidates for which the mask, one entry a candidate, is true."""
         if standing.all():
             return self
         lengths = self.lengths()
         pods = np.repeat(standing, lengths)
         starts = np.cumsum([0, *lengths[standing]])[:-1].astype(np.intp)
-        return Plans(self.snapshot, self.nodes[standing], starts, self.pods[pods], self.violating[pods])
+        return Candidates(self.snapshot, self.nodes[standing], starts, self.pods[pods], self.violating[pods])
 
     def lengths(self) -> Index:
         """How many victims each candidate has."""
@@ -125,7 +125,7 @@ class Plans(NamedTuple):
         return list(map(Victim._make, zip(*columns, strict=True)))
 
 
-Admission = Callable[[Plans], NDArray[np.int8]]
+CandidateFilter = Callable[[Candidates], NDArray[np.int8]]
 """Says of every candidate whether it may be selected: 0 if it may, else a code of the caller's for why not."""
 
 

@@ -10,15 +10,15 @@ from webhook.policy.files.findings import nearest
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.scalars import yaml11
 from webhook.policy.files.shapes import INVALID, Definitions, Shape, kind
-from webhook.policy.files.yamltree import Map, Node, Scalar
-from webhook.policy.model import Source
+from webhook.policy.files.yamltree import YamlMap, YamlNode, YamlScalar
+from webhook.policy.model import SourcePosition
 
-__all__ = ["Build", "Field", "Record", "plain"]
+__all__ = ["Build", "Field", "ObjectShape", "plain"]
 
 Values = dict[str, Any]
 """What a record's fields hold, by the names of the model, absent ones left out."""
 
-Build = Callable[[Values, Source], Any]
+Build = Callable[[Values, SourcePosition], Any]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Record:
+class ObjectShape:
     """A mapping with known fields. `one_of` names fields of which exactly one must be there.
 
     `check` sees the values and the node of each field, and notes what is wrong between them.
@@ -46,12 +46,12 @@ class Record:
     fields: tuple[Field, ...]
     build: Build
     one_of: tuple[str, ...] = ()
-    check: Callable[[Values, dict[str, Node], Reader], None] | None = None
+    check: Callable[[Values, dict[str, YamlNode], Reader], None] | None = None
 
-    def read(self, node: Node, reader: Reader) -> Any:
+    def read(self, node: YamlNode, reader: Reader) -> Any:
         """What `build` makes of the fields; INVALID if that is impossible."""
         reader.count()
-        if not isinstance(node, Map):
+        if not isinstance(node, YamlMap):
             reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
             return INVALID
         keys = self._keys(node, reader)
@@ -92,12 +92,12 @@ class Record:
             shape["oneOf"] = [{"required": [name]} for name in self.one_of]
         return shape
 
-    def _keys(self, node: Map, reader: Reader) -> dict[str, tuple[Node, Node]]:
+    def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""
         names = [field.name for field in self.fields]
-        keys: dict[str, tuple[Node, Node]] = {}
+        keys: dict[str, tuple[YamlNode, YamlNode]] = {}
         for key, value in node.pairs:
-            if not isinstance(key, Scalar):
+            if not isinstance(key, YamlScalar):
                 reader.error(key, f"expected a field name, found {kind(key)}")
             elif key.text in keys:
                 first = keys[key.text][0]
@@ -111,14 +111,14 @@ class Record:
                 reader.error(key, self._unknown(key, names))
         return keys
 
-    def _unknown(self, key: Scalar, names: list[str]) -> str:
+    def _unknown(self, key: YamlScalar, names: list[str]) -> str:
         if key.text == "<<":
             return "merge keys (<<) are not read; write the fields out"
         other = yaml11(key)
         also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
         return f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}'
 
-    def _complete(self, node: Map, keys: dict[str, tuple[Node, Node]], reader: Reader) -> bool:
+    def _complete(self, node: YamlMap, keys: dict[str, tuple[YamlNode, YamlNode]], reader: Reader) -> bool:
         for field in self.fields:
             if field.required and field.name not in keys:
                 reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
@@ -130,8 +130,8 @@ class Record:
         return not self.one_of or len(there) == 1
 
 
-def _absent(value: Node) -> bool:
-    return isinstance(value, Scalar) and value.plain and not value.text
+def _absent(value: YamlNode) -> bool:
+    return isinstance(value, YamlScalar) and value.plain and not value.text
 
 
 def _described(field: Field, definitions: Definitions) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _described(field: Field, definitions: Definitions) -> dict[str, Any]:
 def plain(model: Callable[..., Any]) -> Build:
     """Build a model struct of the values alone."""
 
-    def build(values: Values, source: Source) -> Any:
+    def build(values: Values, source: SourcePosition) -> Any:
         del source
         return model(**values)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Taint
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import Affinity, Counter, Live, Ports
+from webhook.preemption.filters.counters import AffinityBounds, Counter, PlacedPods, PortUsage
 from webhook.preemption.filters.placement import (
     declaring_mask,
     named_nodes,
@@ -23,11 +23,11 @@ from webhook.preemption.filters.placement import (
     taint_mask,
     tolerates,
 )
-from webhook.preemption.filters.preemptor import Incoming
+from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["NO_PODS", "Failures", "Problem", "prefilter", "relieved", "run_filters"]
+__all__ = ["NO_PODS", "Failures", "PreFilterState", "prefilter", "run_filters", "without_pods"]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -38,7 +38,7 @@ NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
 
 
-class Check(NamedTuple):
+class FilterCheck(NamedTuple):
     """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
 
     reason: str
@@ -49,7 +49,7 @@ class Check(NamedTuple):
     last: int = 0
 
 
-class Load(NamedTuple):
+class NodeUsage(NamedTuple):
     """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
 
     `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will. `matches` is the
@@ -64,7 +64,7 @@ class Load(NamedTuple):
 
 
 @dataclass
-class Problem:
+class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
     `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated
@@ -72,15 +72,15 @@ class Problem:
     """
 
     snapshot: Snapshot
-    incoming: Incoming
+    incoming: PodInfo
     counters: list[Counter]
     limit: Ints
-    ports: Ports | None
-    affinity: Affinity | None
+    ports: PortUsage | None
+    affinity: AffinityBounds | None
     limits: AttachLimits | None
-    without_nominated: Load
-    with_nominated: Load
-    checks: list[Check] = field(default_factory=list)
+    without_nominated: NodeUsage
+    with_nominated: NodeUsage
+    checks: list[FilterCheck] = field(default_factory=list)
 
     def shares(self, rows: Rows, nodes: Rows) -> Ints:
         """What pods (by row) on nodes (by row) add to each counter: one row a counter, one column a pod."""
@@ -111,22 +111,22 @@ class Failures(NamedTuple):
     code: NDArray[np.int16]
     resolvable: Mask
     lacking: Mask
-    checks: list[Check]
+    checks: list[FilterCheck]
     counters: list[Counter]
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
-        check: Check = self.checks[int(self.code[node]) - 1]
+        check: FilterCheck = self.checks[int(self.code[node]) - 1]
         if check.kind != "resources":
             return check.reason
         short = [self.counters[row].name for row in np.flatnonzero(self.lacking[:, node])]
         return ", ".join(f"Insufficient {name}" if name else "Too many pods" for name in short)
 
 
-def prefilter(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -> Problem:
+def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) -> PreFilterState:
     """Set up the counters and checks for a preemptor, as if the pods in the rows `without` were gone."""
     snapshot.nodes.drop_unused_labels()
-    live = Live(snapshot, without)
+    live = PlacedPods(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live)
     storage = volumes.check(snapshot, incoming, live)
@@ -135,7 +135,7 @@ def prefilter(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -
     used = [*resources, *storage.counters, *spread, *anti]
     nothing = np.zeros(snapshot.nodes.rows, np.int64)
     limits = storage.limits
-    without_nominated = Load(
+    without_nominated = NodeUsage(
         counters=np.stack([counter.base for counter in used]),
         ports=ports.base if ports else nothing,
         reserved=nothing,
@@ -143,14 +143,16 @@ def prefilter(snapshot: Snapshot, incoming: Incoming, without: Rows = NO_PODS) -
         volumes=limits.users if limits else nothing,
     )
     limit = np.stack([counter.limit for counter in used])
-    problem = Problem(snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated)
+    problem = PreFilterState(
+        snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated
+    )
     checks = _checks(problem, storage)
     problem.checks = [check for check in checks if check.mask is None or check.mask.any()]
     problem.with_nominated = _add_nominated(problem, without)
     return problem
 
 
-def relieved(problem: Problem, gone: Rows) -> Problem:
+def without_pods(problem: PreFilterState, gone: Rows) -> PreFilterState:
     """The same problem as if the pods in the rows `gone`, which are on nodes, were not there."""
     if not problem.is_local:
         return prefilter(problem.snapshot, problem.incoming, gone)
@@ -160,7 +162,7 @@ def relieved(problem: Problem, gone: Rows) -> Problem:
     return replace(problem, with_nominated=problem.with_nominated._replace(counters=less))
 
 
-def run_filters(problem: Problem) -> Failures:
+def run_filters(problem: PreFilterState) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
     Pods that are only nominated use things up, so what fits beside them fits without; but company that required
@@ -176,83 +178,83 @@ def run_filters(problem: Problem) -> Failures:
     return result
 
 
-def _checks(problem: Problem, storage: volumes.Storage) -> list[Check]:
+def _checks(problem: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
     snapshot, incoming = problem.snapshot, problem.incoming
     checks = _before_filters(snapshot, incoming, storage)
     checks += _placement_checks(snapshot, incoming)
     if problem.ports:
-        checks.append(Check("node(s) didn't have free ports for the requested pod ports", True, "ports"))
+        checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
     rows_of = _stage_rows(problem.counters)
-    checks.append(Check("", True, "resources", None, *rows_of["resources"]))
+    checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
-        checks.append(Check(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
+        checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
     if problem.limits:
-        checks.append(Check(EXCEEDED, True, "volumes"))
-    checks += [Check(reason, False, "mask", mask) for reason, mask in storage.masks]
+        checks.append(FilterCheck(EXCEEDED, True, "volumes"))
+    checks += [FilterCheck(reason, False, "mask", mask) for reason, mask in storage.masks]
     checks += _topology_checks(problem, rows_of)
     features = required_features(incoming.pod)
     if features:
         lacking = ~declaring_mask(snapshot.nodes, features)
-        checks.append(Check("node(s) didn't match Pod's required features", False, "mask", lacking))
+        checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
     return checks
 
 
-def _before_filters(snapshot: Snapshot, incoming: Incoming, storage: volumes.Storage) -> list[Check]:
+def _before_filters(snapshot: Snapshot, incoming: PodInfo, storage: volumes.Storage) -> list[FilterCheck]:
     """What kube-scheduler finds out before it looks at any node (PreFilter)."""
     count = snapshot.nodes.rows
     names = named_nodes(incoming.pod)
     refusal = storage.refusal if names is None or names else "pod affinity terms conflict"
     refusal = refusal or incoming.beyond
     if refusal:
-        return [Check(refusal, False, "mask", np.ones(count, np.bool_))]
+        return [FilterCheck(refusal, False, "mask", np.ones(count, np.bool_))]
     if names is None:
         return []
     elsewhere = np.ones(count, np.bool_)
     elsewhere[[row for name in names if (row := snapshot.nodes.find(name)) is not None]] = False
-    return [Check("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]
+    return [FilterCheck("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]
 
 
-def _placement_checks(snapshot: Snapshot, incoming: Incoming) -> list[Check]:
+def _placement_checks(snapshot: Snapshot, incoming: PodInfo) -> list[FilterCheck]:
     nodes, spec = snapshot.nodes, incoming.pod.spec
     count = nodes.rows
     checks = []
     if nodes.unschedulable[:count].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
-        checks.append(Check("node(s) were unschedulable", False, "mask", nodes.unschedulable[:count]))
+        checks.append(FilterCheck("node(s) were unschedulable", False, "mask", nodes.unschedulable[:count]))
     if spec.node_name:
         elsewhere = np.ones(count, np.bool_)
         row = nodes.find(spec.node_name)
         if row is not None:
             elsewhere[row] = False
-        checks.append(Check("node(s) didn't match the requested node name", False, "mask", elsewhere))
-    checks.append(Check("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
+        checks.append(FilterCheck("node(s) didn't match the requested node name", False, "mask", elsewhere))
+    checks.append(FilterCheck("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
     if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
         excluded = ~required_mask(nodes, incoming.pod)
-        checks.append(Check("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
     return checks
 
 
-def _topology_checks(problem: Problem, rows_of: dict[str, tuple[int, int]]) -> list[Check]:
+def _topology_checks(problem: PreFilterState, rows_of: dict[str, tuple[int, int]]) -> list[FilterCheck]:
     nodes, incoming = problem.snapshot.nodes, problem.incoming
     checks = []
     words = "node(s) didn't match pod topology spread constraints"
     for number, constraint in enumerate(incoming.spread):
         missing = nodes.label(constraint.topology_key) < 0
-        checks.append(Check(f"{words} (missing required label)", False, "mask", missing))
+        checks.append(FilterCheck(f"{words} (missing required label)", False, "mask", missing))
         first = rows_of["spread"][0] + number
-        checks.append(Check(words, True, "counters", None, first, first + 1))
+        checks.append(FilterCheck(words, True, "counters", None, first, first + 1))
     if problem.affinity:
         outside = np.zeros(nodes.rows, np.bool_)
         for term in incoming.affinity:
             outside |= nodes.label(term.topology_key) < 0
-        checks.append(Check("node(s) didn't match pod affinity rules", False, "mask", outside))
-        checks.append(Check("node(s) didn't match pod affinity rules", False, "affinity"))
+        checks.append(FilterCheck("node(s) didn't match pod affinity rules", False, "mask", outside))
+        checks.append(FilterCheck("node(s) didn't match pod affinity rules", False, "affinity"))
     for stage, reason in (
         ("anti-affinity", "node(s) didn't match pod anti-affinity rules"),
         ("existing-anti-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"),
     ):
         if stage in rows_of:
-            checks.append(Check(reason, True, "counters", None, *rows_of[stage]))
+            checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
     return checks
 
 
@@ -264,7 +266,7 @@ def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _run(problem: Problem, load: Load) -> Failures:
+def _run(problem: PreFilterState, load: NodeUsage) -> Failures:
     """The first failing check on every node under this load."""
     over, count = load.counters > problem.limit, problem.limit.shape[1]
     code = np.zeros(count, np.int16)
@@ -297,7 +299,7 @@ def _run(problem: Problem, load: Load) -> Failures:
     return Failures(code, resolvable, lacking.copy(), problem.checks, problem.counters)
 
 
-def _add_nominated(problem: Problem, without: Rows) -> Load:
+def _add_nominated(problem: PreFilterState, without: Rows) -> NodeUsage:
     """The load with pods of equal or higher priority of the same scheduler on the nodes they are nominated to."""
     pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
     if not len(pods):
@@ -313,10 +315,10 @@ def _add_nominated(problem: Problem, without: Rows) -> Load:
         np.add.at(matches, nodes, problem.affinity.share(pods, nodes))
     if problem.limits:
         volumes = problem.limits.with_pods(pods)
-    return Load(counters, ports, reserved, matches, volumes)
+    return NodeUsage(counters, ports, reserved, matches, volumes)
 
 
-def _nominees(snapshot: Snapshot, incoming: Incoming, without: Rows) -> tuple[Rows, Rows]:
+def _nominees(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> tuple[Rows, Rows]:
     """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
     pods = snapshot.pods
     rows = np.flatnonzero(pods.nominated[: pods.rows] >= 0)

@@ -15,13 +15,13 @@ from webhook.preemption.snapshot.nodes import grown
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY
 from webhook.preemption.snapshot.pods import Pods
 
-__all__ = ["Budgets"]
+__all__ = ["DisruptionBudgets"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Budgets:
+class DisruptionBudgets:
     """All budgets by row, and which of them cover a pod.
 
     Columns by row: `_allowed` disruptions as the status says, `_granted` those that the API server would grant now,
