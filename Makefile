@@ -51,6 +51,7 @@ lock: $(STAMP)
 
 schema: $(STAMP)
 	$(BIN)/giveway schema > policies/schema.json
+	$(BIN)/giveway schema --format markdown > docs/policy-reference.md
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
