@@ -1,0 +1,147 @@
+{{/* The image of every container. */}}
+{{- define "giveway.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}{{ .repository }}@{{ .digest }}{{- else -}}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "giveway.container" -}}
+image: {{ include "giveway.image" . }}
+{{- with .Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end -}}
+
+{{/*
+The objects of a file that kustomize uses as well, in the release's namespace. `replace` is a list of pairs of text, `omit`
+has kinds to leave out, `labels` is what every object gets besides its own, `unused` a resource that no role need allow.
+*/}}
+{{- define "giveway.objects" -}}
+{{- $root := .root -}}
+{{- $text := $root.Files.Get (printf "files/%s" .file) | required (printf "the chart has no files/%s" .file) -}}
+{{- range .replace }}{{ $text = replace (index . 0) (index . 1) $text }}{{ end -}}
+{{- $text = replace "giveway-system" $root.Release.Namespace $text -}}
+{{- $clusterWide := list "ClusterRole" "ClusterRoleBinding" "FlowSchema" "MutatingWebhookConfiguration" "Namespace" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "ValidatingWebhookConfiguration" -}}
+{{- $omit := .omit | default list -}}
+{{- $labels := .labels | default dict -}}
+{{- $unused := .unused | default "" -}}
+{{- range splitList "\n---\n" $text }}
+{{- $object := fromYaml . }}
+{{- if not (has $object.kind $omit) }}
+{{- $metadata := $object.metadata }}
+{{- $_ := set $metadata "labels" (merge (dict "app.kubernetes.io/name" "giveway") ($metadata.labels | default dict) $labels) }}
+{{- if not (has $object.kind $clusterWide) }}{{ $_ := set $metadata "namespace" $root.Release.Namespace }}{{ end }}
+{{- if and $unused (hasKey $object "rules") }}
+{{- $rules := list }}
+{{- range $object.rules }}{{ if not (has $unused .resources) }}{{ $rules = append $rules . }}{{ end }}{{ end }}
+{{- $_ := set $object "rules" $rules }}
+{{- end }}
+{{- if and (eq $object.kind "ServiceAccount") $root.Values.imagePullSecrets }}
+{{- $secrets := list }}
+{{- range $root.Values.imagePullSecrets }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
+{{- $_ := set $object "imagePullSecrets" $secrets }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Of a Deployment: metadata, and what its pods have in common. `name` is webhook or reconciler. */}}
+{{- define "giveway.metadata" -}}
+name: giveway-{{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  app.kubernetes.io/name: giveway
+{{- end -}}
+
+{{- define "giveway.selector" -}}
+app.kubernetes.io/name: giveway
+app.kubernetes.io/component: {{ .name }}
+{{- end -}}
+
+{{- define "giveway.podMetadata" -}}
+{{- $values := index .root.Values .name -}}
+labels:
+  {{- include "giveway.selector" . | nindent 2 }}
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "giveway.spread" -}}
+- maxSkew: 1
+  topologyKey: {{ .key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "giveway.selector" . | nindent 6 }}
+{{- end -}}
+
+{{- define "giveway.pod" -}}
+{{- $values := index .root.Values .name -}}
+{{- $name := .name -}}
+serviceAccountName: giveway-{{ .name }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+{{- if kindIs "slice" $values.topologySpreadConstraints }}
+{{- with $values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- else }}
+topologySpreadConstraints:
+{{- range .spread }}
+{{ include "giveway.spread" (dict "key" . "name" $name) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "giveway.certificateOptions" -}}
+- --secret={{ .Release.Namespace }}/giveway-tls
+- --service={{ .Release.Namespace }}/giveway-webhook
+- --webhook-config=giveway
+- --dir=/run/giveway/certs
+{{- end -}}
+
+{{- define "giveway.budget" -}}
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "giveway.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: 1
+  # A pod that does not work is not worth holding up a drain for.
+  unhealthyPodEvictionPolicy: AlwaysAllow
+  selector:
+    matchLabels:
+      {{- include "giveway.selector" . | nindent 6 }}
+{{- end -}}

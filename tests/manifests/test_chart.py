@@ -1,0 +1,271 @@
+"""The Helm chart: it makes the objects of the kustomize base and its components, and refuses other values."""
+
+import copy
+import json
+import re
+import tomllib
+
+import pytest
+
+from tests.manifests.helm import CHART, helm, refusal, template
+from tests.manifests.objects import NAMESPACE, ROOT, documents
+from tests.manifests.rendering import NAMES, find, key, pod_of, rendered
+from webhook.cli.main import main
+
+pytestmark = pytest.mark.kubectl
+
+ON = {"enabled": True}
+VALUES = {
+    "cert-manager": {"certificates": {"source": "cert-manager"}},
+    "exempt-label": {"exemptLabel": ON},
+    "flow-schema": {"flowSchemas": ON},
+    "host-network": {"hostNetwork": True},
+    "network-policy": {"networkPolicy": ON},
+    "priority-plugin-off": {"priorityPluginOff": True},
+    "prometheus": {"prometheus": ON},
+    "scan": {"scan": ON},
+}
+"""By kustomize component, the values that mean the same."""
+
+
+def normalized(objects):
+    """Objects without what has no meaning: empty lists, and the order of a container's options."""
+    found = copy.deepcopy(objects)
+    for obj in found.values():
+        if obj["kind"] == "Deployment":
+            spec = obj["spec"]["template"]["spec"]
+            if not spec.get("initContainers", True):
+                del spec["initContainers"]
+            for container in spec["containers"]:
+                command = container["args"].index("issue") + 1 if "issue" in container["args"] else 1
+                container["args"][command:] = sorted(container["args"][command:])
+    return found
+
+
+def without_namespace(objects):
+    return {key: obj for key, obj in objects.items() if obj["kind"] != "Namespace"}
+
+
+def same(found, expected):
+    """Compare object by object, so that a difference can be read."""
+    found, expected = normalized(found), normalized(expected)
+    assert found.keys() == expected.keys()
+    for one, obj in expected.items():
+        assert found[one] == obj, one
+
+
+def test_every_component_has_a_value():
+    """Whatever kustomize offers, the chart does."""
+    assert sorted(VALUES) == NAMES
+
+
+def test_by_default_the_chart_is_the_base():
+    """But for the Namespace, which Helm itself makes: with `namespace.create` it is there, too."""
+    same(template({}), without_namespace(rendered()))
+    same(template({"namespace": {"create": True}}), rendered())
+
+
+@pytest.mark.parametrize("component", NAMES)
+def test_a_value_is_the_base_with_its_component(component):
+    """A value makes what the component of kustomize makes."""
+    same(template({"namespace": {"create": True}, **VALUES[component]}), rendered(component))
+
+
+def test_all_values_are_the_base_with_all_components():
+    """All of them at once, too."""
+    values = {name: value for each in VALUES.values() for name, value in each.items()}
+    same(template({"namespace": {"create": True}, **values}), rendered(*NAMES))
+
+
+def test_certificates_of_ones_own():
+    """As with cert-manager, but for its objects, from the Secret that is named."""
+    found = template({"certificates": {"source": "secret", "secretName": "mine"}})
+    with_manager = without_namespace(rendered("cert-manager"))
+    assert found.keys() == {key for key in with_manager if key[0] != "cert-manager.io/v1"}
+    expected = copy.deepcopy(pod_of(with_manager, "giveway-webhook"))
+    [volume] = [one for one in expected["volumes"] if one["name"] == "certificates"]
+    volume["secret"]["secretName"] = "mine"
+    del expected["initContainers"]
+    expected["containers"][0]["args"].sort()
+    found_pod = pod_of(found, "giveway-webhook")
+    found_pod["containers"][0]["args"].sort()
+    assert found_pod == expected
+    other = template({"certificates": {"source": "cert-manager", "secretName": "mine"}})
+    assert find(other, "Certificate", "giveway-webhook")["spec"]["secretName"] == "mine"
+
+
+def test_in_another_namespace():
+    """Every object is there, nothing names the usual one, and the programs are told."""
+    found = template({name: value for each in VALUES.values() for name, value in each.items()}, namespace="policy")
+    assert "giveway-system" not in json.dumps(list(found.values()))
+    assert {key[2] for key in found} == {"", "policy"}
+    for deployment, command in (("giveway-webhook", "serve"), ("giveway-reconciler", "reconcile")):
+        arguments = pod_of(found, deployment)["containers"][0]["args"]
+        values = main.get_command(None, command).make_context(command, list(arguments[1:])).params
+        assert values["kept_policies"] == ("policy", "giveway-policies-in-force")
+        if command == "serve":
+            assert values["reconciler_service_account"] == ("policy", "giveway-reconciler")
+            assert values["service"] == ("policy", "giveway-webhook")
+        else:
+            assert values["lease_namespace"] == "policy"
+
+
+PLACED = {
+    "replicas": 3,
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+    "priorityClassName": "mine",
+    "nodeSelector": {"pool": "system"},
+    "tolerations": [{"key": "system", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    "topologySpreadConstraints": [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}],
+    "podAnnotations": {"a/b": "c"},
+    "podLabels": {"team": "platform"},
+    "extraArgs": ["--log-format=text"],
+}
+
+
+@pytest.mark.parametrize("name", ["webhook", "reconciler"])
+def test_pods_are_placed_as_the_values_say(name):
+    """Replicas, resources and placement of one Deployment, and nothing of the other."""
+    found, before = template({name: PLACED}), template({})
+    deployment = find(found, "Deployment", f"giveway-{name}")["spec"]
+    template_, spec = deployment["template"]["metadata"], deployment["template"]["spec"]
+    server = spec["containers"][0]
+    assert deployment["replicas"] == PLACED["replicas"]
+    assert server["resources"] == PLACED["resources"]
+    assert server["args"][-1] == "--log-format=text"
+    for field in ("priorityClassName", "nodeSelector", "tolerations", "topologySpreadConstraints", "affinity"):
+        expected = PLACED[field] | {"kubernetes.io/os": "linux"} if field == "nodeSelector" else PLACED[field]
+        assert spec[field] == expected
+    assert template_["annotations"] == PLACED["podAnnotations"]
+    assert template_["labels"] == deployment["selector"]["matchLabels"] | PLACED["podLabels"]
+    changed = {one[3] for one, obj in found.items() if obj != before[one]}
+    assert changed == {f"giveway-{name}"}
+    assert "topologySpreadConstraints" not in pod_of(
+        template({name: {"topologySpreadConstraints": []}}), f"giveway-{name}"
+    )
+
+
+def images(objects):
+    return set(re.findall(r'"image": "([^"]*)"', json.dumps(list(objects.values()))))
+
+
+def test_the_image_is_where_the_values_say():
+    """By tag or digest, for every container of every pod; credentials go to the service accounts."""
+    digest = f"sha256:{'0' * 64}"
+    named = {"repository": "registry.example.com/giveway", "tag": "1.2"}
+    found = template({"image": {**named, "pullPolicy": "Always"}, "imagePullSecrets": ["registry"], "scan": ON})
+    assert images(found) == {"registry.example.com/giveway:1.2"}
+    accounts = [obj for obj in found.values() if obj["kind"] == "ServiceAccount"]
+    assert len(accounts) == 3
+    assert all(account["imagePullSecrets"] == [{"name": "registry"}] for account in accounts)
+    assert pod_of(found, "giveway-reconciler")["containers"][0]["imagePullPolicy"] == "Always"
+    assert images(template({"image": {**named, "digest": digest}})) == {f"registry.example.com/giveway@{digest}"}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "name", "part"),
+    [
+        pytest.param(
+            {"prometheus": {**ON, "labels": {"release": "mine"}}},
+            "PrometheusRule",
+            "giveway",
+            '"release": "mine"',
+            id="labels",
+        ),
+        pytest.param(
+            {"prometheus": {**ON, "interval": "5m"}}, "ServiceMonitor", "giveway", '"interval": "5m"', id="interval"
+        ),
+        pytest.param(
+            {"networkPolicy": {**ON, "monitoringNamespace": "metrics"}},
+            "NetworkPolicy",
+            "giveway-reconciler",
+            '"kubernetes.io/metadata.name": "metrics"',
+            id="monitoring",
+        ),
+        pytest.param({"scan": {**ON, "schedule": "@weekly"}}, "CronJob", "giveway-scan", '"@weekly"', id="schedule"),
+        pytest.param(
+            {"failurePolicy": "Ignore"}, "Deployment", "giveway-webhook", "--failure-policy=Ignore", id="open"
+        ),
+        pytest.param(
+            {"policies": {"files": {"a.yaml": "x: 1\n"}}},
+            "ConfigMap",
+            "giveway-policies",
+            '{"a.yaml": "x: 1\\n"}',
+            id="policies",
+        ),
+    ],
+)
+def test_what_a_value_changes(values, kind, name, part):
+    """A value arrives where it belongs."""
+    assert part not in json.dumps(list(template({top: ON for top in values if "enabled" in str(values[top])}).values()))
+    assert part in json.dumps(find(template(values), kind, name))
+
+
+def test_policies_of_ones_own():
+    """Without `policies.create` the ConfigMap is somebody else's."""
+    before, after = template({}), template({"policies": {"create": False}})
+    assert before.keys() - after.keys() == {("v1", "ConfigMap", NAMESPACE, "giveway-policies")}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param({"webhook": {"replica": 3}}, "replica", id="a-slip-of-the-pen"),
+        pytest.param({"failurePolicy": "fail"}, "failurePolicy", id="failure-policy"),
+        pytest.param({"certificates": {"source": "vault"}}, "source", id="certificates"),
+        pytest.param({"networkPolicy": {"enabled": "yes"}}, "enabled", id="no-boolean"),
+        pytest.param({"webhook": {"replicas": -1}}, "replicas", id="replicas"),
+        pytest.param({"webhook": {"extraArgs": ["log-format=text"]}}, "extraArgs", id="argument"),
+        pytest.param({"image": {"digest": "sha256:abc"}}, "digest", id="digest"),
+        pytest.param({"policies": {"files": {"notes.txt": ""}}}, "notes.txt", id="no-policy-file"),
+        pytest.param(
+            {"reconciler": {"podLabels": {"app.kubernetes.io/name": "x"}}},
+            "app.kubernetes.io/name",
+            id="selector-label",
+        ),
+        pytest.param({"prometheus": {"interval": "soon"}}, "interval", id="interval"),
+    ],
+)
+def test_bad_values_are_refused(values, message):
+    """The schema names what is wrong before anything is made."""
+    found = refusal(values)
+    assert "values don't meet the specifications of the schema" in found
+    assert message in found
+
+
+def test_the_schema_knows_every_value():
+    """Each value that has a default is in the schema, and the other way round."""
+
+    def leaves(values, schema, path=()):
+        known = schema.get("properties")
+        if known is None:
+            return
+        assert schema["additionalProperties"] is False, path
+        assert values.keys() == known.keys() - {"global", "claims"}, path
+        for name, value in values.items():
+            leaves(value, known[name], (*path, name))
+
+    [values] = documents(CHART / "values.yaml")
+    leaves(values, json.loads((CHART / "values.schema.json").read_text()))
+
+
+def test_helm_lint_has_nothing_to_say():
+    """No error, and no warning, also with everything switched on."""
+    assert helm("lint", "--strict", "--quiet", str(CHART)).returncode == 0
+
+
+def test_the_chart_is_of_this_version():
+    """Chart, application and project have one version."""
+    [chart] = documents(CHART / "Chart.yaml")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+
+
+def test_a_packaged_chart_is_whole(tmp_path):
+    """What it takes from beside it in the checkout is in the package, without examples and tests of policies."""
+    assert helm("package", str(CHART), "--destination", str(tmp_path)).returncode == 0
+    [package] = tmp_path.glob("*.tgz")
+    same(template({"namespace": {"create": True}, "prometheus": ON}, chart=package), rendered("prometheus"))
+    assert key(find(template({}, chart=package), "ConfigMap", "giveway-policies")) in rendered()
+    assert package.stat().st_size < 100_000
