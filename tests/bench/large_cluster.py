@@ -14,7 +14,9 @@ from typing import Any
 
 from aiohttp import web
 
-PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+PODS, NODES, NAMESPACES = "/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces"
+TEAMS = 200
+"""Namespaces."""
 REPLICAS = 25
 """Pods of one ReplicaSet."""
 _MANAGERS = ("kube-controller-manager", "kube-scheduler", "calico", "kubelet")
@@ -46,7 +48,7 @@ class LargeCluster:
             b"name": name.encode(),
             b"app": f"service-{app}".encode(),
             b"hash": f"{app * 2654435761 % 2**40:010x}".encode(),
-            b"namespace": f"team-{app % 200}".encode(),
+            b"namespace": f"team-{app % TEAMS}".encode(),
             b"node": f"node-{number * 7 % self.nodes}".encode(),
             b"uid": f"{number * 2654435761 % 2**32:08x}-6c1f-4d3e-9b7a-{int(name, 16) % 2**48:012x}".encode(),
             b"version": str(version).encode(),
@@ -61,6 +63,10 @@ class LargeCluster:
             b"node": f"node-{number}".encode(),
             b"zone": f"zone-{number % 3}".encode(),
         }
+
+    def namespace(self, number: int) -> bytes:
+        """A namespace as the API server sends it."""
+        return b'{"metadata":{"name":"team-%d"}}' % number
 
     async def expire(self, request: web.Request) -> web.Response:
         """Change pods behind the back of those who watch, and tell them that they have missed something."""
@@ -82,7 +88,12 @@ class LargeCluster:
         """List or watch."""
         if request.query.get("watch") == "true":
             return await self._watch(request)
-        render, count = {PODS: (self.pod, self.pods), NODES: (self.node, self.nodes)}.get(request.path, (None, 0))
+        collections = {
+            PODS: (self.pod, self.pods),
+            NODES: (self.node, self.nodes),
+            NAMESPACES: (self.namespace, TEAMS),
+        }
+        render, count = collections.get(request.path, (None, 0))
         start = int(request.query.get("continue", 0))
         end = min(count, start + (int(request.query.get("limit", 0)) or count))
         meta = {"resourceVersion": str(self.version)} | ({"continue": str(end)} if end < count else {})

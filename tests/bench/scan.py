@@ -1,8 +1,8 @@
 """Time and memory of `giveway scan` over 150 000 pods of ordinary size.
 
 Two processes: an API server that renders pods from templates (`large_cluster`), and the command. The peak is the
-kernel's (`ru_maxrss`). Target at 150 000 pods (GIVEWAY_BENCH_PODS sets another number): at most 160 MiB, which does not
-grow with the number of pods.
+kernel's (`ru_maxrss`). Target at 150 000 pods (GIVEWAY_BENCH_PODS sets another number): at most 128 MiB, and no
+more than at a tenth of them.
 """
 
 from __future__ import annotations

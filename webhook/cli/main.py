@@ -19,6 +19,7 @@ COMMANDS = {
     "decide": "decide preemption for clusters given as JSON lines",
     "explain": "say why a live pod is pending and what preemption would do",
     "scan": "say what of a running cluster the policies would refuse",
+    "doctor": "say what in a cluster gets round the policies or is broken, and what to do",
     "configurations": "print the webhook configurations that `serve` keeps",
     "certs": "issue, show and rotate the webhook's certificates",
     "cluster": "start a control plane in one process, for trying and testing",

@@ -203,10 +203,10 @@ class _Scan:
         judged = self._judged(resource, meta, raw, maker)
         if judged.unsure - self._asked:
             await self._look_up(judged.unsure - self._asked)
-            if meta.namespace and meta.namespace not in self._reach:
-                _count(self._report.passed_over, _EXEMPT)
-                return
             judged = self._judged(resource, meta, raw, maker)
+        if meta.namespace and meta.namespace not in self._reach:
+            _count(self._report.passed_over, _EXEMPT if meta.namespace in self._namespaces else _GONE)
+            return
         _count(self._report.judged, resource.kind)
         if judged.problem:
             self._problem(f"{resource.kind} {_key(meta)}: {judged.problem}")
@@ -277,6 +277,7 @@ class _Scan:
 
 
 _EXEMPT = "in a namespace that giveway is not asked about"
+_GONE = "in a namespace that is gone"
 _OTHERS = "further owners"
 _NO_OWNER = "no controller"
 

@@ -1,0 +1,89 @@
+"""An `Observed` cluster, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.admission.builders import make_class, manage
+from tests.inspection.builders import policies
+from webhook.inspection.observed import Observed, PodSummary
+from webhook.inspection.reach import in_reach
+from webhook.kube.objects import (
+    LabelSelector,
+    Namespace,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PriorityClass,
+)
+
+NOW = 1_800_000_000.0
+PREEMPTIBLE = "godel.bytedance.com/can-be-preempted"
+PROTECTION = "godel.bytedance.com/protection-duration-from-preemption"
+_PLURALS = (
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "roles",
+    "rolebindings",
+    "clusterroles",
+    "clusterrolebindings",
+    "nodes",
+    "services",
+)
+
+
+def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fields: Any) -> PodSummary:
+    """A pod of team-a."""
+    defaults: dict[str, Any] = {
+        "namespace": "team-a",
+        "labels": {},
+        "annotations": {},
+        "owner": ("", "", ""),
+        "preemption_policy": "PreemptLowerPriority",
+        "scheduler_name": "default-scheduler",
+        "node": "n1",
+        "nominated": "",
+        "created": "2026-01-01T00:00:00Z",
+    }
+    return PodSummary(name=name, class_name=class_name, priority=priority, **{**defaults, **fields})
+
+
+def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, **fields: Any) -> Observed:
+    """A cluster with these pods, classes, budgets and policies; further fields by plural."""
+    spaces = {
+        name: Namespace(metadata=ObjectMeta(name=name, labels=labels))
+        for name, labels in (namespaces or {"team-a": {}, "kube-system": {}}).items()
+    }
+    given = [one for one in found if not isinstance(one, PodSummary | PriorityClass | PodDisruptionBudget)]
+    return Observed(
+        policies=policies(*(given or [manage("giveway-*", online="giveway-online")])),
+        own="giveway-system",
+        now=NOW,
+        namespaces=spaces,
+        reach=in_reach(spaces.values(), "giveway-system"),
+        classes={one.metadata.name: one for one in found if isinstance(one, PriorityClass)},
+        pods=[one for one in found if isinstance(one, PodSummary)],
+        budgets=[one for one in found if isinstance(one, PodDisruptionBudget)],
+        objects={plural: fields.pop(plural, []) for plural in _PLURALS},
+        **fields,
+    )
+
+
+def covering(name: str, **labels: str) -> PodDisruptionBudget:
+    """A budget of team-a."""
+    spec = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=labels))
+    return PodDisruptionBudget(metadata=ObjectMeta(name=name, namespace="team-a"), spec=spec)
+
+
+def entry(name: str = "pods.example.com", **fields: Any) -> dict[str, Any]:
+    """An entry that is asked about new pods."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
+    return {"name": name, "rules": [rule], "failurePolicy": "Fail", "clientConfig": {}, **fields}
+
+
+def configuration(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
+    """A webhook configuration."""
+    return {"metadata": {"name": name}, "webhooks": list(entries)}
+
+
+LOW = make_class("low", 10)

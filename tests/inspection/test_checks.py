@@ -1,0 +1,445 @@
+"""The checks of `giveway doctor`, each over a cluster made by hand: what it finds, and what it leaves alone."""
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from certs.rotation import Settings, begin
+from tests.admission.builders import make_class, make_policy, make_rule, manage
+from tests.inspection.observing import (
+    LOW,
+    NOW,
+    PREEMPTIBLE,
+    PROTECTION,
+    configuration,
+    covering,
+    entry,
+    observed,
+    summary,
+)
+from webhook.inspection.checks import (
+    budgets,
+    certificates,
+    classes,
+    nominations,
+    policies,
+    ranges,
+    rights,
+    versions,
+    webhooks,
+)
+from webhook.inspection.doctor import CHECKS, examine
+from webhook.inspection.findings import counted, names
+from webhook.kube.instants import rfc3339
+from webhook.kube.versions import OLDEST, TESTED
+from webhook.policy.model import Match, Policies, PriorityClasses, Reserve, Subject
+from webhook.registration.entries import MUTATING, VALIDATING, Target, entries
+
+HIGH = make_class("high", 1000)
+USES = summary("user", "high", 1000)
+SAYS_NO = summary("kept", annotations={PREEMPTIBLE: "false"})
+GIVEN = '{"class":"low","copied":{"godel.bytedance.com/can-be-preempted":"true"}}'
+
+
+def found(check, cluster):
+    return [(str(one.severity), one.what) for one in check(cluster)]
+
+
+def severities(check, cluster):
+    return [severity for severity, _ in found(check, cluster)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        pytest.param(observed(HIGH, LOW, USES, SAYS_NO), ["warning"], id="past-an-annotation"),
+        pytest.param(
+            observed(HIGH, LOW, USES, summary(annotations={PREEMPTIBLE: "true", PROTECTION: "60"})),
+            ["warning"],
+            id="past-a-window",
+        ),
+        pytest.param(observed(HIGH, LOW, USES, summary()), ["info"], id="past-silence"),
+        pytest.param(observed(HIGH, LOW, SAYS_NO), ["info"], id="unused"),
+        pytest.param(observed(HIGH, LOW, USES, summary(annotations={PREEMPTIBLE: "true"})), [], id="opted-in"),
+        pytest.param(observed(make_class("high", 1000, never=True), LOW, USES, SAYS_NO), [], id="never"),
+        pytest.param(observed(make_class("online", 1000), LOW, SAYS_NO), [], id="moved-to-its-twin"),
+        pytest.param(observed(HIGH, LOW, USES, SAYS_NO, make_policy("p")), [], id="no-preemption-policy"),
+    ],
+)
+def test_classes_that_preempt_past_protections(cluster, expected):
+    """A class is a finding if kube-scheduler evicts for it whom the policies protect; a warning if somebody said so."""
+    assert severities(classes.preempting, cluster) == expected
+
+
+def test_who_uses_a_class_is_named():
+    """With the number of pods by namespace."""
+    [(_, what)] = found(classes.preempting, observed(HIGH, LOW, USES, SAYS_NO))
+    assert "it is used by 1 pod: team-a (1)" in what
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param(
+            [make_class("online", 5)], "Twin giveway-online of PriorityClass online does not exist.", id="missing"
+        ),
+        pytest.param(
+            [make_class("online", 5), make_class("giveway-online", 6, never=True)],
+            "has value 6 and preemptionPolicy Never; it needs value 5 and Never.",
+            id="other-value",
+        ),
+        pytest.param(
+            [make_class("online", 5), make_class("giveway-online", 5)], "preemptionPolicy PreemptLower", id="not-never"
+        ),
+        pytest.param(
+            [make_class("giveway-x", 5)], "its preemptionPolicy is PreemptLowerPriority", id="managed-not-never"
+        ),
+        pytest.param([make_class("online", 5), make_class("giveway-online", 5, never=True)], None, id="right"),
+        pytest.param([], None, id="no-original"),
+    ],
+)
+def test_twins(given, expected):
+    """A twin exists, with the value of its class and Never."""
+    texts = [what for _, what in found(classes.twins, observed(*given))]
+    assert expected is None or any(expected in text for text in texts)
+    assert bool(texts) == (expected is not None)
+
+
+COPIES = make_policy("p", make_rule("copy", copy_annotations=(PREEMPTIBLE,)))
+
+
+@pytest.mark.parametrize(
+    ("preemptible", "annotations", "drifts"),
+    [
+        pytest.param("true", {PREEMPTIBLE: "true"}, False, id="same"),
+        pytest.param("true", {}, True, id="absent"),
+        pytest.param("false", {PREEMPTIBLE: "true", "giveway.dev/given": GIVEN}, True, id="copied-and-changed-since"),
+        pytest.param("false", {PREEMPTIBLE: "true"}, False, id="chosen-by-its-author"),
+        pytest.param(None, {PREEMPTIBLE: "true", "giveway.dev/given": GIVEN}, True, id="taken-off-the-class"),
+        pytest.param(None, {}, False, id="neither"),
+    ],
+)
+def test_drift(preemptible, annotations, drifts):
+    """What was copied and is not what the class says today; what an author chose is no drift."""
+    own = make_class("low", 10, **({"preemptible": preemptible} if preemptible else {}))
+    cluster = observed(own, summary(annotations=annotations), COPIES)
+    assert bool(found(classes.drifted, cluster)) is drifts
+
+
+BAND = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(Match(namespaces=("ingress",)),)))
+BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(Match(subjects=(Subject("Group", "leads"),)),)))
+
+
+def test_reserved_ranges():
+    """Classes that nobody may define there, and pods that may not be there, are errors; what depends is said."""
+    cluster = observed(HIGH, LOW, USES, summary("user-2", "high", 1000), make_policy("p", BAND))
+    assert found(ranges.reserved, cluster) == [
+        ("error", "PriorityClass high has value 1000, in a range that rule p/band reserves (refused)."),
+        (
+            "error",
+            "2 pods of priority 1000 (PriorityClass high) in a range that rule p/band reserves: team-a (2) (refused).",
+        ),
+    ]
+    depends = found(ranges.reserved, observed(LOW, HIGH, USES, make_policy("p", BY_LEADS)))
+    assert depends[1][0] == "info"
+    assert depends[1][1].endswith("team-a (1) (cannot be judged).")
+    assert found(ranges.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
+
+
+def test_budgets():
+    """A budget that covers nothing, and a pod that two budgets cover."""
+    shared = {"app": "web"}
+    cluster = observed(summary("a", labels=shared), summary("b", labels=shared), covering("one", app="web"))
+    assert found(budgets.covering_nothing, cluster) == found(budgets.covering_twice, cluster) == []
+    cluster.budgets += [covering("two", app="web"), covering("gone", app="old")]
+    [(severity, what)] = found(budgets.covering_nothing, cluster)
+    assert (severity, what) == ("warning", "PodDisruptionBudget team-a/gone covers no running pod.")
+    [(_, what)] = found(budgets.covering_twice, cluster)
+    assert what == "2 pods in team-a covered by 2 budgets, team-a/one, team-a/two: a, b."
+
+
+def waiting(**fields):
+    return summary("w", node="", **fields)
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(waiting(nominated="gone"), "which does not exist", id="node-gone"),
+        pytest.param(
+            waiting(nominated="n1", nominated_at=rfc3339(NOW - 7300), nominated_by="x"), "by x for 2 h", id="long"
+        ),
+        pytest.param(waiting(nominated="n1", nominated_at=rfc3339(NOW - 60)), None, id="a-minute"),
+        pytest.param(waiting(nominated="n1"), None, id="nobody-knows-since-when"),
+        pytest.param(
+            waiting(annotations={"giveway.dev/plan": f'{{"deadline":"{rfc3339(NOW - 600)}"}}'}),
+            "10 min ago",
+            id="late-plan",
+        ),
+        pytest.param(
+            waiting(nominated="n1", annotations={"giveway.dev/plan": f'{{"deadline":"{rfc3339(NOW + 60)}"}}'}),
+            None,
+            id="plan-under-way",
+        ),
+        pytest.param(waiting(nominated="n1", annotations={"giveway.dev/plan": "[]"}), None, id="no-plan-at-all"),
+        pytest.param(summary(nominated="gone"), None, id="bound"),
+    ],
+)
+def test_stuck_nominations(pod, expected):
+    """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
+    texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[{"metadata": {"name": "n1"}}]))]
+    assert [expected in text for text in texts] == ([True] if expected else [])
+
+
+OURS = configuration("giveway", entry("pods.mutate.giveway.dev", reinvocationPolicy="IfNeeded"))
+BOTH = {"mutatingwebhookconfigurations": [OURS], "validatingwebhookconfigurations": [OURS]}
+
+
+@pytest.mark.parametrize(
+    ("configurations", "expected"),
+    [
+        pytest.param({}, ["error", "error"], id="none"),
+        pytest.param({plural: [configuration("giveway")] for plural in BOTH}, ["error", "error"], id="empty"),
+        pytest.param(
+            {plural: [configuration("giveway", entry("probe.mutate.giveway.dev"))] for plural in BOTH},
+            ["error", "error"],
+            id="probes-alone",
+        ),
+        pytest.param(
+            {
+                plural: [configuration("giveway", entry("pods.x.giveway.dev", failurePolicy="Ignore"))]
+                for plural in BOTH
+            },
+            ["info", "info"],
+            id="ignore",
+        ),
+        pytest.param(BOTH, [], id="in-force"),
+    ],
+)
+def test_registered(configurations, expected):
+    """Both configurations are there, with entries that judge."""
+    assert severities(webhooks.registered, observed(**configurations)) == expected
+
+
+SERVICE = {"service": {"namespace": "kyverno", "name": "svc"}}
+THERE = [{"metadata": {"namespace": "kyverno", "name": "svc"}}]
+NOT_SYSTEM = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kyverno"]}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "services", "expected"),
+    [
+        pytest.param({"clientConfig": SERVICE}, [], ["error"], id="no-service"),
+        pytest.param({"clientConfig": SERVICE}, THERE, ["warning"], id="its-own-pods"),
+        pytest.param({"clientConfig": SERVICE, "namespaceSelector": NOT_SYSTEM}, THERE, [], id="left-out"),
+        pytest.param({"clientConfig": SERVICE, "failurePolicy": "Ignore"}, [], [], id="ignore"),
+        pytest.param(
+            {"clientConfig": SERVICE, "objectSelector": {"matchLabels": {"a": "b"}}}, THERE, [], id="by-label"
+        ),
+        pytest.param({"rules": []}, [], [], id="not-about-pods"),
+        pytest.param({"clientConfig": {"url": "https://x"}}, [], ["warning"], id="url-and-kube-system"),
+    ],
+)
+def test_lock_out(fields, services, expected):
+    """A webhook that fails closed has a server, and leaves out what its server needs."""
+    cluster = observed(
+        validatingwebhookconfigurations=[configuration("kyverno", entry(**fields))],
+        services=services,
+        namespaces={"team-a": {}, "kube-system": {}, "kyverno": {}},
+    )
+    assert severities(webhooks.locking_out, cluster) == expected
+
+
+def test_giveway_itself_locks_nobody_out():
+    """The entries that giveway registers pass its own check."""
+    made = entries(Policies(), Target())
+    cluster = observed(
+        mutatingwebhookconfigurations=[configuration("giveway", *made[MUTATING])],
+        validatingwebhookconfigurations=[configuration("giveway", *made[VALIDATING])],
+        services=[{"metadata": {"namespace": "giveway-system", "name": "giveway-webhook"}}],
+        namespaces={"team-a": {}, "kube-system": {}, "giveway-system": {}},
+    )
+    for check in (webhooks.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
+        assert found(check, cluster) == []
+
+
+def test_exemptions():
+    """Labelled namespaces are listed; many pods in them are a warning; webhooks that go by pods' labels are named."""
+    spaces = {"team-a": {}, "free": {"giveway.dev/exempt": ""}}
+    there = summary("x", namespace="free")
+    assert severities(webhooks.exempting, observed(summary(), there, namespaces=spaces)) == ["info"]
+    assert severities(webhooks.exempting, observed(there, namespaces=spaces)) == ["warning"]
+    by_label = entry(objectSelector={"matchLabels": {"judge": "me"}})
+    [(_, what)] = found(
+        webhooks.exempting, observed(validatingwebhookconfigurations=[configuration("kyverno", by_label)])
+    )
+    assert what.startswith("ValidatingWebhookConfiguration kyverno judges pods by their labels")
+
+
+def test_webhooks_after_ours():
+    """One that is called later matters if giveway is not called again, or if pods show another class."""
+    later = configuration("zz", entry())
+    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[OURS, later])) == []
+    once = configuration("giveway", entry("pods.mutate.giveway.dev"))
+    [(_, what)] = found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, later]))
+    assert what.endswith("giveway is not called again: MutatingWebhookConfiguration zz.")
+    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, configuration("aa")])) == []
+    changed = summary(annotations={"giveway.dev/given": '{"class":"other"}'})
+    [(_, what)] = found(webhooks.changing_classes, observed(changed, mutatingwebhookconfigurations=[OURS, later]))
+    assert what == "1 pod of another PriorityClass than giveway gave: team-a (1)."
+
+
+def bound(subject, *, namespace="", resources=("pods/status",), verbs=("patch",), groups=("",), **rule):
+    """RBAC objects by which a subject has a right."""
+    role = {
+        "metadata": {"name": "r"},
+        "rules": [{"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs), **rule}],
+    }
+    metadata = {"name": "b"} | ({"namespace": namespace} if namespace else {})
+    binding = {"metadata": metadata, "roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject]}
+    plural = "rolebindings" if namespace else "clusterrolebindings"
+    return observed(clusterroles=[role], **{plural: [binding]})
+
+
+BOB = {"kind": "User", "name": "bob"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        pytest.param(bound(BOB), [("warning", "May write the status of pods (pods/status): User bob.")], id="person"),
+        pytest.param(
+            bound(BOB, namespace="team-a"),
+            [("warning", "May write the status of pods (pods/status): User bob in team-a.")],
+            id="in-a-namespace",
+        ),
+        pytest.param(
+            bound(BOB, resources=("*/status",)),
+            [("warning", "May write the status of pods (pods/status): User bob.")],
+            id="any-status",
+        ),
+        pytest.param(
+            bound({"kind": "Group", "name": "system:authenticated"}),
+            [("error", "Everybody (Group system:authenticated) may write the status of pods (pods/status).")],
+            id="everybody",
+        ),
+        pytest.param(bound({"kind": "User", "name": "system:kube-scheduler"}), [], id="the-scheduler"),
+        pytest.param(bound({"kind": "ServiceAccount", "namespace": "kube-system", "name": "x"}), [], id="kube-system"),
+        pytest.param(
+            bound({"kind": "ServiceAccount", "namespace": "giveway-system", "name": "giveway-reconciler"}),
+            [],
+            id="ours",
+        ),
+        pytest.param(bound(BOB, resources=("pods",)), [], id="pods-alone"),
+        pytest.param(bound(BOB, verbs=("get",)), [], id="reads"),
+        pytest.param(bound(BOB, resourceNames=["x"]), [], id="one-pod"),
+        pytest.param(bound(BOB, groups=("*",), resources=("*",), verbs=("*",)), [], id="administrator"),
+        pytest.param(bound(BOB, resources=("configmaps",), namespace="team-a"), [], id="configmaps-elsewhere"),
+        pytest.param(
+            bound(BOB, resources=("configmaps",), namespace="giveway-system"),
+            [("info", "May write ConfigMaps in giveway's namespace: User bob in giveway-system.")],
+            id="the-policies",
+        ),
+    ],
+)
+def test_rights(cluster, expected):
+    """Who may go round the shield, beside administrators and Kubernetes' own parts."""
+    assert found(rights.around_the_shield, cluster) == expected
+
+
+def trust(days, *, name="giveway", bundle=None):
+    """A cluster whose webhook trusts an authority with so many days left, and its certificates."""
+    start = datetime.fromtimestamp(NOW, UTC)
+    made = begin(Settings(("x",), timedelta(days=90), timedelta(days=3650)), start)
+    config = {"caBundle": base64.b64encode(bundle or made.trust()).decode()}
+    configurations = {"validatingwebhookconfigurations": [configuration(name, entry(clientConfig=config))]}
+    cluster = observed(**configurations, certificates=made.files())
+    cluster.now = NOW + timedelta(days=days).total_seconds()
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        pytest.param(trust(1), [], id="fresh"),
+        pytest.param(trust(85), ["warning"], id="serving-nearly-over"),
+        pytest.param(trust(91), ["error"], id="serving-over"),
+        pytest.param(trust(3645), ["error", "warning"], id="authority-nearly-over"),
+        pytest.param(trust(1, bundle=b"nonsense"), ["error", "error"], id="no-certificates"),
+        pytest.param(
+            trust(1, bundle=begin(Settings(("x",)), datetime.now(UTC)).trust()), ["error"], id="another-authority"
+        ),
+    ],
+)
+def test_certificates(cluster, expected):
+    """What is served is current and trusted; what is trusted does not end soon."""
+    assert severities(certificates.expiring, cluster) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        pytest.param(make_policy("p", namespaces=("team-*",)), [], id="matches"),
+        pytest.param(make_policy("p", namespaces=("tema-*",)), ["warning"], id="mistyped"),
+        pytest.param(make_policy("p", make_rule("d", default_priority_class="none")), ["error"], id="default-class"),
+        pytest.param(
+            make_policy("p", make_rule("a", priority_classes=PriorityClasses(allow=("low", "x-*", "y")))),
+            ["info"],
+            id="allowed-class",
+        ),
+        pytest.param(manage("low"), [], id="managed-class"),
+        pytest.param(manage("giveway-*"), ["info"], id="no-managed-class"),
+    ],
+)
+def test_policies_that_match_nothing(policy, expected):
+    """Policies name namespaces and classes that are there."""
+    assert severities(policies.matching_nothing, observed(LOW, policy)) == expected
+
+
+@pytest.mark.parametrize(
+    ("minor", "expected"),
+    [
+        pytest.param("29", ["error"], id="too-old"),
+        pytest.param("31", ["warning"], id="older-than-tested"),
+        pytest.param("32+", [], id="tested"),
+        pytest.param("34", ["info"], id="between"),
+        pytest.param("36", [], id="newest-tested"),
+        pytest.param("37", ["warning"], id="newer"),
+        pytest.param("", ["warning"], id="unknown"),
+    ],
+)
+def test_versions(minor, expected):
+    """Versions on which the tests never ran are said."""
+    assert severities(versions.untested, observed(version={"major": "1", "minor": minor})) == expected
+
+
+def test_the_tested_versions_are_the_documented_ones():
+    """The page on Kubernetes' behaviour names them, and the installation page the oldest."""
+    docs = Path(__file__).parents[2] / "docs"
+    page = " ".join((docs / "kubernetes-behaviour.md").read_text().split())
+    [ran] = re.findall(r"all \d+ passed on (.*?) \(", page)
+    assert tuple(map(int, re.findall(r"1\.(\d+)", ran))) == TESTED
+    assert f"Kubernetes 1.{OLDEST} or newer" in (docs / "install.md").read_text()
+
+
+def test_what_cannot_be_read_is_not_checked():
+    """Every check that needs it says so, by name, and the others go on."""
+    cluster = observed(missing={"pods": "no right to list pods"}, version={"minor": "36"})
+    skipped = {one.check: one.what for one in examine(cluster) if one.severity == "not checked"}
+    assert skipped.keys() == {check.name for check in CHECKS if "pods" in check.needs}
+    assert set(skipped.values()) == {"Not checked: no right to list pods."}
+
+
+def test_names_for_people():
+    """A few names, the rest as a number."""
+    assert names({"b": 1, "a": 3}) == "a (3), b (1)"
+    assert names(["x"] * 3) == "x"
+    assert names(str(number) for number in range(7)) == "0, 1, 2, 3, 4 and 2 more"
+    assert (counted(1, "pod"), counted(2, "class")) == ("1 pod", "2 classes")

@@ -1,0 +1,158 @@
+"""`giveway doctor` as a process against the embedded control plane: exit codes, missing rights, the canary's end."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.inspection.command import giveway
+from tests.manifests.objects import POLICIES, ROOT
+from tests.workloads import eventually, namespace, pod
+from webhook.embedded.access.rights import unused
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.server.faults import Match
+from webhook.inspection.canary import LABEL, examine_nominations
+from webhook.inspection.doctor import CHECKS
+from webhook.kube import resources
+
+OWN = "giveway-system"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+async def cluster():
+    async with EmbeddedCluster(nodes=1) as started, started.client() as admin:
+        started.admin = admin
+        for name in ("team-a", OWN):
+            await admin.create(resources.NAMESPACE.path(), namespace(name))
+        yield started
+
+
+def doctor(cluster, *arguments, kubeconfig=None):
+    return giveway(*("doctor", "--policies", POLICIES, "--kubeconfig", kubeconfig or cluster.kubeconfig, *arguments))
+
+
+async def canaries(admin):
+    """Pods and classes of canaries that are still there."""
+    found = []
+    for path in (resources.POD.path(), resources.PRIORITY_CLASS.path()):
+        items, _ = await admin.list(path, labelSelector=LABEL)
+        found += [item["metadata"]["name"] for item in items]
+    return found
+
+
+async def test_findings_come_with_reason_and_fix(cluster):
+    """Text for people, JSON for programs, and exit code 1."""
+    await cluster.admin.create(resources.POD.path("team-a"), pod("p", priorityClassName="system-node-critical"))
+    text = await doctor(cluster)
+    assert text.exit_code == 1
+    assert "error  reserved-ranges\n  1 pod of priority 2000001000 (PriorityClass system-node-critical)" in text.stdout
+    assert text.stdout.count("Why it matters: ") == text.stdout.count("Fix: ")
+    result = json.loads((await doctor(cluster, "--format=json")).stdout)
+    assert result["checks"] == [check.name for check in CHECKS]
+    assert {"registered", "reserved-ranges", "policies"} == {finding["check"] for finding in result["findings"]}
+    assert all(finding["why"] and finding["fix"] for finding in result["findings"])
+
+
+async def test_missing_rights_are_findings(cluster):
+    """Who may do next to nothing learns what was not checked, in exit code 2, and sees no stack trace."""
+    kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))
+    result = await doctor(cluster, kubeconfig=kubeconfig)
+    assert result.exit_code == 2, result.stderr
+    assert result.stdout.count("not checked  ") == len([check for check in CHECKS if check.needs])
+    assert "Not checked: no right to list poddisruptionbudgets; no right to list pods." in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+async def test_the_documented_role_suffices(cluster):
+    """The ClusterRole of docs/operations.md lets every check run, and holds nothing that is not used."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    block = text.partition("kind: ClusterRole\n")[2].partition("```")[0]
+    role = YAML(typ="safe").load(block)
+    await cluster.admin.create(f"{RBAC}/clusterroles", role)
+    ref = {"kind": "ClusterRole", "name": role["metadata"]["name"], "apiGroup": "rbac.authorization.k8s.io"}
+    subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {"metadata": {"name": "v"}, "roleRef": ref, "subjects": [subject]}
+    await cluster.admin.create(f"{RBAC}/clusterrolebindings", binding)
+    kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))
+    result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
+    assert "not checked" not in result.stdout
+    used = cluster.authorizer.used
+    assert not used.refused("viewer")
+    assert unused(role["rules"], used.of("viewer")) == []
+
+
+async def test_a_cluster_that_does_not_answer(tmp_path):
+    """One sentence and exit code 2."""
+    config = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: c}}]\n"
+    (tmp_path / "config").write_text(
+        config + "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: c, user: {}}]\n"
+    )
+    result = await giveway("doctor", "--policies", POLICIES, "--kubeconfig", tmp_path / "config")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: the cluster does not answer: ")
+
+
+async def test_a_scheduler_that_clears_nominations_is_found():
+    """A profile without PostFilter plugins clears the canary's nomination; nothing is left behind."""
+    async with EmbeddedCluster(nodes=1, without=("preemption",)) as cluster, cluster.client() as admin:
+        [finding] = await examine_nominations(admin, "default")
+        assert (finding.severity, finding.check) == ("warning", "canary")
+        assert "clears a nomination that it did not make" in finding.what
+        assert await canaries(admin) == []
+
+
+async def test_no_scheduler_is_inconclusive(monkeypatch):
+    """Nobody tries the pod: that is said, after a while."""
+    monkeypatch.setattr("webhook.inspection.canary._TRIED", 0.5)
+    async with EmbeddedCluster(nodes=1, without=("scheduler",)) as cluster, cluster.client() as admin:
+        [finding] = await examine_nominations(admin, "default")
+        assert finding.severity == "not checked"
+        assert await canaries(admin) == []
+
+
+async def test_a_refused_nomination_is_an_error(cluster):
+    """If the API server does not let an outsider nominate, giveway cannot work."""
+    cluster.faults.fail(500, 10, Match(verb="patch", resource="pods/status", name="giveway-canary-*"))
+    [finding] = await examine_nominations(cluster.admin, OWN)
+    assert finding.severity == "error"
+    assert await canaries(cluster.admin) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+async def test_the_canary_is_deleted_when_the_command_is_stopped(number):
+    """In the middle of it, by Ctrl-C or SIGTERM."""
+    async with EmbeddedCluster(nodes=1, without=("scheduler",)) as cluster, cluster.client() as admin:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "webhook.cli", "doctor", "--canary", "--policies", str(POLICIES)),
+            *("--kubeconfig", str(cluster.kubeconfig)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=os.environ,
+        )
+
+        async def nominated():
+            pods, _ = await admin.list(resources.POD.path(), labelSelector=LABEL)
+            return pods and pods[0]["status"].get("nominatedNodeName")
+
+        await eventually(nominated, 20)
+        process.send_signal(number)
+        _, errors = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode == 130
+        assert errors.decode() == "stopped before the end\n"
+        assert await canaries(admin) == []
+
+
+async def test_what_a_killed_canary_left_goes_at_the_next_run(cluster, monkeypatch):
+    """Ten minutes later; a canary that somebody else runs right now is left alone."""
+    left = pod("giveway-canary-left", labels={LABEL: "left"}, nodeSelector={LABEL: "left"})
+    await cluster.admin.create(resources.POD.path(OWN), left)
+    assert await examine_nominations(cluster.admin, OWN) == []
+    assert await canaries(cluster.admin) == ["giveway-canary-left"]
+    monkeypatch.setattr("webhook.inspection.canary._LEFT_BEHIND", -5.0)
+    await examine_nominations(cluster.admin, OWN)
+    assert await canaries(cluster.admin) == []

@@ -1,0 +1,103 @@
+"""`giveway doctor`: what in a cluster gets round the policies, is broken, or will be; reads only, but for --canary."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import groupby
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+
+from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
+from webhook.inspection.canary import CanaryError, examine_nominations
+from webhook.inspection.doctor import CHECKS, examine
+from webhook.inspection.findings import Finding, Severity
+from webhook.inspection.observed import observe
+from webhook.inspection.sources import read_policies
+from webhook.kube.client import Client
+
+__all__ = ["command"]
+
+_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan", Severity.NOT_CHECKED: "magenta"}
+_ORDER = list(_COLOURS)
+_CANARY = "canary"
+
+
+@click.command("doctor")
+@inspection_options
+@click.option(
+    "--canary",
+    is_flag=True,
+    help="Also find out whether the scheduler keeps an outside nomination, with a pod of our own for some seconds.",
+)
+def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, canary: bool) -> None:
+    """Look for what gets round the policies, for what is broken and for what will break; say why and what to do.
+
+    It reads only, but for --canary, which makes a pod that can be scheduled nowhere and its PriorityClass, and deletes
+    both however it ends. The exit code is 1 if there is an error or a warning, else 2 if something could not be
+    checked.
+    """
+    findings = run_inspection(_look(kubeconfig, policies, namespace, canary=canary))
+    names = [check.name for check in CHECKS] + [_CANARY] * canary
+    if layout == "json":
+        click.echo(json.dumps({"checks": names, "findings": msgspec.to_builtins(findings)}, indent=2))
+    else:
+        _print(findings, names)
+    found = {finding.severity for finding in findings}
+    if found & {Severity.ERROR, Severity.WARNING}:
+        raise SystemExit(FOUND)
+    if Severity.NOT_CHECKED in found:
+        raise SystemExit(INCOMPLETE)
+
+
+async def _look(kubeconfig: str | None, directory: Path | None, namespace: str, *, canary: bool) -> list[Finding]:
+    async with await Client.connect(kubeconfig) as client:
+        policies = await read_policies(client, directory, namespace)
+        with progress_display("reading") as progress:
+            observed = await observe(client, policies, namespace, time.time(), progress)
+        findings = list(examine(observed))
+        if canary:
+            try:
+                findings += await examine_nominations(
+                    client, namespace if namespace in observed.namespaces else "default"
+                )
+            except CanaryError as error:
+                raise click.ClickException(str(error)) from error
+    return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
+
+
+def _print(findings: list[Finding], checks: list[str]) -> None:
+    console = Console(highlight=False)
+
+    def alike(finding: Finding) -> tuple[str, str, str]:
+        return finding.severity, finding.check, finding.why
+
+    for (severity, check, why), group in groupby(findings, key=alike):
+        console.print(f"[bold {_COLOURS[Severity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
+        found = list(group)
+        shared = len({finding.fix for finding in found}) == 1
+        for finding in found:
+            console.print(Padding(escape(finding.what), (0, 0, 0, 2)))
+            if not shared:
+                console.print(Padding(f"[green]Fix:[/green] {escape(finding.fix)}", (0, 0, 0, 4)))
+        console.print(Padding(f"[dim]Why it matters: {escape(why)}[/dim]", (0, 0, 0, 2)))
+        if shared:
+            console.print(Padding(f"[green]Fix:[/green] {escape(found[0].fix)}", (0, 0, 0, 2)))
+        console.print()
+    quiet = [check for check in checks if all(finding.check != check for finding in findings)]
+    if quiet:
+        console.print(f"[green]Nothing found:[/green] {', '.join(quiet)}.")
+    counts = {severity: sum(one.severity is severity for one in findings) for severity in _ORDER}
+    console.print(
+        ", ".join(f"{count} {_plural(severity, count)}" for severity, count in counts.items() if count)
+        or "All is well."
+    )
+
+
+def _plural(severity: Severity, count: int) -> str:
+    return severity if severity is Severity.NOT_CHECKED or count == 1 else f"{severity}s"

@@ -1,0 +1,210 @@
+"""Whether this cluster's scheduler keeps a nomination that it did not make (docs/kubernetes-behaviour.md K8, K12).
+
+A tiny pod that fits nowhere is nominated while a scheduling gate holds it back. Then the gate is taken away, the
+scheduler tries the pod and fails, and the pod shows what became of the nomination. Nothing is ever started, evicted or
+bound. Pod and PriorityClass are deleted however this ends; what a killed process left behind goes at the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from webhook.inspection.findings import Finding, Severity
+from webhook.kube.client import ApiError, Client
+from webhook.kube.instants import epoch
+from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
+
+__all__ = ["LABEL", "CanaryError", "examine_nominations"]
+
+LABEL = "giveway.dev/canary"
+"""On the pod and its class, with a value that no other canary has; also the gate's name, and a label no node has."""
+_VALUE = -1000
+"""Below the cutoff (-10) from which on Cluster Autoscaler adds no node for a pod."""
+_USABLE, _TRIED, _SETTLED = 15.0, 60.0, 3.0
+"""Seconds until a new class can be used, until a scheduler has tried a pod, and for which the nomination must stay."""
+_LEFT_BEHIND = 600.0
+_POLL = 0.2
+Json = dict[str, Any]
+
+
+class CanaryError(Exception):
+    """The canary could not be deleted; the text says how to do it by hand."""
+
+
+async def examine_nominations(client: Client, namespace: str) -> list[Finding]:
+    """Nominate a pod of our own for some seconds, and say what the scheduler did with the nomination.
+
+    An empty list means that it was kept. Raises CanaryError if something could not be deleted.
+    """
+    try:
+        return await _examine(client, namespace)
+    except ApiError as error:
+        return [_inconclusive(f"pod or PriorityClass could not be made or watched: {error.message}")]
+
+
+async def _examine(client: Client, namespace: str) -> list[Finding]:
+    node = await _first_node(client)
+    if node is None:
+        return [_inconclusive("the cluster has no node to nominate the pod to")]
+    await _sweep(client, namespace)
+    name = f"giveway-canary-{secrets.token_hex(4)}"
+    try:
+        await client.create(PRIORITY_CLASS.path(), _class(name))
+        await _create_pod(client, namespace, name)
+        return await _watch_nomination(client, POD.path(namespace, name), node)
+    finally:
+        await _remove(client, (POD.path(namespace, name), PRIORITY_CLASS.path(name=name)))
+
+
+async def _first_node(client: Client) -> str | None:
+    async for page in client.pages(NODE.path(), dict, limit=1):
+        for node in page.items or ():
+            return str(node["metadata"]["name"])
+    return None
+
+
+async def _watch_nomination(client: Client, path: str, node: str) -> list[Finding]:
+    try:
+        found = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
+    except ApiError as error:
+        return [_refused(f"The cluster refuses a nomination by somebody else than its scheduler: {error.message}.")]
+    if not _nomination(found):
+        return [_refused("The API server accepts a nomination by somebody else than its scheduler, and drops it.")]
+    await client.patch(path, {"spec": {"schedulingGates": None}})
+
+    async def tried() -> bool:
+        conditions = (await client.get(path)).get("status", {}).get("conditions") or ()
+        return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
+
+    if not await _within(_TRIED, tried):
+        return [_inconclusive(f"no scheduler tried the pod within {_TRIED:.0f} s")]
+    await asyncio.sleep(_SETTLED)
+    if _nomination(await client.get(path)):
+        return []
+    return [
+        Finding(
+            Severity.WARNING,
+            "This cluster's scheduler clears a nomination that it did not make, at every failed attempt.",
+            "Plans go on and preemptors are bound all the same, but nothing keeps the room free for them: any pod may"
+            " take it first (docs/kubernetes-behaviour.md K8).",
+            "Its profile runs no PostFilter plugin: leave DefaultPreemption enabled.",
+            "canary",
+        )
+    ]
+
+
+async def _create_pod(client: Client, namespace: str, name: str) -> None:
+    """Create the pod; the API server needs a moment to know the class (docs/kubernetes-behaviour.md K21)."""
+    refused: list[ApiError] = []
+
+    async def created() -> bool:
+        try:
+            await client.create(POD.path(namespace), _pod(name))
+        except ApiError as error:
+            if error.status != 403 or "PriorityClass" not in error.message:
+                raise
+            refused[:] = [error]
+            return False
+        return True
+
+    if not await _within(_USABLE, created):
+        raise refused[0]
+
+
+async def _sweep(client: Client, namespace: str) -> None:
+    """Delete what a process that was killed left behind."""
+    for collection in (POD.path(namespace), PRIORITY_CLASS.path()):
+        found, _ = await client.list(collection, labelSelector=LABEL)
+        for one in found:
+            if time.time() - epoch(one["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
+                await _remove(client, [f"{collection}/{one['metadata']['name']}"])
+
+
+async def _remove(client: Client, paths: Iterable[str]) -> None:
+    """Delete these; what is not there is as good as deleted. Each is tried, whatever becomes of the others."""
+    failed: list[str] = []
+    for path in paths:
+        for last in (False, False, True):
+            try:
+                await client.delete(path, {"gracePeriodSeconds": 0})
+            except ApiError as error:
+                if error.status == 404:
+                    break
+                if last:
+                    failed.append(f"{path}: {error}")
+                await asyncio.sleep(_POLL)
+            else:
+                break
+    if failed:
+        raise CanaryError(
+            f"could not delete {'; '.join(failed)}. Delete it yourself:"
+            f" kubectl delete pods,priorityclasses -A -l {LABEL}"
+        )
+
+
+async def _within(seconds: float, check: Callable[[], Awaitable[bool]]) -> bool:
+    end = time.monotonic() + seconds
+    while not await check():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(_POLL)
+    return True
+
+
+def _class(name: str) -> Json:
+    return {
+        "metadata": {"name": name, "labels": {LABEL: name}},
+        "value": _VALUE,
+        "preemptionPolicy": "Never",
+        "description": "giveway doctor --canary uses it for some seconds",
+    }
+
+
+def _pod(name: str) -> Json:
+    """A pod for no node, within the Pod Security Standard "restricted", whose image is never pulled."""
+    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    return {
+        "metadata": {"name": name, "labels": {LABEL: name}},
+        "spec": {
+            "priorityClassName": name,
+            "nodeSelector": {LABEL: name},
+            "schedulingGates": [{"name": LABEL}],
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{"name": "canary", "image": "registry.k8s.io/pause:3.10", "securityContext": confined}],
+        },
+    }
+
+
+def _nomination(pod: Json) -> str:
+    return str(pod.get("status", {}).get("nominatedNodeName") or "")
+
+
+def _refused(what: str) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        what,
+        "giveway writes its plan together with the nomination, before anybody is asked to leave: every plan fails, and"
+        " nobody is evicted (docs/kubernetes-behaviour.md K12).",
+        "Look for an admission policy or webhook on pods/status.",
+        "canary",
+    )
+
+
+def _inconclusive(why: str) -> Finding:
+    return Finding(
+        Severity.NOT_CHECKED,
+        f"Whether the scheduler keeps an outside nomination is not known: {why}.",
+        "giveway works either way, but only a kept nomination keeps the room free for its preemptor.",
+        "Look whether default-scheduler runs, and try again.",
+        "canary",
+    )

@@ -1,0 +1,145 @@
+"""PriorityClasses: those that preempt past the protections, twins, and annotations that drifted."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from webhook.admission.given import given_earlier
+from webhook.admission.resolving import NEVER, policy_of
+from webhook.inspection.findings import Finding, Severity, counted, names
+from webhook.inspection.observed import Observed, PodSummary
+from webhook.kube.objects import PriorityClass
+from webhook.policy.evaluation.engine import Engine, shielded
+from webhook.preemption.snapshot.pod_view import Profile
+from webhook.preemption.victims.rules import Rules, compile_rules
+
+__all__ = ["drifted", "preempting", "twins"]
+
+_SYSTEM = "system-"
+
+
+def preempting(observed: Observed) -> Iterator[Finding]:
+    """Classes for whose pods kube-scheduler preempts, whatever a PreemptionPolicy says of the victims."""
+    rules = [compile_rules(policy) for policy in observed.policies.preemption]
+    if not rules:
+        return
+    users = _users(observed)
+    protected = [
+        (pod.priority, says_so)
+        for pod in observed.pods
+        if (says_so := _protection(pod, rules, observed.classes)) is not None
+    ]
+    moved = {original for policy in observed.policies.preemption for original in policy.preemptors.twins}
+    for name, found in sorted(observed.classes.items()):
+        used = users[name]
+        if name.startswith(_SYSTEM) or policy_of(found) == NEVER or (name in moved and not used):
+            continue
+        below = [says_so for priority, says_so in protected if priority < found.value]
+        if not below:
+            continue
+        by = f"used by {counted(used.total(), 'pod')}: {names(used)}" if used else "used by no pod now"
+        if found.global_default:
+            by += ", and the global default"
+        yield Finding(
+            Severity.WARNING if any(below) and (used or found.global_default) else Severity.INFO,
+            f"PriorityClass {name} (value {found.value}) has preemptionPolicy PreemptLowerPriority and is above"
+            f" {counted(len(below), 'running pod')} that the policies let nobody evict now, of which {sum(below)} or"
+            f" their class say so by an annotation; it is {by}.",
+            "kube-scheduler preempts for its pods by itself. It knows neither can-be-preempted nor protection windows,"
+            " and breaks disruption budgets if nothing else helps.",
+            "Make a class of the same value with preemptionPolicy Never, name it as a twin in a PreemptionPolicy"
+            " (docs/policies.md), and let the workloads be made again; or reserve the range of its value.",
+        )
+
+
+def twins(observed: Observed) -> Iterator[Finding]:
+    """Twins that are missing or do not fit their class, and managed classes that preempt by themselves."""
+    engine = Engine(observed.policies)
+    why = "Pods of the class stay in it, so kube-scheduler preempts for them and giveway does not."
+    for policy in observed.policies.preemption:
+        for original, twin in policy.preemptors.twins.items():
+            own, other = observed.classes.get(original), observed.classes.get(twin)
+            if own is None:
+                continue
+            fix = f"Create PriorityClass {twin} with value {own.value} and preemptionPolicy Never."
+            if other is None:
+                yield Finding(Severity.ERROR, f"Twin {twin} of PriorityClass {original} does not exist.", why, fix)
+            elif other.value != own.value or policy_of(other) != NEVER:
+                yield Finding(
+                    Severity.ERROR,
+                    f"Twin {twin} of PriorityClass {original} has value {other.value} and preemptionPolicy"
+                    f" {policy_of(other)}; it needs value {own.value} and {NEVER}.",
+                    why,
+                    f"Both fields are immutable: delete {twin}. {fix}",
+                )
+    for name, found in sorted(observed.classes.items()):
+        managed = engine.managed(name)
+        if managed is not None and managed.twin is None and policy_of(found) != NEVER:
+            yield Finding(
+                Severity.ERROR,
+                f"PriorityClass {name} is managed by PreemptionPolicy {managed.policy.name}, but its preemptionPolicy"
+                f" is {policy_of(found)}.",
+                why,
+                "The field is immutable: delete the class and make it again with preemptionPolicy Never, or give it a"
+                " twin in the policy.",
+            )
+
+
+def drifted(observed: Observed) -> Iterator[Finding]:
+    """Pods whose copied annotations say something else than their class says today."""
+    copied = Engine(observed.policies).copied & shielded(observed.policies.preemption)
+    counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
+    for pod in observed.pods:
+        found = observed.classes.get(pod.class_name)
+        if found is None or pod.namespace not in observed.reach:
+            continue
+        for key in copied:
+            difference = _difference(pod, found, key)
+            if difference:
+                counts[pod.class_name, key, *difference][pod.namespace] += 1
+    for (name, key, has, says), pods in sorted(counts.items()):
+        yield Finding(
+            Severity.WARNING,
+            f"{counted(pods.total(), 'pod')} of PriorityClass {name}: annotation {key} is {has}, and the class says"
+            f" {says} ({names(pods)}).",
+            "A pod keeps what was copied when it was created, so the class promises something else than what decides:"
+            " a pod that has the annotation goes by it, and a protection holds only as far as it was copied.",
+            "If the class is right, let the workloads make their pods again (kubectl rollout restart); if the pods are,"
+            " change the class back.",
+        )
+
+
+def _difference(pod: PodSummary, found: PriorityClass, key: str) -> tuple[str, str] | None:
+    """What the pod has and what its class says, if the pod has what was copied, or lacks what would be copied."""
+    now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
+    if now == says:
+        return None
+    given = given_earlier(pod.annotations, dict)
+    was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
+    if now is not None and not was_copied:
+        return None  # its author chose the value
+    return ("absent" if now is None else f'"{now}"', "nothing" if says is None else f'"{says}"')
+
+
+def _users(observed: Observed) -> dict[str, Counter[str]]:
+    users: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in observed.pods:
+        users[pod.class_name][pod.namespace] += 1
+    return users
+
+
+def _protection(pod: PodSummary, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
+    """None if some policy lets the pod go at once; else whether an annotation protects it, and not only silence."""
+    says_so = False
+    for rule in rules:
+        assert rule.policy is not None
+        kept = tuple(sorted((key, text) for key, text in pod.annotations.items() if key in rule.annotations))
+        profile = Profile(pod.class_name, pod.scheduler_name, kept)
+        window = rule.protection(profile)
+        if rule.judge(profile, classes).may_go and not window:
+            return None
+        found = classes.get(pod.class_name)
+        said = {**((found.metadata.annotations if found else None) or {}), **pod.annotations}
+        says_so |= bool(window) or any(said.get(key) for key in rule.policy.victims.preemptible_annotations)
+    return says_so

@@ -1,0 +1,74 @@
+"""Policies that match nothing in this cluster, and rules that name what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.inspection.findings import Finding, Severity, names
+from webhook.inspection.observed import Observed
+from webhook.kube.objects import Namespace
+from webhook.kube.selectors import label_matcher
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.globs import WILDCARD, name_matcher
+from webhook.policy.model import Match, PriorityPolicy
+
+__all__ = ["matching_nothing"]
+
+_WHY_NOTHING = "A policy that matches nothing looks like a guard and is none; often a name or a label was mistyped."
+
+
+def matching_nothing(observed: Observed) -> Iterator[Finding]:
+    """Policies for namespaces or classes that do not exist, and default classes that do not."""
+    reached = [one for name, one in observed.namespaces.items() if name in observed.reach]
+    for policy in observed.policies.priority:
+        if not any(_is_meant(policy.match, one) for one in reached):
+            yield Finding(
+                Severity.WARNING,
+                f"PriorityPolicy {policy.name} matches no namespace of this cluster.",
+                _WHY_NOTHING,
+                f"Compare namespaces and namespaceSelector in {policy.source.file} with kubectl get namespaces"
+                " --show-labels.",
+            )
+        yield from _rules(policy, observed)
+    engine = Engine(observed.policies)
+    managing = {managed.policy.name for name in observed.classes if (managed := engine.managed(name)) is not None}
+    for preemption in observed.policies.preemption:
+        if preemption.name not in managing:
+            yield Finding(
+                Severity.INFO,
+                f"PreemptionPolicy {preemption.name} manages no PriorityClass of this cluster"
+                f" ({names(preemption.preemptors.priority_classes) or 'it names none'}).",
+                "giveway preempts for nobody by it.",
+                "Create a class of such a name, or name one that exists; docs/policies.md explains twins.",
+            )
+
+
+def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[Finding]:
+    for rule in policy.rules:
+        name = rule.default_priority_class
+        if name is not None and name not in observed.classes:
+            yield Finding(
+                Severity.ERROR,
+                f"Rule {policy.name}/{rule.name} gives PriorityClass {name}, which does not exist.",
+                "The rule is passed over: pods without a class get the global default, or none.",
+                f"Create PriorityClass {name}, or name one that exists.",
+            )
+        body = rule.priority_classes
+        absent = (
+            [one for one in (body.allow or ()) if WILDCARD not in one and one not in observed.classes] if body else []
+        )
+        if absent:
+            yield Finding(
+                Severity.INFO,
+                f"Rule {policy.name}/{rule.name} allows PriorityClasses that do not exist: {names(absent)}.",
+                _WHY_NOTHING,
+                "Create them, or take them out of allow.",
+            )
+
+
+def _is_meant(match: Match, namespace: Namespace) -> bool:
+    name = namespace.metadata.name
+    if match.namespaces is not None and not name_matcher(match.namespaces)(name):
+        return False
+    labels = {"kubernetes.io/metadata.name": name, **(namespace.metadata.labels or {})}
+    return match.namespace_selector is None or label_matcher(match.namespace_selector)(labels)

@@ -1,0 +1,107 @@
+"""Reserved ranges: classes and pods in them that their rules would not let in."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.admission.lookup import Objects
+from webhook.admission.resolving import policy_of
+from webhook.inspection.findings import Finding, Severity, counted, names
+from webhook.inspection.judging import CANNOT_BE_JUDGED, Existing, Judge
+from webhook.inspection.makers import UNKNOWN, Maker, maker_of
+from webhook.inspection.observed import Observed, PodSummary
+from webhook.policy.model import Policies
+
+__all__ = ["reserved"]
+
+_WHY = "A reserved priority is what keeps others from preempting or outranking what the range is for."
+_Range = tuple[str, int, int]
+"""A rule, and the lowest and highest value that it reserves."""
+_SEVERITIES = {"refused": Severity.ERROR, CANNOT_BE_JUDGED: Severity.INFO}
+
+
+def reserved(observed: Observed) -> Iterator[Finding]:
+    """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them."""
+    policies, ranges = _reserving(observed.policies)
+    if ranges:
+        judge = Judge(policies, Objects(observed.classes.values(), observed.namespaces.values()))
+        yield from _classes(observed, judge, ranges)
+        yield from _pods(observed, judge, ranges)
+
+
+def _classes(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Finding]:
+    for name, found in sorted(observed.classes.items()):
+        if not any(start <= found.value <= end for _, start, end in ranges):
+            continue
+        data = {"metadata": {"name": name}, "value": found.value, "preemptionPolicy": policy_of(found)}
+        existing = Existing(msgspec.json.encode(data), "priorityclasses", "", name)
+        for rule, verdict in _verdicts(judge, existing, UNKNOWN, ranges):
+            yield _class_finding(name, rule, verdict, found.value)
+
+
+def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Finding]:
+    counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
+    known: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
+    for pod in observed.pods:
+        in_range = any(start <= pod.priority <= end for _, start, end in ranges)
+        if pod.namespace not in observed.reach or not in_range:
+            continue
+        # Pods that are alike in what rules about ranges read are judged once.
+        alike = (pod.namespace, pod.class_name, pod.priority, pod.preemption_policy, pod.owner[:2], id(pod.labels))
+        if alike not in known:
+            known[alike] = _verdicts(judge, *_as_existing(pod), ranges)
+        for rule, verdict in known[alike]:
+            counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
+    for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
+        by = f" (PriorityClass {class_name})" if class_name else ""
+        yield Finding(
+            _SEVERITIES.get(verdict, Severity.WARNING),
+            f"{counted(pods.total(), 'pod')} of priority {priority}{by} in a range that rule {rule} reserves:"
+            f" {names(pods)} ({verdict}).",
+            _WHY,
+            "giveway scan says whose they are. Let the owners choose another class and make the pods again, or name the"
+            " namespaces in the rule's use.",
+        )
+
+
+def _verdicts(judge: Judge, existing: Existing, maker: Maker, ranges: list[_Range]) -> list[tuple[str, str]]:
+    """What the rules that reserve say, as pairs of rule and verdict."""
+    rules = {rule for rule, _, _ in ranges}
+    return [(said.rule, said.verdict) for said in judge.judge(existing, maker).said if said.rule in rules]
+
+
+def _class_finding(name: str, rule: str, verdict: str, value: int) -> Finding:
+    return Finding(
+        _SEVERITIES.get(verdict, Severity.WARNING),
+        f"PriorityClass {name} has value {value}, in a range that rule {rule} reserves ({verdict}).",
+        _WHY,
+        "Delete the class when no pod uses it any more, or name it in the rule's define.",
+    )
+
+
+def _reserving(policies: Policies) -> tuple[Policies, list[_Range]]:
+    """The rules that reserve and no others, and their ranges."""
+    changed, ranges = [], []
+    for policy in policies.priority:
+        rules = tuple(rule for rule in policy.rules if rule.reserve is not None)
+        if rules:
+            changed.append(msgspec.structs.replace(policy, rules=rules))
+        for rule in rules:
+            assert rule.reserve is not None
+            ranges.append((f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to))
+    return Policies(priority=tuple(changed)), ranges
+
+
+def _as_existing(pod: PodSummary) -> tuple[Existing, Maker]:
+    api_version, kind, name = pod.owner
+    owners = [{"apiVersion": api_version, "kind": kind, "name": name, "controller": True}] if kind else []
+    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
+    spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
+    if pod.class_name:
+        spec["priorityClassName"] = pod.class_name
+    raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
+    return Existing(raw, "pods", pod.namespace, pod.name), maker_of(owners, {}, pod.node)

@@ -1,0 +1,186 @@
+"""Rights that get round what giveway guards, from the cluster's RBAC objects: who has them, and what they allow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from webhook.inspection.findings import Finding, Severity, names
+from webhook.inspection.observed import Observed
+
+__all__ = ["around_the_shield"]
+
+Json = dict[str, Any]
+
+
+class Way(NamedTuple):
+    """Something that a right allows; `own` says that it matters in giveway's namespace only."""
+
+    what: str
+    group: str
+    resource: str
+    verbs: frozenset[str]
+    own: bool
+    severity: Severity
+    why: str
+
+
+_WRITE = frozenset({"patch", "update"})
+_WAYS = (
+    Way(
+        "write the status of pods (pods/status)",
+        "",
+        "pods/status",
+        _WRITE,
+        False,
+        Severity.WARNING,
+        "status.startTime decides how long a pod is protected, and status.nominatedNodeName keeps room for it. The"
+        " webhook judges the annotations there, not the status.",
+    ),
+    Way(
+        "change webhook configurations",
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        _WRITE | {"delete"},
+        False,
+        Severity.INFO,
+        "Whoever may change or delete them can switch giveway off.",
+    ),
+    Way(
+        "change Namespaces",
+        "",
+        "namespaces",
+        _WRITE,
+        False,
+        Severity.INFO,
+        "The label giveway.dev/exempt takes a namespace out of giveway's reach; the component exempt-label guards it.",
+    ),
+    Way(
+        "write ConfigMaps in giveway's namespace",
+        "",
+        "configmaps",
+        _WRITE,
+        True,
+        Severity.INFO,
+        "The policies are a ConfigMap: whoever writes it decides who may run at which priority.",
+    ),
+    Way(
+        "read Secrets in giveway's namespace",
+        "",
+        "secrets",
+        frozenset({"get", "list", "watch"}),
+        True,
+        Severity.INFO,
+        "The key of the authority is there: with it one can answer the API server in the webhook's place.",
+    ),
+    Way(
+        "act as service accounts of giveway's namespace",
+        "",
+        "serviceaccounts/token",
+        frozenset({"create"}),
+        True,
+        Severity.INFO,
+        "As the reconciler one may write plans, nominations and evictions.",
+    ),
+)
+_EVERYBODY = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
+_KUBERNETES = frozenset(
+    {
+        "Group system:masters",
+        "Group system:nodes",
+        "User system:apiserver",
+        "User system:kube-controller-manager",
+        "User system:kube-scheduler",
+    }
+)
+_FIX = "kubectl get clusterrolebindings,rolebindings -A -o wide shows the bindings; take away those that nobody needs."
+
+
+class _Grant(NamedTuple):
+    """A role's rules for some subjects; `namespace` is empty if they hold everywhere."""
+
+    namespace: str
+    subjects: tuple[str, ...]
+    rules: list[Json]
+
+
+def around_the_shield(observed: Observed) -> Iterator[Finding]:
+    """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
+    grants = list(_grants(observed))
+    administrators = {
+        subject
+        for grant in grants
+        if not grant.namespace and any(_allows(rule, "*", "*", frozenset({"*"})) for rule in grant.rules)
+        for subject in grant.subjects
+    }
+    for way in _WAYS:
+        holders: dict[str, set[str]] = defaultdict(set)
+        for grant in grants:
+            if way.own and grant.namespace not in ("", observed.own):
+                continue
+            if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
+                for subject in grant.subjects:
+                    holders[subject].add(grant.namespace)
+        found = {
+            subject: where
+            for subject, where in holders.items()
+            if subject not in administrators and not _is_kubernetes(subject, observed.own)
+        }
+        everybody = [subject for subject in found if _is_everybody(subject)]
+        if everybody:
+            yield Finding(Severity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX)
+        others = sorted(f"{subject}{_where(found[subject])}" for subject in found if subject not in everybody)
+        if others:
+            yield Finding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
+
+
+def _grants(observed: Observed) -> Iterator[_Grant]:
+    roles = {("ClusterRole", "", row["metadata"]["name"]): row for row in observed.objects["clusterroles"]}
+    roles |= {("Role", row["metadata"]["namespace"], row["metadata"]["name"]): row for row in observed.objects["roles"]}
+    for plural in ("clusterrolebindings", "rolebindings"):
+        for binding in observed.objects[plural]:
+            namespace = binding["metadata"].get("namespace", "")
+            ref = binding.get("roleRef") or {}
+            kind = ref.get("kind", "")
+            role = roles.get((kind, namespace if kind == "Role" else "", ref.get("name", "")))
+            subjects = tuple(_subject(one, namespace) for one in binding.get("subjects") or ())
+            if role is not None and subjects:
+                yield _Grant(namespace, subjects, role.get("rules") or [])
+
+
+def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> bool:
+    """Whether a PolicyRule allows one of the verbs on every object of a resource."""
+    if rule.get("resourceNames"):
+        return False
+    resources = set(rule.get("resources") or ())
+    _, slash, sub = resource.partition("/")
+    wanted = {"*", resource} | ({f"*/{sub}"} if slash else set())
+    return (
+        bool({"*", group} & set(rule.get("apiGroups") or ()))
+        and bool(wanted & resources)
+        and bool(({"*"} | verbs) & set(rule.get("verbs") or ()))
+    )
+
+
+def _subject(subject: Json, namespace: str) -> str:
+    """A subject for people: `User alice`, `Group dev`, `ServiceAccount team-a/builder`."""
+    kind, name = subject.get("kind", ""), subject.get("name", "")
+    if kind == "ServiceAccount":
+        return f"ServiceAccount {subject.get('namespace') or namespace}/{name}"
+    return f"{kind} {name}"
+
+
+def _is_kubernetes(subject: str, own: str) -> bool:
+    return subject in _KUBERNETES or subject.startswith(
+        ("ServiceAccount kube-system/", f"ServiceAccount {own}/giveway-")
+    )
+
+
+def _is_everybody(subject: str) -> bool:
+    return subject.startswith("Group ") and subject.removeprefix("Group ") in _EVERYBODY
+
+
+def _where(namespaces: Iterable[str]) -> str:
+    found = sorted(set(namespaces))
+    return "" if "" in found else f" in {names(found)}"

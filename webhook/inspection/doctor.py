@@ -1,0 +1,62 @@
+"""The table of checks of `giveway doctor`, run over one read of the cluster. Adding a check is a function and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from webhook.inspection.checks import (
+    budgets,
+    certificates,
+    classes,
+    nominations,
+    policies,
+    ranges,
+    rights,
+    versions,
+    webhooks,
+)
+from webhook.inspection.findings import Check, Finding, Severity
+from webhook.inspection.observed import Observed
+
+__all__ = ["CHECKS", "examine"]
+
+_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
+
+CHECKS = (
+    Check("registered", _CONFIGURATIONS, webhooks.registered),
+    Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting),
+    Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved),
+    Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted),
+    Check("twins", ("priorityclasses",), classes.twins),
+    Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),
+    Check("budgets-covering-twice", ("poddisruptionbudgets", "pods"), budgets.covering_twice),
+    Check("stuck-nominations", ("pods",), nominations.stuck),
+    Check("exemptions", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.exempting),
+    Check("lock-out", ("namespaces", *_CONFIGURATIONS), webhooks.locking_out),
+    Check("later-webhooks", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.changing_classes),
+    Check("rights", _RBAC, rights.around_the_shield),
+    Check("certificates", ("secrets", *_CONFIGURATIONS), certificates.expiring),
+    Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing),
+    Check("versions", (), versions.untested),
+)
+"""Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
+
+
+def examine(observed: Observed) -> Iterator[Finding]:
+    """What all checks find; a check that lacks something it needs says so instead."""
+    for check in CHECKS:
+        lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
+        if lacking:
+            yield Finding(
+                Severity.NOT_CHECKED,
+                f"Not checked: {'; '.join(lacking)}.",
+                "What this check looks for may be there.",
+                "Run it with more rights; docs/operations.md has a ClusterRole that suffices.",
+                check.name,
+            )
+            continue
+        for finding in check.run(observed):
+            yield msgspec.structs.replace(finding, check=check.name)

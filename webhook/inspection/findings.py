@@ -1,0 +1,58 @@
+"""What a check says: the object, what is wrong with it, why that matters, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.inspection.observed import Observed
+
+__all__ = ["Check", "Finding", "Severity", "counted", "names"]
+
+_MOST_NAMES = 5
+
+
+class Severity(StrEnum):
+    """How much it matters: `error` hurts now, `warning` can hurt, `info` is good to know; the last is no finding."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    NOT_CHECKED = "not checked"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that is wrong. `what` is a sentence that names the object; `why` and `fix` are sentences, too."""
+
+    severity: Severity
+    what: str
+    why: str
+    fix: str
+    check: str = ""
+
+
+class Check(NamedTuple):
+    """A row of the table of checks: its name, what must be readable for it, and the function."""
+
+    name: str
+    needs: tuple[str, ...]
+    run: Callable[[Observed], Iterable[Finding]]
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 pod`, `2 pods`, `2 classes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def names(found: Iterable[str] | Mapping[str, int]) -> str:
+    """Names for people, a few of them: `a, b and 3 more`; with counts, `a (3), b (1)` and the most first."""
+    if isinstance(found, Mapping):
+        ordered = sorted(found.items(), key=lambda row: (-row[1], row[0]))
+        texts = [f"{name} ({count})" for name, count in ordered]
+    else:
+        texts = list(dict.fromkeys(found))
+    shown = ", ".join(texts[:_MOST_NAMES])
+    return f"{shown} and {len(texts) - _MOST_NAMES} more" if len(texts) > _MOST_NAMES else shown

@@ -1,0 +1,260 @@
+"""One read of the cluster, which all checks look at. What may not be read is noted, not raised.
+
+Of a pod only what checks look at is kept: about 1 kB. Labels, which the pods of a workload share, are kept once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from webhook.inspection.reach import in_reach
+from webhook.kube import resources
+from webhook.kube.client import ApiError, Client
+from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
+from webhook.kube.resources import Resource
+from webhook.policy.evaluation.reads import protected_annotations
+from webhook.policy.model import Policies
+
+__all__ = ["ENDED", "Observed", "PodSummary", "observe"]
+
+ENDED = ("Succeeded", "Failed")
+_RBAC = "rbac.authorization.k8s.io"
+_READ: dict[str, tuple[Resource, type[Any]]] = {
+    "namespaces": (resources.NAMESPACE, Namespace),
+    "priorityclasses": (resources.PRIORITY_CLASS, PriorityClass),
+    "poddisruptionbudgets": (resources.POD_DISRUPTION_BUDGET, PodDisruptionBudget),
+    "mutatingwebhookconfigurations": (resources.MUTATING_WEBHOOK_CONFIGURATION, dict),
+    "validatingwebhookconfigurations": (resources.VALIDATING_WEBHOOK_CONFIGURATION, dict),
+    "roles": (Resource(_RBAC, "v1", "roles", "Role"), dict),
+    "rolebindings": (Resource(_RBAC, "v1", "rolebindings", "RoleBinding"), dict),
+    "clusterroles": (Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False), dict),
+    "clusterrolebindings": (
+        Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        dict,
+    ),
+    "nodes": (resources.NODE, dict),
+    "services": (Resource("", "v1", "services", "Service"), dict),
+}
+"""What is listed as it is, by plural; pods are summarised page by page."""
+_KEPT_OF = {"nodes": ("metadata",), "services": ("metadata",)}
+"""Of large objects, the members that are kept."""
+_PAGE = 500
+
+Progress = Callable[[str, int, int | None], None]
+
+
+class _Owner(msgspec.Struct, rename="camel", gc=False):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    managed_fields: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    priority_class_name: str = ""
+    priority: int | None = None
+    preemption_policy: str | None = None
+    scheduler_name: str = "default-scheduler"
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    nominated_node_name: str = ""
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Managed(msgspec.Struct, rename="camel"):
+    manager: str = ""
+    time: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"null"), name="fieldsV1")
+
+
+_managed = msgspec.json.Decoder(list[_Managed] | None)
+
+
+class PodSummary(msgspec.Struct, frozen=True, gc=False):
+    """A pod as far as checks read it; `annotations` holds protected keys and giveway's own, and no others.
+
+    `nominated_at` is when its nomination was written last, as RFC 3339, and `nominated_by` by which field manager;
+    empty if the pod does not tell.
+    """
+
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    owner: tuple[str, str, str]
+    """apiVersion, kind and name of its controller; empty texts without one."""
+    class_name: str
+    priority: int
+    preemption_policy: str
+    scheduler_name: str
+    node: str
+    nominated: str
+    created: str
+    nominated_at: str = ""
+    nominated_by: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Observed(msgspec.Struct, kw_only=True):
+    """What was read. `missing` says of each plural that could not be listed why; what depends on it is not checked.
+
+    `own` is giveway's namespace, `reach` the namespaces it is asked about, `now` the time in seconds, `version` the
+    answer of `/version`, `trust` the PEM files of giveway's Secret by name.
+    """
+
+    policies: Policies
+    own: str
+    now: float
+    classes: dict[str, PriorityClass] = {}
+    namespaces: dict[str, Namespace] = {}
+    reach: frozenset[str] = frozenset()
+    pods: list[PodSummary] = []
+    budgets: list[PodDisruptionBudget] = []
+    objects: dict[str, list[dict[str, Any]]] = {}
+    """Everything else, by plural, as JSON data."""
+    certificates: dict[str, bytes] = {}
+    version: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+
+
+async def observe(
+    client: Client, policies: Policies, own: str, now: float, progress: Progress = lambda *_: None
+) -> Observed:
+    """Read the cluster. Raises ApiError if it does not answer at all; rights that are missing are noted."""
+    found = Observed(policies=policies, own=own, now=now, missing={})
+    found.version = await client.get("/version")
+    lists: dict[str, list[Any]] = {}
+    for plural, (resource, as_) in _READ.items():
+        lists[plural] = await _list(client, found, resource, as_)
+        progress(plural, len(lists[plural]), len(lists[plural]))
+    found.namespaces = {one.metadata.name: one for one in lists.pop("namespaces")}
+    found.classes = {one.metadata.name: one for one in lists.pop("priorityclasses")}
+    found.budgets = lists.pop("poddisruptionbudgets")
+    found.reach = in_reach(found.namespaces.values(), own)
+    found.objects = lists
+    found.certificates = await _certificates(client, found)
+    found.pods = await _pods(client, found, progress)
+    return found
+
+
+async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any]) -> list[Any]:
+    items: list[Any] = []
+    kept = _KEPT_OF.get(resource.plural)
+    try:
+        async for page in client.pages(resource.path(), as_, limit=_PAGE, resume=True):
+            rows = page.items or ()
+            items += [{key: row[key] for key in kept if key in row} for row in rows] if kept else rows
+    except ApiError as error:
+        _note(found, resource.plural, error, f"no right to list {resource.plural}")
+    return items
+
+
+async def _certificates(client: Client, found: Observed) -> dict[str, bytes]:
+    """The files of the Secret that giveway keeps its certificates in; none if there is no such Secret."""
+    try:
+        secret = await client.get(resources.SECRET.path(found.own, "giveway-tls"))
+    except ApiError as error:
+        if error.status != 404:
+            _note(found, "secrets", error, f"no right to get Secret {found.own}/giveway-tls")
+        return {}
+    data = secret.get("data") or {}
+    return {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
+
+
+async def _pods(client: Client, found: Observed, progress: Progress) -> list[PodSummary]:
+    kept = protected_annotations(found.policies)
+    shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    texts: dict[str, str] = {}
+    pods: list[PodSummary] = []
+    try:
+        async for page in client.pages(resources.POD.path(), _Pod, limit=_PAGE, resume=True):
+            pods += [_summary(pod, kept, shared, texts) for pod in page.items or () if _is_running(pod)]
+            left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
+            progress("pods", len(pods), None if left is None else len(pods) + left)
+            await asyncio.sleep(0)
+    except ApiError as error:
+        _note(found, "pods", error, "no right to list pods")
+    return pods
+
+
+def _is_running(pod: Any) -> bool:
+    """Whether a pod of a list is one to look at; what could not be decoded is not."""
+    return isinstance(pod, _Pod) and pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp
+
+
+def _summary(
+    pod: _Pod,
+    kept: Collection[str],
+    shared: dict[tuple[tuple[str, str], ...], dict[str, str]],
+    texts: dict[str, str],
+) -> PodSummary:
+    meta, spec = pod.metadata, pod.spec
+    labels = meta.labels or {}
+    owner = next((one for one in meta.owner_references or () if one.controller), _Owner())
+    at, by = _nomination(meta.managed_fields) if pod.status.nominated_node_name and not spec.node_name else ("", "")
+
+    def one(text: str) -> str:
+        return texts.setdefault(text, text)
+
+    return PodSummary(
+        namespace=one(meta.namespace),
+        name=meta.name,
+        labels=shared.setdefault(tuple(sorted(labels.items())), labels),
+        annotations={one(key): one(text) for key, text in (meta.annotations or {}).items() if key in kept},
+        owner=(one(owner.api_version), one(owner.kind), one(owner.name)),
+        class_name=one(spec.priority_class_name),
+        priority=spec.priority or 0,
+        preemption_policy=one(spec.preemption_policy or "PreemptLowerPriority"),
+        scheduler_name=one(spec.scheduler_name),
+        node=one(spec.node_name),
+        nominated=one(pod.status.nominated_node_name),
+        created=meta.creation_timestamp,
+        nominated_at=at,
+        nominated_by=by,
+    )
+
+
+def _nomination(managed: msgspec.Raw) -> tuple[str, str]:
+    """When the nomination was written last, and by whom, as `managedFields` tell."""
+    try:
+        entries: Iterable[_Managed] = _managed.decode(managed) or ()
+    except (msgspec.DecodeError, RecursionError):
+        return "", ""
+    found = [one for one in entries if b'"f:nominatedNodeName"' in bytes(one.fields_v1)]
+    return max(((one.time, one.manager) for one in found), default=("", ""))
+
+
+def _note(found: Observed, plural: str, error: ApiError, forbidden: str) -> None:
+    """Why something could not be read. A kind that the server does not have is as good as an empty list."""
+    if error.status in (0, 401):
+        raise error
+    if error.status != 404:
+        found.missing[plural] = forbidden if error.status == 403 else f"{plural} could not be read: {error}"
