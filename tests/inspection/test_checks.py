@@ -35,7 +35,7 @@ from webhook.inspection.doctor import CHECKS, examine
 from webhook.inspection.findings import counted, names
 from webhook.kube.instants import rfc3339
 from webhook.kube.versions import OLDEST, TESTED
-from webhook.policy.model import Match, Policies, PriorityClasses, Reserve, Subject
+from webhook.policy.model import Policies, PriorityClasses, RequestMatch, Reserve, Subject
 from webhook.registration.entries import MUTATING, VALIDATING, Target, entries
 
 HIGH = make_class("high", 1000)
@@ -129,8 +129,9 @@ def test_drift(preemptible, annotations, drifts):
     assert bool(found(classes.drifted, cluster)) is drifts
 
 
-BAND = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(Match(namespaces=("ingress",)),)))
-BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(Match(subjects=(Subject("Group", "leads"),)),)))
+BAND = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(RequestMatch(namespaces=("ingress",)),)))
+LEADS = RequestMatch(subjects=(Subject("Group", "leads"),))
+BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(LEADS,)))
 
 
 def test_reserved_ranges():

@@ -137,7 +137,7 @@ def _protection(pod: PodSummary, rules: list[Rules], classes: dict[str, Priority
         kept = tuple(sorted((key, text) for key, text in pod.annotations.items() if key in rule.annotations))
         profile = Profile(pod.class_name, pod.scheduler_name, kept)
         window = rule.protection(profile)
-        if rule.judge(profile, classes).may_go and not window:
+        if rule.reason(profile, classes).may_go and not window:
             return None
         found = classes.get(pod.class_name)
         said = {**((found.metadata.annotations if found else None) or {}), **pod.annotations}

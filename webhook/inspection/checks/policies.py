@@ -10,7 +10,7 @@ from webhook.kube.objects import Namespace
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.globs import WILDCARD, name_matcher
-from webhook.policy.model import Match, PriorityPolicy
+from webhook.policy.model import PriorityPolicy, RequestMatch
 
 __all__ = ["matching_nothing"]
 
@@ -66,7 +66,7 @@ def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[Finding]:
             )
 
 
-def _is_meant(match: Match, namespace: Namespace) -> bool:
+def _is_meant(match: RequestMatch, namespace: Namespace) -> bool:
     name = namespace.metadata.name
     if match.namespaces is not None and not name_matcher(match.namespaces)(name):
         return False
