@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(ROOT.glob("[CS]*.md")),
+]
 SOURCES = [path for folder in ("webhook", "certs", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
 CITATION = re.compile(r"docs/(semantics|kubernetes-behaviour)\.md( [A-Z]\d*(?:(?:,| and| to) [A-Z]\d*)*)?(?![\w.])")
 NUMBERS = {

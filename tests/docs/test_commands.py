@@ -1,0 +1,173 @@
+"""Every command of the pages for people: run as it stands, or checked as far as it can be without what it needs."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import click
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
+from webhook.cli.main import main
+
+SHELL = {"sh", "console", "setup"}
+KNOWN = SHELL | {"text", "yaml", "json", "python", "dockerfile", "mermaid"}
+RUN = [page for page in PAGES if any(one.language in SHELL and not one.not_run for one in blocks(page))]
+CHECKED = [one for page in PAGES for one in blocks(page) if one.language in SHELL]
+GIVEWAY = re.compile(r"(?:^|[;&|(]|\$ ?\(|-- )\s*(?:kubectl )?giveway ((?:[^;&|\n()\\]|\\\n)*)", re.MULTILINE)
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_says_what_it_is(page):
+    """A block without a language is neither highlighted nor tested; commands that are not run say why."""
+    for block in blocks(page):
+        assert block.language in KNOWN, f"{block.where}: language {block.language!r}"
+    indented = re.findall(r"^    (?:kubectl|giveway|docker|helm|curl) .*", page.read_text(), re.MULTILINE)
+    assert [one for one in indented if not any(one.strip() in block.text for block in blocks(page))] == []
+
+
+@pytest.mark.parametrize("block", CHECKED, ids=lambda block: block.where)
+def test_commands_can_be_parsed(block):
+    """The shell takes every block, and giveway takes every option that a page gives it."""
+    checked = subprocess.run(
+        ["bash", "-n"], input=script(block), text=True, capture_output=True, timeout=30, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    for found in GIVEWAY.finditer(script(block)):
+        arguments = re.split(r"(?<!\S)\d?[<>]", found[1].replace("\\\n", " "))[0]
+        words = shlex.split(arguments, comments=True)
+        if not any("$" in word for word in words):
+            check_options(words, block.where)
+
+
+def check_options(words, where):
+    """Fail for a command or option that giveway does not have."""
+    command, context = main, None
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(context or click.Context(command), words[0])
+        assert found is not None, f"{where}: giveway has no command {words[0]!r}"
+        command, words = found, words[1:]
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in words:
+        option = word.split("=")[0]
+        if option.startswith("--") and len(option) > 2 and option != "--help":
+            assert option in known, f"{where}: giveway {command.name} has no option {option}"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A directory as a fresh clone, with `giveway` on the PATH."""
+    directory, programs = tmp_path / "giveway", tmp_path / "bin"
+    for folder in ("policies", "manifests", "examples", "tests/admission/recorded"):
+        if (ROOT / folder).is_dir():
+            shutil.copytree(ROOT / folder, directory / folder)
+    programs.mkdir()
+    for program in ("giveway", "kubectl-giveway"):
+        (programs / program).write_text(f'#!/bin/sh\nexec "{sys.executable}" -m webhook.cli "$@"\n')
+        (programs / program).chmod(0o755)
+    return directory, programs
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_commands_do_what_the_page_says(page, checkout, tmp_path):
+    """A page's commands, in its order, in one shell on a cluster of their own, end well and print what is shown."""
+    directory, programs = checkout
+    (tmp_path / "tmp").mkdir()
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "KUBECONFIG": str(tmp_path / "kubeconfig"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "COLUMNS": "120",
+    }
+    steps = list(steps_of(page))
+    lines = ["set -uo pipefail", *(f"echo '--- {number}'\n{step.commands}" for number, step in enumerate(steps))]
+    with cluster(environment):
+        code, output = run_shell("\n".join([*lines, "echo '--- end'", ""]), directory, environment)
+    assert code == 0, output
+    printed = dict(re.findall(r"^--- (\w+)\n(.*?)(?=^--- |\Z)", output, re.MULTILINE | re.DOTALL))
+    for number, step in enumerate(steps):
+        there = re.sub(r"[^\S\n]+", " ", printed[str(number)])
+        for line in step.shown:
+            pattern = ".*".join(re.escape(part) for part in re.sub(r"\s+", " ", line.strip()).split("…"))
+            assert re.search(pattern, there), f"{step.block.where} shows {line!r}, but this is printed:\n{there}"
+
+
+class Step(NamedTuple):
+    """Commands of a block that are run together, and lines that they must print."""
+
+    block: Block
+    commands: str
+    shown: list[str]
+
+
+def steps_of(page):
+    """What is run of a page: each command of a console block by itself, and other blocks, which must not fail."""
+    for block in blocks(page):
+        if block.language == "console" and not block.not_run:
+            yield from (Step(block, command, shown) for command, shown in exchanges(block))
+        elif block.language in SHELL and not block.not_run:
+            failed = shlex.quote(f"{{ echo 'failed: {block.where}'; exit 1; }}")
+            yield Step(block, f"set -e\ntrap {failed} ERR\n{block.text}\ntrap - ERR\nset +e", [])
+
+
+def run_shell(commands, directory, environment):
+    """The exit code and the output of a shell that reads these commands; what it leaves running is ended."""
+    shell = subprocess.Popen(
+        ["bash"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=directory,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        output, _ = shell.communicate(commands, timeout=180)
+        return shell.returncode, output
+    finally:
+        end_group(shell.pid)
+
+
+class cluster:  # noqa: N801 - reads as the statement it is
+    """An embedded control plane as a process of its own, for as long as the block runs."""
+
+    def __init__(self, environment):
+        self.environment = environment
+
+    def __enter__(self):
+        command = ["giveway", "cluster", "--kubeconfig", self.environment["KUBECONFIG"], "--termination-seconds", "0.2"]
+        program = shutil.which("giveway", path=self.environment["PATH"])
+        self.process = subprocess.Popen([program, *command[1:]], env=self.environment, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        probe = ["kubectl", "get", "namespace", "default"]
+        while subprocess.run(probe, env=self.environment, capture_output=True, check=False).returncode:
+            assert time.monotonic() < deadline, "the cluster does not come up"
+            time.sleep(0.1)
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(30)
+
+
+def end_group(group):
+    """End what a page has left running."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            return
+        time.sleep(0.3)
