@@ -1,12 +1,15 @@
 """The order of candidates, one row a key, and what extenders may do to them."""
 
+from math import isinf
+
 import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, rules, snapshot_of
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import ExtenderError
-from webhook.preemption.ranking import best, in_order, keys_of, preferred_because, sum_of_priorities
-from webhook.preemption.result import Candidate, StaleDecisionError, Victim
+from webhook.preemption.ranking import RANKING, preferred_because, rank, shown_keys, sum_of_priorities
+from webhook.preemption.result import StaleDecisionError
+from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
 from webhook.preemption.victims.rules import kubernetes_rules
 
 
@@ -14,6 +17,20 @@ def candidate(name, *victims, violations=0):
     """A candidate whose victims are (priority, start)."""
     pods = [Victim("default", f"{name}-{n}", "", priority, start, name) for n, (priority, start) in enumerate(victims)]
     return Candidate(name, pods, violations)
+
+
+def ranked(*given):
+    """The candidates compared, on a cluster that has their nodes and victims."""
+    pods = [
+        pod(victim.name, on=victim.node, priority=victim.priority, started=NOW - min(victim.start_time, NOW))
+        for one in given
+        for victim in one.victims
+    ]
+    for data, victim in zip(pods, [victim for one in given for victim in one.victims], strict=True):
+        if isinf(victim.start_time):
+            del data["status"]["startTime"]
+    snapshot = snapshot_of(cluster([node(one.node) for one in given], pods, pod("preemptor")))
+    return rank(Candidates.of(snapshot, given), kubernetes_rules(), NOW)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +55,10 @@ def candidate(name, *victims, violations=0):
 def test_keys_in_order(winner, loser):
     """Each key decides only between candidates that the keys before leave equal."""
     for given in ([winner, loser], [loser, winner]):
-        keys = keys_of(given)
-        assert given[best(keys)[0]] == winner
-        assert [given[number] for number in in_order(keys, 5)] == [winner, loser]
-        assert [given[number] for number in in_order(keys, 1)] == [winner]
+        ranking = ranked(*given)
+        assert given[ranking.equally_good[0]] == winner
+        assert ranking.candidates.objects(ranking.first(5)) == [winner, loser]
+        assert ranking.candidates.objects(ranking.first(1)) == [winner]
 
 
 @pytest.mark.parametrize(
@@ -78,15 +95,28 @@ def test_keys_in_order(winner, loser):
 )
 def test_why_one_is_preferred(winner, loser, because):
     """People are told the key that decides, and sums of priorities as they are."""
-    keys = keys_of([winner, loser])
-    scores = [keys.score(number, one.node) for number, one in enumerate((winner, loser))]
+    scores = ranked(winner, loser).scores([0, 1])
     assert preferred_because(*scores) == f"{winner.node} is preferred to {loser.node} because {because}"
     assert sum_of_priorities(scores[0]) == sum(victim.priority for victim in winner.victims)
 
 
+def test_people_read_every_key():
+    """Every key that a candidate is compared by has a heading and a text; victims come before the sum of priorities."""
+    (score,) = ranked(candidate("a", (2, 5), (1, 6))).scores([0])
+    shown = {key.heading: key.text(score) for key in shown_keys(score)}
+    assert shown == {
+        "violated budgets": "0",
+        "highest priority": "2",
+        "victims": "2",
+        "sum of priorities": "3",
+        "earliest start": "1970-01-01T00:00:05Z",
+    }
+    assert len(RANKING) == len(shown) + 1, "only a policy looks at the expected end"
+
+
 def test_no_candidates():
     """Nothing to choose from gives nothing."""
-    assert best(keys_of([])) == in_order(keys_of([]), 3) == []
+    assert ranked().equally_good == ranked().first(3) == []
 
 
 class Extender:

@@ -14,9 +14,10 @@ import msgspec
 from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
 from webhook.kube.objects import Pod
 from webhook.preemption.decision import decide
-from webhook.preemption.result import Candidate, Decision
+from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
+from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = ["command"]

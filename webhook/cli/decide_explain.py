@@ -12,11 +12,12 @@ from rich.text import Text
 
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.preemption.ranking import decisive, preferred_because, sum_of_priorities
-from webhook.preemption.result import Candidate, Decision, Score, Victim
+from webhook.preemption.ranking import decisive, preferred_because, shown_keys
+from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["explain_decision", "listed"]
@@ -25,15 +26,6 @@ _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
 _MOST_NAMES = 4
 _COMPARED = 5
-_COLUMNS = {
-    "violations": "violated budgets",
-    "highest_priority": "highest priority",
-    "victims": "victims",
-    "priority_sum": "sum of priorities",
-    "earliest_start": "earliest start",
-    "end": "gone after",
-}
-"""What candidates are compared by, from left to right, by the field of a Score."""
 
 
 def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
@@ -123,28 +115,15 @@ def _why(decision: Decision) -> RenderableType:
     title = "Why it won: compared from left to right, less is better, and a later start is"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     table.add_column("node")
-    compared = [field for field in _COLUMNS if field != "end" or first.end is not None]
-    for field in compared:
-        table.add_column(_COLUMNS[field], justify="right")
+    keys = shown_keys(first)
+    for key in keys:
+        table.add_column(key.heading, justify="right")
     decided = decisive(first, others[0])
     for candidate in (first, *others):
-        texts = _compared(candidate)
-        shown = [f"[bold]{texts[field]}[/bold]" if field == decided else texts[field] for field in compared]
+        shown = [f"[bold]{key.text(candidate)}[/bold]" if key.name == decided else key.text(candidate) for key in keys]
         name = escape(candidate.node)
         table.add_row(f"[bold]{name}[/bold]" if candidate is first else name, *shown)
     return Group(table, Text(f"{preferred_because(first, others[0])}.\n"))
-
-
-def _compared(score: Score) -> dict[str, str]:
-    """What candidates are compared by, as people read it, by the field of the Score."""
-    return {
-        "violations": str(score.violations),
-        "highest_priority": str(score.highest_priority),
-        "victims": str(score.victims),
-        "priority_sum": str(sum_of_priorities(score)),
-        "earliest_start": "not started" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start),
-        "end": "unknown" if score.end is None or math.isinf(score.end) else f"{score.end:.0f} s",
-    }
 
 
 def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:

@@ -7,9 +7,9 @@ import msgspec
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.describing import rights_text
 from webhook.policy.files.findings import Finding, Severity
-from webhook.policy.model import Policies, PolicyException, RequestMatch, SourcePosition
+from webhook.policy.model import Policies, RequestMatch, SourcePosition
 
-__all__ = ["ExceptionState", "ended_findings", "excepted_text", "exceptions"]
+__all__ = ["ExceptionState", "ended_findings", "exceptions"]
 
 
 class ExceptionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,13 +59,6 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
         for one in exceptions(policies, now)
         if one.ended
     ]
-
-
-def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
-    """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
-    until = rfc3339(exception.until)
-    account = f"{exception.owner}: {exception.reason}"
-    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"
 
 
 def _who(match: RequestMatch) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from webhook.kube.objects import Pod
-from webhook.preemption.result import Candidate
+from webhook.preemption.victims.candidates import Candidate, Candidates
 
-__all__ = ["Extender", "ExtenderError", "extend"]
+__all__ = ["Extender", "ExtenderError", "call_extenders"]
 
 
 class ExtenderError(RuntimeError):
@@ -31,26 +31,25 @@ class Extender(Protocol):
         """The candidates that remain, each with the victims that remain."""
 
 
-def extend(extenders: Sequence[Extender], preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
-    """Ask one extender after the other until none has candidates left.
+def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Candidates) -> Candidates:
+    """Ask one extender after the other until none has candidates left (kube-scheduler's `callExtenders`).
 
     Raises ExtenderError if one that is not ignorable fails or returns a node without victims.
     """
+    if not extenders:
+        return candidates
+    remaining = candidates.by_name()
     for extender in extenders:
-        if not candidates or not extender.is_interested(preemptor):
+        if not remaining or not extender.is_interested(preemptor):
             continue
         try:
-            candidates = _with_victims(extender, extender(preemptor, candidates))
+            answer = extender(preemptor, remaining)
         except ExtenderError:
             if not extender.ignorable:
                 raise
-    return candidates
-
-
-def _with_victims(extender: Extender, candidates: list[Candidate]) -> list[Candidate]:
-    for candidate in candidates:
-        if not candidate.victims and not extender.ignorable:
-            raise ExtenderError(
-                f"extender {extender.name}: expected at least one victim pod on node {candidate.node!r}"
-            )
-    return [candidate for candidate in candidates if candidate.victims]
+            continue
+        empty = next((candidate.node for candidate in answer if not candidate.victims), None)
+        if empty is not None and not extender.ignorable:
+            raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {empty!r}")
+        remaining = [candidate for candidate in answer if candidate.victims]
+    return Candidates.of(candidates.snapshot, remaining)

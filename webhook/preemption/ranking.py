@@ -1,132 +1,207 @@
-"""The best of the candidate nodes (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`)."""
+"""The best of the candidate nodes (docs/semantics.md D6, kube-scheduler's `pickOneNodeForPreemption`).
+
+`RANKING` is the only place that knows by what candidates are compared, in which order, and how people are told of it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.result import Candidate, Score
-from webhook.preemption.snapshot.nodes import alphabetical
+from webhook.kube.instants import rfc3339
+from webhook.preemption.victims.candidates import Candidates, per_candidate
+from webhook.preemption.victims.eligible import expected_ends
+from webhook.preemption.victims.rules import Rules
 
-__all__ = ["Keys", "best", "decisive", "in_order", "keys_of", "preferred_because", "sum_of_priorities"]
-
-Ints = NDArray[np.int64]
+__all__ = ["RANKING", "Ranking", "Score", "decisive", "preferred_because", "rank", "shown_keys", "sum_of_priorities"]
 
 PRIORITY_OFFSET = 2**31
 """Added to every priority in a sum, so that among negative priorities fewer pods win."""
-_FIELDS = ("violations", "highest_priority", "priority_sum", "victims", "earliest_start", "end")
-_BECAUSE = {
-    "violations": "it violates fewer budgets",
-    "highest_priority": "its most important victim has a lower priority",
-    "priority_sum": "its victims' priorities add up to less",
-    "victims": "it has fewer victims",
-    "earliest_start": "its most important victims started later",
-    "end": "its victims are expected to be gone sooner",
-    "": "its name comes first; the two are equally good",
-}
-"""By the field of a Score in which two candidates differ first, why the one that is smaller there is preferred."""
 
 
-class Keys(NamedTuple):
-    """What candidates are compared by, one entry a candidate; times in seconds, names as places in the alphabet."""
+class Score(NamedTuple):
+    """What one candidate is compared by, by the names of the keys of `RANKING`; in the sum every priority is raised."""
 
-    violations: Ints
-    highest_priority: Ints
-    priority_sum: Ints
-    victims: Ints
-    earliest_start: NDArray[np.float64]
-    name: Ints
-    end: NDArray[np.float64] | None = None
-    """Seconds until the last victim is expected to be gone; None if candidates are not compared by it."""
-
-    def score(self, number: int, node: str) -> Score:
-        """What one candidate is compared by."""
-        return Score(
-            node,
-            int(self.violations[number]),
-            int(self.highest_priority[number]),
-            int(self.priority_sum[number]),
-            int(self.victims[number]),
-            float(self.earliest_start[number]),
-            None if self.end is None else float(self.end[number]),
-        )
+    node: str
+    values: dict[str, Any]
 
 
-def best(keys: Keys) -> list[int]:
-    """The candidates in the order of preference that counts: each key narrows what the ones before left.
+class RankingKey(NamedTuple):
+    """One key by which candidates are compared: the smallest value wins, or the largest if `most` is set.
 
-    1. fewest violated budgets
-    2. lowest priority of the most important victim
-    3. smallest sum of priorities, each raised by 2**31
-    4. fewest victims
-    5. latest start among the earliest started of each candidate's victims of highest priority
-    6. earliest expected end of the last victim, if that is known; kube-scheduler does not look at it
-    7. what is left is equally good; the first by node name is taken, so that the answer is always the same
-
-    Returns the equally good ones by name.
+    `values` gives one entry a candidate at the time `now`, in seconds, or None if these rules do not look at the key.
+    `heading` and `text` show it to people, and `because` says why the winner is preferred.
     """
-    good = _equally_good(keys)
-    by_name: list[int] = good[np.argsort(keys.name[good])].tolist()
-    return by_name
+
+    name: str
+    values: Callable[[Candidates, Rules, float], NDArray[Any] | None]
+    heading: str
+    text: Callable[[Score], str]
+    because: str
+    most: bool = False
 
 
-def in_order(keys: Keys, count: int) -> list[int]:
-    """The first `count` candidates by the same keys, best first."""
-    order: list[int] = np.lexsort((keys.name, *reversed(_columns(keys))))[:count].tolist()
-    return order
+def _highest_priority(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.int64]:
+    return candidates.snapshot.pods.priority[candidates.pods[candidates.starts]]
+
+
+def _priority_sum(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.int64]:
+    return per_candidate(candidates.snapshot.pods.priority[candidates.pods] + PRIORITY_OFFSET, candidates.starts)
+
+
+def _earliest_start(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.float64]:
+    return candidates.snapshot.pods.start[candidates.pods[candidates.starts]]
+
+
+def _end(candidates: Candidates, rules: Rules, now: float) -> NDArray[np.float64] | None:
+    """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it."""
+    if rules.policy is None:
+        return None
+    if not len(candidates.starts):
+        return np.zeros(0, np.float64)
+    ends = expected_ends(candidates.snapshot, rules.policy, now)
+    return np.maximum.reduceat(ends[candidates.pods], candidates.starts)
 
 
 def sum_of_priorities(score: Score) -> int:
     """The victims' priorities added up as they are, for people: the key raises each of them."""
-    return score.priority_sum - score.victims * PRIORITY_OFFSET
+    total: int = score.values["priority_sum"] - score.values["victims"] * PRIORITY_OFFSET
+    return total
+
+
+def _start_text(score: Score) -> str:
+    start = score.values["earliest_start"]
+    return "not started" if math.isinf(start) else rfc3339(start)
+
+
+def _end_text(score: Score) -> str:
+    end = score.values["end"]
+    return "unknown" if math.isinf(end) else f"{end:.0f} s"
+
+
+RANKING = (
+    RankingKey(
+        name="violations",
+        values=lambda candidates, _rules, _now: candidates.violations(),
+        heading="violated budgets",
+        text=lambda score: str(score.values["violations"]),
+        because="it violates fewer budgets",
+    ),
+    RankingKey(
+        name="highest_priority",
+        values=_highest_priority,
+        heading="highest priority",
+        text=lambda score: str(score.values["highest_priority"]),
+        because="its most important victim has a lower priority",
+    ),
+    RankingKey(
+        name="priority_sum",
+        values=_priority_sum,
+        heading="sum of priorities",
+        text=lambda score: str(sum_of_priorities(score)),
+        because="its victims' priorities add up to less",
+    ),
+    RankingKey(
+        name="victims",
+        values=lambda candidates, _rules, _now: candidates.lengths(),
+        heading="victims",
+        text=lambda score: str(score.values["victims"]),
+        because="it has fewer victims",
+    ),
+    RankingKey(
+        name="earliest_start",
+        values=_earliest_start,
+        heading="earliest start",
+        text=_start_text,
+        because="its most important victims started later",
+        most=True,
+    ),
+    RankingKey(
+        name="end",
+        values=_end,
+        heading="gone after",
+        text=_end_text,
+        because="its victims are expected to be gone sooner",
+    ),
+)
+"""The keys in their order: each narrows what the ones before left. What is left in the end is equally good.
+
+Of these the first by the node's name is taken, so that the answer is always the same.
+"""
+
+
+class Ranking:
+    """Candidates compared by the keys that the rules look at; a candidate is a number into `candidates`."""
+
+    def __init__(self, candidates: Candidates, keys: list[tuple[RankingKey, NDArray[Any]]]) -> None:
+        self.candidates = candidates
+        self._keys = keys
+        self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
+        self.equally_good = self._equally_good()
+        """The best candidates, by name; the first one is selected."""
+
+    def first(self, count: int) -> Sequence[int]:
+        """The first `count` candidates, best first."""
+        if len(self.equally_good) >= count:
+            return self.equally_good[:count]
+        columns = [-values if key.most else values for key, values in reversed(self._keys)]
+        order: list[int] = np.lexsort((self._names, *columns))[:count].tolist()
+        return order
+
+    def scores(self, numbers: Sequence[int]) -> list[Score]:
+        """What these candidates are compared by."""
+        return [
+            Score(node, {key.name: values[number].item() for key, values in self._keys})
+            for number, node in zip(numbers, self.candidates.names(numbers), strict=True)
+        ]
+
+    def _equally_good(self) -> list[int]:
+        """The candidates that no key tells apart from the best one, by name."""
+        left = np.arange(len(self._names))
+        for key, column in self._keys if len(left) else ():
+            values = column if len(left) == len(column) else column[left]
+            good = values == (values.max() if key.most else values.min())
+            left = left if good.all() else left[good]
+        by_name: list[int] = left[np.argsort(self._names[left])].tolist()
+        return by_name
+
+
+def rank(candidates: Candidates, rules: Rules, now: float) -> Ranking:
+    """Compare the candidates; `now` is in seconds since the epoch."""
+    columns = [(key, key.values(candidates, rules, now)) for key in RANKING]
+    return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 
 
 def decisive(winner: Score, other: Score) -> str:
-    """The field of the two scores that decides between them, empty if it is the node's name.
+    """The name of the key that decides between two candidates, empty if it is the node's name.
 
     The raised sum is smaller mostly because there are fewer victims; then that is what decides.
     """
-    pairs = zip(_FIELDS, winner.key, other.key, strict=False)
-    field = next((name for name, own, others in pairs if own != others), "")
-    return "victims" if field == "priority_sum" and winner.victims < other.victims else field
+    name = next((name for name, value in winner.values.items() if value != other.values[name]), "")
+    fewer: bool = winner.values["victims"] < other.values["victims"]
+    return "victims" if name == "priority_sum" and fewer else name
 
 
 def preferred_because(winner: Score, other: Score) -> str:
     """Why the winner is preferred to the other candidate, for people."""
-    return f"{winner.node} is preferred to {other.node} because {_BECAUSE[decisive(winner, other)]}"
-
-
-def _equally_good(keys: Keys) -> NDArray[np.intp]:
-    left = np.arange(len(keys.victims))
-    for column in _columns(keys) if len(left) else ():
-        values = column if len(left) == len(column) else column[left]
-        good = values == values.min()
-        left = left if good.all() else left[good]
-    return left
-
-
-def _columns(keys: Keys) -> tuple[NDArray[Any], ...]:
-    """The numbered keys of `best`, each better the smaller it is."""
-    own = (keys.violations, keys.highest_priority, keys.priority_sum, keys.victims, -keys.earliest_start)
-    return own if keys.end is None else (*own, keys.end)
-
-
-def keys_of(candidates: list[Candidate]) -> Keys:
-    """The keys of candidates given as objects, as extenders return them; each has at least one victim."""
-    highest = [max(victim.priority for victim in candidate.victims) for candidate in candidates]
-    return Keys(
-        violations=np.array([candidate.pdb_violations for candidate in candidates], np.int64),
-        highest_priority=np.array(highest, np.int64),
-        priority_sum=np.array([sum(v.priority + PRIORITY_OFFSET for v in c.victims) for c in candidates], np.int64),
-        victims=np.array([len(candidate.victims) for candidate in candidates], np.int64),
-        earliest_start=np.array(
-            [
-                min(victim.start_time for victim in candidate.victims if victim.priority == top)
-                for candidate, top in zip(candidates, highest, strict=True)
-            ],
-            np.float64,
-        ),
-        name=alphabetical([candidate.node for candidate in candidates]),
+    name = decisive(winner, other)
+    because = next(
+        (key.because for key in RANKING if key.name == name), "its name comes first; the two are equally good"
     )
+    return f"{winner.node} is preferred to {other.node} because {because}"
+
+
+def shown_keys(score: Score) -> list[RankingKey]:
+    """The keys that a candidate is compared by in the order in which people read them.
+
+    The number of victims stands before the sum of priorities, because it mostly decides which sum is smaller.
+    """
+    keys = [key for key in RANKING if key.name in score.values]
+    victims = next(key for key in keys if key.name == "victims")
+    keys.remove(victims)
+    keys.insert(next(place for place, key in enumerate(keys) if key.name == "priority_sum"), victims)
+    return keys

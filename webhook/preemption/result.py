@@ -1,166 +1,126 @@
-"""What a decision says: where the pod fits, what stands in its way elsewhere, who would have to go, and who goes."""
+"""What a decision says: where the pod fits, what fails elsewhere, who would have to go, and who goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.victims.eligible import ExcludedPod
+from webhook.preemption.filters.filtering import (
+    NO_PODS,
+    Failures,
+    PreFilterState,
+    fitting_nodes,
+    run_filters,
+    without_pods,
+)
+from webhook.preemption.ranking import Ranking, Score
+from webhook.preemption.victims.candidates import Candidate
+from webhook.preemption.victims.eligible import ExcludedPod, PotentialVictims
 from webhook.preemption.victims.rules import VictimReason
 
-__all__ = ["Candidate", "Decision", "Score", "StaleDecisionError", "Victim"]
+__all__ = ["Decision", "StaleDecisionError"]
 
 
 class StaleDecisionError(RuntimeError):
     """The snapshot changed since the decision; only `selected` and what was read before can still be read."""
 
 
-class Victim(NamedTuple):
-    """A pod that would go; `start_time` is in seconds, infinite for one that has not started."""
-
-    namespace: str
-    name: str
-    uid: str
-    priority: int
-    start_time: float
-    node: str
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-
-class Candidate(NamedTuple):
-    """A node that the preemptor fits on once the victims, most important first, are gone."""
-
-    node: str
-    victims: list[Victim]
-    pdb_violations: int
-
-
-class Score(NamedTuple):
-    """What a candidate is compared by (docs/semantics.md D6); in the sum every priority is raised by 2**31; seconds."""
-
-    node: str
-    violations: int
-    highest_priority: int
-    priority_sum: int
-    victims: int
-    earliest_start: float
-    end: float | None = None
-    """Seconds until the last victim is expected to be gone; None if candidates are not compared by it."""
-
-    @property
-    def key(self) -> tuple[float, ...]:
-        """The numbers to compare in this order, smaller is better."""
-        own = (self.violations, self.highest_priority, self.priority_sum, self.victims, -self.earliest_start)
-        return own if self.end is None else (*own, self.end)
-
-
-class Source(NamedTuple):
-    """Where a decision's longer parts come from when they are read."""
-
-    version: Callable[[], int]
-    fits: Callable[[], list[str]]
-    unresolvable: Callable[[], list[str]]
-    node_reasons: Callable[[], dict[str, str]]
-    fits_without: Callable[[NDArray[np.intp]], list[str]]
-    candidates: Callable[[], list[Candidate]]
-    shortlist: Callable[[int], list[Candidate]]
-    scores: Callable[[int], list[Score]]
-    equally_good: Callable[[], list[str]]
-    excluded: Callable[[str], list[ExcludedPod]]
-    victim_reason: Callable[[str], VictimReason]
-
-
 class Decision:
     """The outcome for one preemptor.
 
-    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`. The
-    lists over all nodes are made when they are first read, and raise StaleDecisionError if the snapshot has changed by
-    then. `rejections` are the codes by which the caller's filter rejected candidates.
+    `eligible` and `reason` say whether it may preempt at all; `selected` is the plan, one of `candidate_count`.
+    `rejections` are the codes by which the caller's filter rejected candidates. The lists over all nodes are made when
+    they are first read, and raise StaleDecisionError if the snapshot has changed by then.
     """
 
     def __init__(
         self,
-        source: Source,
+        state: PreFilterState,
+        failures: Failures,
+        potential: PotentialVictims,
         *,
-        eligible: bool,
-        reason: str,
-        selected: Candidate | None,
-        candidate_count: int = 0,
+        reason: str = "",
+        ranking: Ranking | None = None,
         rejections: frozenset[int] = frozenset(),
+        excluded_nodes: NDArray[np.intp] = NO_PODS,
     ) -> None:
-        self.eligible = eligible
+        self.eligible = not reason
         self.reason = reason
-        self.selected = selected
-        self.candidate_count = candidate_count
         self.rejections = rejections
-        self._source = source
-        self._version = source.version()
-        self._fits: list[str] | None = None
-        self._unresolvable: list[str] | None = None
-        self._candidates: list[Candidate] | None = None
-        self._node_reasons: dict[str, str] | None = None
+        self._state, self._failures, self._potential = state, failures, potential
+        self._ranking = ranking
+        self._excluded_nodes = excluded_nodes
+        self._version = state.snapshot.version
+        best = ranking.candidates.objects(ranking.equally_good[:1]) if ranking else []
+        self.selected: Candidate | None = best[0] if best else None
+        self.candidate_count = len(ranking.candidates.nodes) if ranking else 0
 
-    @property
+    @cached_property
     def fits(self) -> list[str]:
         """Nodes on which the pod fits without preemption, sorted."""
-        if self._fits is None:
-            self._fits = self._fresh().fits()
-        return self._fits
+        self._check_fresh()
+        return self._names(fitting_nodes(self._state, self._failures, self._excluded_nodes))
 
     def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
-        return self._fresh().fits_without(gone)
+        self._check_fresh()
+        state = without_pods(self._state, gone)
+        return self._names(fitting_nodes(state, run_filters(state), self._excluded_nodes))
 
-    @property
+    @cached_property
     def unresolvable(self) -> list[str]:
         """Nodes on which no preemption could help, sorted."""
-        if self._unresolvable is None:
-            self._unresolvable = self._fresh().unresolvable()
-        return self._unresolvable
+        self._check_fresh()
+        known, failures = self._state.snapshot.nodes.known(), self._failures
+        return self._names(known[(failures.code[known] > 0) & ~failures.resolvable[known]])
 
-    @property
+    @cached_property
     def candidates(self) -> list[Candidate]:
         """Every node that preemption would make room on, sorted by name; none if the pod fits or is not eligible."""
-        if self._candidates is None:
-            self._candidates = self._fresh().candidates()
-        return self._candidates
+        self._check_fresh()
+        return self._ranking.candidates.by_name() if self._ranking else []
 
     def shortlist(self, count: int) -> list[Candidate]:
         """The first `count` candidates in the order of preference; far cheaper than all of them."""
-        return self._fresh().shortlist(count)
+        self._check_fresh()
+        return self._ranking.candidates.objects(self._ranking.first(count)) if self._ranking else []
 
     def scores(self, count: int) -> list[Score]:
         """What the first `count` candidates are compared by; cheaper still than the candidates."""
-        return self._fresh().scores(count)
+        self._check_fresh()
+        return self._ranking.scores(self._ranking.first(count)) if self._ranking else []
 
     @property
     def equally_good(self) -> list[str]:
         """The nodes that are as good as the selected one, itself included; the first by name was taken."""
-        return self._fresh().equally_good()
+        self._check_fresh()
+        return self._ranking.candidates.names(self._ranking.equally_good) if self._ranking else []
 
-    @property
+    @cached_property
     def node_reasons(self) -> dict[str, str]:
         """Why the pod does not fit on a node, in kube-scheduler's words, by node name."""
-        if self._node_reasons is None:
-            self._node_reasons = self._fresh().node_reasons()
-        return self._node_reasons
+        self._check_fresh()
+        nodes, failures = self._state.snapshot.nodes, self._failures
+        return {nodes.names[row]: failures.reason(row) for row in nodes.known() if failures.code[row]}
 
     def excluded(self, node: str) -> list[ExcludedPod]:
         """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""
-        return self._fresh().excluded(node)
+        self._check_fresh()
+        row = self._state.snapshot.nodes.find(node)
+        rows = () if row is None else self._state.snapshot.pods.on_node(row)
+        return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
 
     def victim_reason(self, victim: str) -> VictimReason:
         """By which `policy/rule` the victim `namespace/name` may go."""
-        return self._fresh().victim_reason(victim)
+        self._check_fresh()
+        return self._potential.reason(int(self._state.snapshot.pod_rows([victim])[0]))
 
-    def _fresh(self) -> Source:
-        if self._source.version() != self._version:
+    def _names(self, rows: Sequence[int] | NDArray[np.intp]) -> list[str]:
+        return sorted(self._state.snapshot.nodes.names[row] for row in rows)
+
+    def _check_fresh(self) -> None:
+        if self._state.snapshot.version != self._version:
             raise StaleDecisionError("the snapshot has changed since this decision was made: decide again")
-        return self._source

@@ -16,7 +16,7 @@ from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import PodsMatch, PreemptionPair, PreemptionPolicy
 from webhook.preemption.filters.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
-from webhook.preemption.victims.eligible import PROTECTED, potential_victims
+from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
 from webhook.reconciler.policy_set import PolicySet
@@ -89,10 +89,9 @@ def _ruled(
     incoming = compile_pod(Pod(spec=PodSpec(priority=highest.value, priority_class_name=highest.metadata.name)))
     verdicts = potential_victims(state.snapshot, incoming, rules, now)
     since = now
-    if verdicts.code[row] == PROTECTED:
-        profile = state.snapshot.pods.profiles.values[state.snapshot.pods.profile[row]]
-        assert profile is not None
-        since = float(state.snapshot.pods.start[row]) + rules.protection(profile)
+    ends = protection_ends(state.snapshot, rules)
+    if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:
+        since = float(ends[row])
         if math.isinf(since):
             said = verdicts.excluded(row)
             return None, "protection", said.text if said else ""
@@ -138,14 +137,12 @@ def _pairs_with(state: State, policy: PreemptionPolicy, view: PodSummary) -> lis
     if policy.victims.pairs is None:
         return None
     labels = state.snapshot.namespace_labels(view.namespace)
-    found = []
-    for pair in policy.victims.pairs:
-        alone = msgspec.structs.replace(policy.victims, pairs=(PreemptionPair(victims=pair.victims),))
-        for side in compile_rules(msgspec.structs.replace(policy, victims=alone)).pairs_for(Pod(), {}) or ():
-            of_class = side.class_matches(view.profile.priority_class_name)
-            if of_class and side.pod_matches(view.namespace, view.labels, labels):
-                found.append(pair)
-    return found
+    return [
+        pair
+        for pair, matcher in zip(policy.victims.pairs, compile_rules(policy).pairs or (), strict=True)
+        if matcher.victims.class_matches(view.profile.priority_class_name)
+        and matcher.victims.pod_matches(view.namespace, view.labels, labels)
+    ]
 
 
 def _has_class(match: PodsMatch, one: PriorityClass) -> bool:

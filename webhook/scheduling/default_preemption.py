@@ -12,9 +12,9 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
-from webhook.preemption.result import Candidate, Victim
 from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.preemption.victims.rules import kubernetes_rules
 
 __all__ = ["Preemption"]

@@ -15,7 +15,7 @@ from tests.reconciler.builders import Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
-from webhook.preemption.result import Candidate, Victim
+from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.reconciler.evaluate.evaluator import evaluate
 from webhook.reconciler.evaluate.extender_cache import Question, UnaskedError
 from webhook.reconciler.evaluate.extender_client import ExtenderClient

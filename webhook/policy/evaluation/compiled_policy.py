@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool
 from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes
+from webhook.policy.evaluation.describing import excepted_text
 from webhook.policy.evaluation.matching import excluder, matcher
 from webhook.policy.evaluation.requester import asks_who
 from webhook.policy.evaluation.rules import Compiled, Twins, compile_define, compile_rule, compile_use, on_error
 from webhook.policy.evaluation.shield import Shield, compile_shield
 from webhook.policy.evaluation.verdict import Verdict
-from webhook.policy.exceptions import excepted_text
 from webhook.policy.model import Enforcement, PriorityPolicy
 
 __all__ = ["Applicability", "CompiledPolicy", "Kinds"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
-from webhook.policy.model import Definers, PriorityClasses, RequestMatch, Subject
+from webhook.policy.model import Definers, PolicyException, PriorityClasses, RequestMatch, Subject
 
-__all__ = ["classes_text", "definers_text", "quoted", "rights_text", "subjects_text"]
+__all__ = ["classes_text", "definers_text", "excepted_text", "quoted", "rights_text", "subjects_text"]
 
 
 def quoted(name: str) -> str:
@@ -33,6 +34,13 @@ def rights_text(alternatives: Iterable[RequestMatch]) -> str:
 def definers_text(alternatives: Iterable[Definers]) -> str:
     """`anyone under a name system-*, or by Group b`; `nobody` without alternatives."""
     return ", or ".join(_definer_text(one) for one in alternatives) or "nobody"
+
+
+def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
+    """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
+    until = rfc3339(exception.until)
+    account = f"{exception.owner}: {exception.reason}"
+    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"
 
 
 def _match_text(match: RequestMatch) -> str:

@@ -27,7 +27,16 @@ from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["NO_PODS", "Failures", "PreFilterState", "prefilter", "run_filters", "without_pods"]
+__all__ = [
+    "NO_PODS",
+    "Failures",
+    "PreFilterState",
+    "fitting_nodes",
+    "nodes_where_preemption_might_help",
+    "prefilter",
+    "run_filters",
+    "without_pods",
+]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -93,14 +102,6 @@ class PreFilterState:
             counter.stage == "resources" for counter in self.counters
         )
 
-    def impossible(self) -> Mask:
-        """Nodes where something fails that has nothing to do with pods."""
-        mask = ~self.snapshot.nodes.valid[: self.limit.shape[1]]
-        for check in self.checks:
-            if check.mask is not None:
-                mask |= check.mask
-        return mask
-
 
 class Failures(NamedTuple):
     """The outcome per node row: number of the failing check plus one (0: fits), and whether pods can cure it.
@@ -143,56 +144,74 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
         volumes=limits.users if limits else nothing,
     )
     limit = np.stack([counter.limit for counter in used])
-    problem = PreFilterState(
+    state = PreFilterState(
         snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated
     )
-    checks = _checks(problem, storage)
-    problem.checks = [check for check in checks if check.mask is None or check.mask.any()]
-    problem.with_nominated = _add_nominated(problem, without)
-    return problem
+    checks = _checks(state, storage)
+    state.checks = [check for check in checks if check.mask is None or check.mask.any()]
+    state.with_nominated = _add_nominated(state, without)
+    return state
 
 
-def without_pods(problem: PreFilterState, gone: Rows) -> PreFilterState:
-    """The same problem as if the pods in the rows `gone`, which are on nodes, were not there."""
-    if not problem.is_local:
-        return prefilter(problem.snapshot, problem.incoming, gone)
-    nodes = problem.snapshot.pods.node[gone].astype(np.intp)
-    less = problem.with_nominated.counters.copy()
-    np.subtract.at(less.T, nodes, problem.shares(gone, nodes).T)
-    return replace(problem, with_nominated=problem.with_nominated._replace(counters=less))
+def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
+    """The same preemptor as if the pods in the rows `gone`, which are on nodes, were not there."""
+    if not state.is_local:
+        return prefilter(state.snapshot, state.incoming, gone)
+    nodes = state.snapshot.pods.node[gone].astype(np.intp)
+    less = state.with_nominated.counters.copy()
+    np.subtract.at(less.T, nodes, state.shares(gone, nodes).T)
+    return replace(state, with_nominated=state.with_nominated._replace(counters=less))
 
 
-def run_filters(problem: PreFilterState) -> Failures:
+def run_filters(state: PreFilterState) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
     Pods that are only nominated use things up, so what fits beside them fits without; but company that required
     affinity asks for, and a volume that is attached for both, may still go elsewhere.
     """
-    result = _run(problem, problem.with_nominated)
-    if problem.with_nominated is problem.without_nominated or not (problem.affinity or problem.limits):
+    result = _run(state, state.with_nominated)
+    if state.with_nominated is state.without_nominated or not (state.affinity or state.limits):
         return result
-    without_nominated = _run(problem, problem.without_nominated)
+    without_nominated = _run(state, state.without_nominated)
     fits = result.code == 0
     result.code[fits], result.resolvable[fits] = without_nominated.code[fits], without_nominated.resolvable[fits]
     result.lacking[:, fits] = without_nominated.lacking[:, fits]
     return result
 
 
-def _checks(problem: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
+def fitting_nodes(state: PreFilterState, failures: Failures, excluded: Rows = NO_PODS) -> Rows:
+    """The nodes (rows) on which the preemptor fits, in the order of rows, without the `excluded` ones."""
+    nodes = state.snapshot.nodes
+    found = (failures.code == 0) & nodes.valid[: nodes.rows]
+    found[excluded] = False
+    return np.flatnonzero(found)
+
+
+def nodes_where_preemption_might_help(state: PreFilterState, failures: Failures, excluded: Rows = NO_PODS) -> Rows:
+    """The nodes (rows) whose first failure removing pods can cure, and which nothing else rules out."""
+    resolvable = failures.resolvable & state.snapshot.nodes.valid[: state.limit.shape[1]]
+    for check in state.checks:
+        if check.mask is not None:
+            resolvable &= ~check.mask
+    resolvable[excluded] = False
+    return np.flatnonzero(resolvable)
+
+
+def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
-    snapshot, incoming = problem.snapshot, problem.incoming
+    snapshot, incoming = state.snapshot, state.incoming
     checks = _before_filters(snapshot, incoming, storage)
     checks += _placement_checks(snapshot, incoming)
-    if problem.ports:
+    if state.ports:
         checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
-    rows_of = _stage_rows(problem.counters)
+    rows_of = _stage_rows(state.counters)
     checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
         checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
-    if problem.limits:
+    if state.limits:
         checks.append(FilterCheck(EXCEEDED, True, "volumes"))
     checks += [FilterCheck(reason, False, "mask", mask) for reason, mask in storage.masks]
-    checks += _topology_checks(problem, rows_of)
+    checks += _topology_checks(state, rows_of)
     features = required_features(incoming.pod)
     if features:
         lacking = ~declaring_mask(snapshot.nodes, features)
@@ -234,8 +253,8 @@ def _placement_checks(snapshot: Snapshot, incoming: PodInfo) -> list[FilterCheck
     return checks
 
 
-def _topology_checks(problem: PreFilterState, rows_of: dict[str, tuple[int, int]]) -> list[FilterCheck]:
-    nodes, incoming = problem.snapshot.nodes, problem.incoming
+def _topology_checks(state: PreFilterState, rows_of: dict[str, tuple[int, int]]) -> list[FilterCheck]:
+    nodes, incoming = state.snapshot.nodes, state.incoming
     checks = []
     words = "node(s) didn't match pod topology spread constraints"
     for number, constraint in enumerate(incoming.spread):
@@ -243,7 +262,7 @@ def _topology_checks(problem: PreFilterState, rows_of: dict[str, tuple[int, int]
         checks.append(FilterCheck(f"{words} (missing required label)", False, "mask", missing))
         first = rows_of["spread"][0] + number
         checks.append(FilterCheck(words, True, "counters", None, first, first + 1))
-    if problem.affinity:
+    if state.affinity:
         outside = np.zeros(nodes.rows, np.bool_)
         for term in incoming.affinity:
             outside |= nodes.label(term.topology_key) < 0
@@ -266,23 +285,23 @@ def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
     return spans
 
 
-def _run(problem: PreFilterState, load: NodeUsage) -> Failures:
+def _run(state: PreFilterState, load: NodeUsage) -> Failures:
     """The first failing check on every node under this load."""
-    over, count = load.counters > problem.limit, problem.limit.shape[1]
+    over, count = load.counters > state.limit, state.limit.shape[1]
     code = np.zeros(count, np.int16)
     resolvable = np.zeros(count, np.bool_)
     lacking = np.zeros((0, count), np.bool_)
-    for number, check in enumerate(problem.checks, start=1):
+    for number, check in enumerate(state.checks, start=1):
         cures: Mask | bool = check.resolvable
         match check.kind:
             case "ports":
                 fails = (load.ports | load.reserved) != 0
             case "affinity":
-                assert problem.affinity is not None
-                fails = (load.matches < problem.affinity.least) & (load.matches > problem.affinity.most)
+                assert state.affinity is not None
+                fails = (load.matches < state.affinity.least) & (load.matches > state.affinity.most)
             case "volumes":
-                assert problem.limits is not None
-                attached = Attached(problem.limits, load.volumes, np.arange(count))
+                assert state.limits is not None
+                attached = Attached(state.limits, load.volumes, np.arange(count))
                 fails = ~attached.fits_beside(np.zeros((1, count), np.intp))
             case "mask":
                 assert check.mask is not None
@@ -291,30 +310,30 @@ def _run(problem: PreFilterState, load: NodeUsage) -> Failures:
                 fails = over[check.first : check.last].any(axis=0)
         if check.kind == "resources":
             lacking = over[check.first : check.last]
-            hopeless = problem.limit[check.first + 1 : check.last] < 0
+            hopeless = state.limit[check.first + 1 : check.last] < 0
             cures = np.logical_not((lacking[1:] & hopeless).any(axis=0))
         fails = fails & (code == 0)
         code[fails] = number
         resolvable |= fails & cures
-    return Failures(code, resolvable, lacking.copy(), problem.checks, problem.counters)
+    return Failures(code, resolvable, lacking.copy(), state.checks, state.counters)
 
 
-def _add_nominated(problem: PreFilterState, without: Rows) -> NodeUsage:
+def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
     """The load with pods of equal or higher priority of the same scheduler on the nodes they are nominated to."""
-    pods, nodes = _nominees(problem.snapshot, problem.incoming, without)
+    pods, nodes = _nominees(state.snapshot, state.incoming, without)
     if not len(pods):
-        return problem.without_nominated
-    counters, ports, reserved, matches, volumes = problem.without_nominated
+        return state.without_nominated
+    counters, ports, reserved, matches, volumes = state.without_nominated
     counters = counters.copy()
-    np.add.at(counters.T, nodes, problem.shares(pods, nodes).T)
-    if problem.ports:
+    np.add.at(counters.T, nodes, state.shares(pods, nodes).T)
+    if state.ports:
         reserved = reserved.copy()
-        np.bitwise_or.at(reserved, nodes, problem.ports.bits(pods))
-    if problem.affinity:
+        np.bitwise_or.at(reserved, nodes, state.ports.bits(pods))
+    if state.affinity:
         matches = matches.copy()
-        np.add.at(matches, nodes, problem.affinity.share(pods, nodes))
-    if problem.limits:
-        volumes = problem.limits.with_pods(pods)
+        np.add.at(matches, nodes, state.affinity.share(pods, nodes))
+    if state.limits:
+        volumes = state.limits.with_pods(pods)
     return NodeUsage(counters, ports, reserved, matches, volumes)
 
 

@@ -8,28 +8,55 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.ranking import PRIORITY_OFFSET, Keys
-from webhook.preemption.result import Candidate, Victim
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["CandidateFilter", "Candidates", "per_node"]
+__all__ = ["Candidate", "CandidateFilter", "Candidates", "Victim", "per_candidate"]
 
 Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
+class Victim(NamedTuple):
+    """A pod that would go; `start_time` is in seconds, infinite for one that has not started."""
+
+    namespace: str
+    name: str
+    uid: str
+    priority: int
+    start_time: float
+    node: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Candidate(NamedTuple):
+    """A node that the preemptor fits on once the victims, most important first, are gone."""
+
+    node: str
+    victims: list[Victim]
+    pdb_violations: int
+
+
 class Candidates(NamedTuple):
-    """The victims of all candidates: `pods` (rows) of `nodes[i]` from `starts[i]` on, most important first."""
+    """The victims of all candidates: `pods` (rows) of `nodes[i]` from `starts[i]` on, most important first.
+
+    `violating` are the victims beyond a budget. `given` are the same candidates as objects if they came as such;
+    how many budgets they violate is then what they say.
+    """
 
     snapshot: Snapshot
     nodes: Index
     starts: Index
     pods: Index
     violating: Mask
+    given: tuple[Candidate, ...] | None = None
 
     @classmethod
-    def joined(cls, snapshot: Snapshot, parts: list[Candidates]) -> Candidates:
+    def joined(cls, snapshot: Snapshot, parts: Sequence[Candidates]) -> Candidates:
         """The candidates of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
@@ -45,53 +72,49 @@ class Candidates(NamedTuple):
         )
 
     @classmethod
-    def of(cls, snapshot: Snapshot, candidates: Sequence[Candidate]) -> Candidates:
+    def of(cls, snapshot: Snapshot, given: Sequence[Candidate]) -> Candidates:
         """The columns of candidates given as objects; each has at least one victim, and the snapshot knows them all."""
-        sizes = [len(candidate.victims) for candidate in candidates]
-        keys = [(victim.namespace, victim.name) for candidate in candidates for victim in candidate.victims]
+        sizes = [len(candidate.victims) for candidate in given]
+        keys = [(victim.namespace, victim.name) for candidate in given for victim in candidate.victims]
+        pods = np.array([snapshot.pods.find(namespace, name) for namespace, name in keys], np.intp)
+        group = np.repeat(np.arange(len(given)), sizes)
         return cls(
             snapshot,
-            np.array([snapshot.nodes.find(candidate.node) for candidate in candidates], np.intp),
+            np.array([snapshot.nodes.find(candidate.node) for candidate in given], np.intp),
             np.cumsum([0, *sizes[:-1]])[: len(sizes)].astype(np.intp),
-            np.array([snapshot.pods.find(namespace, name) for namespace, name in keys], np.intp),
+            pods[np.lexsort((snapshot.pods.start[pods], -snapshot.pods.priority[pods], group))],
             np.zeros(len(keys), np.bool_),
+            tuple(given),
         )
 
-    def only(self, standing: Mask) -> Candidates:
+    def only(self, chosen: Mask) -> Candidates:
         """Those of the candidates for which the mask, one entry a candidate, is true."""
-        if standing.all():
+        if chosen.all():
             return self
         lengths = self.lengths()
-        pods = np.repeat(standing, lengths)
-        starts = np.cumsum([0, *lengths[standing]])[:-1].astype(np.intp)
-        return Candidates(self.snapshot, self.nodes[standing], starts, self.pods[pods], self.violating[pods])
+        pods = np.repeat(chosen, lengths)
+        starts = np.cumsum([0, *lengths[chosen]])[:-1].astype(np.intp)
+        given = self.given and tuple(one for one, keep in zip(self.given, chosen.tolist(), strict=True) if keep)
+        return Candidates(self.snapshot, self.nodes[chosen], starts, self.pods[pods], self.violating[pods], given)
 
     def lengths(self) -> Index:
         """How many victims each candidate has."""
         return np.diff(np.append(self.starts, len(self.pods)))
 
-    def keys(self) -> Keys:
-        """What the candidates are compared by."""
-        pods = self.snapshot.pods
-        first = self.pods[self.starts]
-        return Keys(
-            violations=per_node(self.violating.astype(np.int64), self.starts),
-            highest_priority=pods.priority[first],
-            priority_sum=per_node(pods.priority[self.pods] + PRIORITY_OFFSET, self.starts),
-            victims=self.lengths(),
-            earliest_start=pods.start[first],
-            name=self.snapshot.nodes.alphabetical()[self.nodes],
-        )
+    def violations(self) -> Ints:
+        """How many victims of each candidate are beyond a budget."""
+        if self.given is not None:
+            return np.array([candidate.pdb_violations for candidate in self.given], np.int64)
+        return per_candidate(self.violating.astype(np.int64), self.starts)
 
-    def latest(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The largest of `ends`, which is by pod row, among each candidate's victims."""
-        if not len(self.starts):
-            return np.zeros(0, np.float64)
-        largest: NDArray[np.float64] = np.maximum.reduceat(ends[self.pods], self.starts)
-        return largest
+    def names(self, numbers: Sequence[int]) -> list[str]:
+        """The nodes of the chosen candidates."""
+        return [self.snapshot.nodes.names[node] for node in self.nodes[numbers].tolist()] if len(numbers) else []
 
-    def candidates(self, numbers: Sequence[int] | Index) -> list[Candidate]:
+    def objects(self, numbers: Sequence[int] | Index) -> list[Candidate]:
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
+        if self.given is not None:
+            return [self.given[number] for number in numbers]
         chosen = np.asarray(numbers, np.intp)
         lengths = self.lengths()[chosen]
         ends = np.cumsum(lengths)
@@ -108,11 +131,14 @@ class Candidates(NamedTuple):
             for name, start, end, count in zip(names, starts, starts[1:], beyond, strict=False)
         ]
 
-    def in_order_of_name(self) -> list[Candidate]:
-        """All candidates, sorted by the node's name."""
-        return self.candidates(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
+    def by_name(self) -> list[Candidate]:
+        """All candidates as objects, sorted by the node's name; given ones in the order in which they were given."""
+        if self.given is not None:
+            return list(self.given)
+        return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
 
     def _victims(self, rows: Index, nodes: list[str]) -> list[Victim]:
+        """The pods in these rows as victims on these nodes."""
         pods, numbers = self.snapshot.pods, rows.tolist()
         columns = (
             [pods.namespaces[row] for row in numbers],
@@ -129,8 +155,8 @@ CandidateFilter = Callable[[Candidates], NDArray[np.int8]]
 """Says of every candidate whether it may be selected: 0 if it may, else a code of the caller's for why not."""
 
 
-def per_node(values: Ints, starts: Index) -> Ints:
-    """Sums over each node's pods, which start at `starts`; every node has at least one."""
+def per_candidate(values: Ints, starts: Index) -> Ints:
+    """Sums over each candidate's victims, which start at `starts`; every candidate has at least one."""
     if not len(starts):
         return np.zeros(0, np.int64)
     sums: Ints = np.add.reduceat(values, starts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +10,35 @@ from numpy.typing import NDArray
 
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.filters.pod_info import PodInfo
-from webhook.preemption.snapshot.pod_view import Identity, Profile
+from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Rules, VictimReason, kubernetes_rules
 
-__all__ = ["ExcludedPod", "PotentialVictims", "expected_ends", "only_pods", "potential_victims"]
+__all__ = [
+    "ExcludedPod",
+    "Exclusion",
+    "PotentialVictims",
+    "expected_ends",
+    "only_pods",
+    "potential_victims",
+    "protection_ends",
+]
 
-MAY_GO, PRIORITY, CRITICAL, PROFILE, PROTECTED, PAIRS, BUDGET, SPARED, BUDGETS = range(9)
+
+class Exclusion(IntEnum):
+    """What keeps a pod from being a victim, NONE if nothing does; the first that holds counts."""
+
+    NONE = 0
+    PRIORITY = 1
+    CRITICAL = 2
+    PROFILE = 3
+    """The pod's scheduler, class or annotations: which of them, `Rules.reason` says."""
+    PROTECTED = 4
+    PAIRS = 5
+    BUDGET = 6
+    RESTRAINT = 7
+    """The caller's own exclusions."""
+    SEVERAL_BUDGETS = 8
 
 
 class ExcludedPod(NamedTuple):
@@ -27,7 +50,7 @@ class ExcludedPod(NamedTuple):
 
 
 class PotentialVictims(NamedTuple):
-    """The first rule that excludes each pod, by pod row; 0 if the pod may go."""
+    """Which pods may go for a preemptor: by pod row the first `Exclusion` that holds."""
 
     snapshot: Snapshot
     incoming: PodInfo
@@ -54,29 +77,30 @@ class PotentialVictims(NamedTuple):
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
     def _reason(self, row: int) -> VictimReason | None:
+        """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
         pods = self.snapshot.pods
         profile = pods.profiles.values[pods.profile[row]]
         assert profile is not None
         match int(self.code[row]):
-            case 1:
+            case Exclusion.PRIORITY:
                 theirs, own = int(pods.priority[row]), self.incoming.priority
                 return VictimReason("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
-            case 2:
+            case Exclusion.CRITICAL:
                 return VictimReason("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
-            case 3:
+            case Exclusion.PROFILE:
                 return self.rules.reason(profile, self.snapshot.classes)
-            case 4:
+            case Exclusion.PROTECTED:
                 return VictimReason("protection", self._protection_text(row, profile))
-            case 5:
+            case Exclusion.PAIRS:
                 return VictimReason("pairs", "no pair of the policy lets this preemptor evict it")
-            case 6:
+            case Exclusion.BUDGET:
                 return VictimReason("budget", self._budget_text(row))
-            case 7:
+            case Exclusion.RESTRAINT:
                 return VictimReason(
                     "restraint",
                     "it is spared: it would not go, its replacement could run nowhere else, or a rate is used up",
                 )
-            case 8:
+            case Exclusion.SEVERAL_BUDGETS:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
                 return VictimReason("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
         return None
@@ -98,9 +122,15 @@ class PotentialVictims(NamedTuple):
 
 
 def potential_victims(
-    snapshot: Snapshot, incoming: PodInfo, rules: Rules, now: float, exclusions: NDArray[np.bool_] | None = None
+    snapshot: Snapshot,
+    incoming: PodInfo,
+    rules: Rules,
+    now: float,
+    *,
+    exclusions: NDArray[np.bool_] | None = None,
+    leaving: NDArray[np.bool_] | None = None,
 ) -> PotentialVictims:
-    """Judge all pods; `exclusions` are further pods that may not go, by pod row.
+    """Judge all pods; `exclusions` are further pods that may not go, and `leaving` those that go anyway, by pod row.
 
     Raises ValueError if the snapshot does not keep an annotation that the rules read.
     """
@@ -109,29 +139,30 @@ def potential_victims(
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
     pods = snapshot.pods
     count = pods.rows
-    code = (pods.priority[:count] >= incoming.priority).view(np.int8) * np.int8(PRIORITY)
-    code[0] = PRIORITY
+    code = (pods.priority[:count] >= incoming.priority).view(np.int8) * np.int8(Exclusion.PRIORITY)
+    code[0] = Exclusion.PRIORITY
     if rules.policy is not None:
-        _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, CRITICAL)
-        _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], PROFILE)
-        _apply(code, _still_protected(snapshot, rules, now), PROTECTED)
-        _apply(code, _outside_pairs(snapshot, incoming, rules), PAIRS)
-    _apply(code, exclusions, SPARED)
+        _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
+        _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], Exclusion.PROFILE)
+        ends = protection_ends(snapshot, rules)
+        _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
+        _apply(code, _outside_pairs(snapshot, incoming, rules), Exclusion.PAIRS)
+    _apply(code, exclusions, Exclusion.RESTRAINT)
     if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
-        open_rows = np.flatnonzero((code == MAY_GO) & (pods.node[:count] >= 0))
+        open_rows = np.flatnonzero((code == Exclusion.NONE) & (pods.node[:count] >= 0))
         if rules.evicts:
             open_rows = open_rows[~snapshot.budgets.unguarded(open_rows)]
         if rules.strict_budgets:
-            code[open_rows[snapshot.budgets.exhausted(open_rows)]] = BUDGET
+            code[open_rows[snapshot.budgets.exhausted(open_rows)]] = Exclusion.BUDGET
         if rules.evicts:
-            code[open_rows[snapshot.budgets.several(open_rows)]] = BUDGETS
-    return PotentialVictims(snapshot, incoming, rules, now, code)
+            code[open_rows[snapshot.budgets.several(open_rows)]] = Exclusion.SEVERAL_BUDGETS
+    return PotentialVictims(snapshot, incoming, rules, now, code, leaving)
 
 
 def only_pods(snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp]) -> PotentialVictims:
-    """Verdicts by which the pods in these rows may go and no others, whoever they are."""
-    code = np.full(snapshot.pods.rows, SPARED, np.int8)
-    code[rows] = MAY_GO
+    """The pods in these rows may go and no others, whoever they are."""
+    code = np.full(snapshot.pods.rows, Exclusion.RESTRAINT, np.int8)
+    code[rows] = Exclusion.NONE
     return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code)
 
 
@@ -151,7 +182,7 @@ def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> N
 
 def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
     if excluded is not None:
-        code[excluded & (code == MAY_GO)] = rule
+        code[excluded & (code == Exclusion.NONE)] = rule
 
 
 def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
@@ -165,33 +196,35 @@ def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
     return column
 
 
-def _still_protected(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.bool_] | None:
+def protection_ends(snapshot: Snapshot, rules: Rules) -> NDArray[np.float64] | None:
+    """When each pod's protection window ends, by pod row, in seconds since the epoch; None if no pod has a window.
+
+    A window begins with the pod's start, so a pod that has not started is protected without end (infinite); the entry
+    of a pod without a window is minus infinity.
+    """
     pods = snapshot.pods
     seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
     if not seconds.any():
         return None
-    window = seconds[pods.profile[: pods.rows]]
-    protected: NDArray[np.bool_] = (window > 0) & (now < pods.start[: pods.rows] + window)
-    return protected
+    windows = seconds[pods.profile[: pods.rows]]
+    ends: NDArray[np.float64] = np.where(windows > 0, pods.start[: pods.rows] + windows, -np.inf)
+    return ends
 
 
 def _outside_pairs(snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> NDArray[np.bool_] | None:
+    """The pods, by row, that no pair of the policy lets this preemptor evict; None if it has no pairs."""
     pods = snapshot.pods
     own_labels = snapshot.namespace_labels(incoming.namespace)
-    sides = rules.pairs_for(incoming.pod, own_labels)
-    if sides is None:
+    victims = rules.victims_for(incoming.pod, own_labels)
+    if victims is None:
         return None
     inside = np.zeros(pods.rows, np.bool_)
-    for side in sides:
+    for matcher in victims:
         of_class = np.zeros(len(pods.profiles), np.bool_)
         for number, profile in pods.profiles.used():
-            of_class[number] = side.class_matches(profile.priority_class_name)
+            of_class[number] = matcher.class_matches(profile.priority_class_name)
         of_pod = np.zeros(len(pods.identities), np.bool_)
         for number, identity in pods.identities.used():
-            of_pod[number] = side.pod_matches(*identity, _labels_of(snapshot, identity))
+            of_pod[number] = matcher.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
         inside |= of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
     return ~inside
-
-
-def _labels_of(snapshot: Snapshot, identity: Identity) -> dict[str, str]:
-    return snapshot.namespace_labels(identity.namespace)

@@ -9,17 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
+from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import BudgetMode, EvictionMode, PodsMatch, PreemptionPolicy, VictimMode
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
-__all__ = ["SYSTEM_CRITICAL", "PodsMatcher", "Rules", "VictimReason", "compile_rules", "kubernetes_rules"]
+__all__ = [
+    "SYSTEM_CRITICAL",
+    "PairMatcher",
+    "PodsMatcher",
+    "Rules",
+    "VictimReason",
+    "compile_rules",
+    "kubernetes_rules",
+]
 
 SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are Kubernetes' own; no policy makes them victims."""
@@ -37,37 +45,34 @@ class VictimReason(NamedTuple):
 
 
 class PodsMatcher(NamedTuple):
-    """The victims of a pair, split by what decides: a PriorityClass name, and namespace with labels."""
+    """One side of a pair, by what decides: the PriorityClass; the namespace, the labels and those of the namespace."""
 
     class_matches: Callable[[str], bool]
     pod_matches: Callable[[str, Labels, Labels], bool]
+
+
+class PairMatcher(NamedTuple):
+    """A compiled pair: these preemptors may evict these victims."""
+
+    preemptors: PodsMatcher
+    victims: PodsMatcher
 
 
 @dataclass(frozen=True, eq=False)
 class Rules:
     """Compiled rules; `policy` is None for plain Kubernetes.
 
-    `annotations` are the pod annotations the rules read: a Snapshot has to keep them.
+    `annotations` are the pod annotations that the rules read: a Snapshot has to keep them. `pairs` are in the order of
+    the policy's, None if it has none. With `strict_budgets` a used-up budget excludes a pod, instead of only counting
+    against the node; if victims go by the Eviction API, `evicts`, it refuses pods that more than one budget covers.
     """
 
     name: str
     policy: PreemptionPolicy | None
     annotations: frozenset[str]
-
-    @property
-    def strict_budgets(self) -> bool:
-        """Whether a used-up budget excludes a pod, instead of only counting against the node."""
-        return self.policy is not None and self.policy.budgets is BudgetMode.STRICT
-
-    @property
-    def evicts(self) -> bool:
-        """Whether victims go by the Eviction API, which refuses pods that more than one budget covers."""
-        return self.policy is not None and self.policy.eviction is EvictionMode.EVICT
-
-    @property
-    def never_may_preempt(self) -> bool:
-        """Whether `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only."""
-        return self.policy is not None
+    pairs: tuple[PairMatcher, ...] | None = None
+    strict_budgets: bool = False
+    evicts: bool = False
 
     def reason(self, profile: Profile, classes: Classes) -> VictimReason:
         """Whether the pod's scheduler, class and annotations let it be a victim."""
@@ -91,17 +96,16 @@ class Rules:
         longest = self.policy.protection.maximum
         return max(0.0, seconds if longest is None else min(seconds, longest))
 
-    def pairs_for(self, preemptor: Pod, namespace_labels: Labels) -> list[PodsMatcher] | None:
-        """The victims' sides of the pairs whose preemptors' side is this pod; None if there are no pairs."""
-        if self.policy is None or self.policy.victims.pairs is None:
+    def victims_for(self, preemptor: Pod, namespace_labels: Labels) -> list[PodsMatcher] | None:
+        """The victims of the pairs that name this preemptor; None if there are no pairs."""
+        if self.pairs is None:
             return None
         meta, class_name = preemptor.metadata, preemptor.spec.priority_class_name
-        sides = []
-        for pair in self.policy.victims.pairs:
-            own = _side(pair.preemptors, self.name)
-            if own.class_matches(class_name) and own.pod_matches(meta.namespace, meta.labels or {}, namespace_labels):
-                sides.append(_side(pair.victims, self.name))
-        return sides
+        return [
+            victims
+            for own, victims in self.pairs
+            if own.class_matches(class_name) and own.pod_matches(meta.namespace, meta.labels or {}, namespace_labels)
+        ]
 
     def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
@@ -150,10 +154,20 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
     """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
     victims = policy.victims
     annotations = frozenset(victims.preemptible_annotations) | frozenset(victims.protection_annotations)
-    for pair in victims.pairs or ():
-        _side(pair.preemptors, policy.name)
-        _side(pair.victims, policy.name)
-    return Rules(policy.name, policy, annotations | KEPT_ANNOTATIONS)
+    pairs = None
+    if victims.pairs is not None:
+        pairs = tuple(
+            PairMatcher(_pods_matcher(pair.preemptors, policy.name), _pods_matcher(pair.victims, policy.name))
+            for pair in victims.pairs
+        )
+    return Rules(
+        name=policy.name,
+        policy=policy,
+        annotations=annotations | KEPT_ANNOTATIONS,
+        pairs=pairs,
+        strict_budgets=policy.budgets is BudgetMode.STRICT,
+        evicts=policy.eviction is EvictionMode.EVICT,
+    )
 
 
 def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
@@ -161,25 +175,24 @@ def _first(keys: Iterable[str], annotations: Mapping[str, str]) -> str | None:
     return next((annotations[key] for key in keys if annotations.get(key)), None)
 
 
-def _side(match: PodsMatch, policy: str) -> PodsMatcher:
+def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
+    """Compile one side of a pair; what is absent always holds. Raises ClusterError for a selector."""
     try:
         labels = label_matcher(match.labels) if match.labels is not None else None
-        namespace = label_matcher(match.namespace_selector) if match.namespace_selector is not None else None
+        namespace_labels = label_matcher(match.namespace_selector) if match.namespace_selector is not None else None
     except SelectorError as error:
         raise ClusterError(f"policy {policy}: pairs: {error}") from error
+    named = name_matcher(match.namespaces) if match.namespaces is not None else None
 
-    def class_matches(name: str) -> bool:
-        return match.priority_classes is None or _named(match.priority_classes, name)
+    def pod_matches(namespace: str, own: Labels, of_namespace: Labels) -> bool:
+        return (
+            (named is None or named(namespace))
+            and (namespace_labels is None or namespace_labels(of_namespace))
+            and (labels is None or labels(own))
+        )
 
-    def pod_matches(of_namespace: str, own: Labels, namespace_labels: Labels) -> bool:
-        if match.namespaces is not None and not _named(match.namespaces, of_namespace):
-            return False
-        if namespace is not None and not namespace(namespace_labels):
-            return False
-        return labels is None or labels(own)
-
-    return PodsMatcher(class_matches, pod_matches)
+    return PodsMatcher(_any if match.priority_classes is None else name_matcher(match.priority_classes), pod_matches)
 
 
-def _named(patterns: Iterable[str], name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def _any(_name: str) -> bool:
+    return True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
 from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.eligible import MAY_GO, PotentialVictims
+from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["find_victims"]
@@ -87,22 +87,20 @@ class _Room:
     to which the nominated pods add `company`; `attached` are the volumes beside the nominated pods, and without.
     """
 
-    def __init__(self, problem: PreFilterState, binding: list[int], nodes: Index) -> None:
-        load = problem.with_nominated
-        self.slack: list[Ints] = [problem.limit[number, nodes] - load.counters[number, nodes] for number in binding]
+    def __init__(self, state: PreFilterState, binding: list[int], nodes: Index) -> None:
+        load = state.with_nominated
+        self.slack: list[Ints] = [state.limit[number, nodes] - load.counters[number, nodes] for number in binding]
         self.ports, self.reserved = load.ports[nodes], load.reserved[nodes]
         self.company = load.matches[nodes]
         self.matches = np.zeros(len(nodes), np.int64)
-        self.least = problem.affinity.least[nodes] if problem.affinity else self.matches
-        self.most = problem.affinity.most[nodes] if problem.affinity else self.matches
+        self.least = state.affinity.least[nodes] if state.affinity else self.matches
+        self.most = state.affinity.most[nodes] if state.affinity else self.matches
         self.attached: list[Attached] = []
-        if problem.limits:
+        if state.limits:
             users = (
-                [load.volumes]
-                if problem.without_nominated is load
-                else [load.volumes, problem.without_nominated.volumes]
+                [load.volumes] if state.without_nominated is load else [load.volumes, state.without_nominated.volumes]
             )
-            self.attached = [Attached(problem.limits, some, nodes) for some in users]
+            self.attached = [Attached(state.limits, some, nodes) for some in users]
 
     def remove(self, pods: _Shares) -> None:
         """Take pods away, one entry a node."""
@@ -137,8 +135,8 @@ class _Room:
         if more.ports is not None:
             fits &= (self.ports | self.reserved | more.ports) == 0
         if more.matches is not None:
-            alone = self.matches + more.matches
-            for matches in (alone, alone + self.company):
+            without = self.matches + more.matches
+            for matches in (without, without + self.company):
                 fits &= (matches >= self.least) | (matches <= self.most)
         if more.volumes is not None:
             for attached in self.attached:
@@ -146,16 +144,16 @@ class _Room:
         return fits
 
 
-def find_victims(problem: PreFilterState, verdicts: PotentialVictims, nodes: Index) -> Candidates:
+def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> Candidates:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
-    binding = _binding(problem, nodes)
-    found = [_find(problem, verdicts, binding, some) for some in _by_size(problem, nodes)]
-    return Candidates.joined(problem.snapshot, found)
+    binding = _binding(state, nodes)
+    found = [_find(state, victims, binding, some) for some in _by_size(state, nodes)]
+    return Candidates.joined(state.snapshot, found)
 
 
-def _by_size(problem: PreFilterState, nodes: Index) -> Iterator[Index]:
+def _by_size(state: PreFilterState, nodes: Index) -> Iterator[Index]:
     """The nodes in groups of similar numbers of pods: up to 16, 32, 64 and so on."""
-    sizes = np.maximum(problem.snapshot.nodes.pod_count[nodes] - 1, 15)
+    sizes = np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15)
     groups = np.frexp(sizes.astype(np.float64))[1]
     if len(nodes) and groups.min() == groups.max():
         yield nodes
@@ -164,18 +162,18 @@ def _by_size(problem: PreFilterState, nodes: Index) -> Iterator[Index]:
         yield nodes[groups == group]
 
 
-def _binding(problem: PreFilterState, nodes: Index) -> list[int]:
+def _binding(state: PreFilterState, nodes: Index) -> list[int]:
     """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
-    among = np.zeros(problem.limit.shape[1], np.bool_)
+    among = np.zeros(state.limit.shape[1], np.bool_)
     among[nodes] = True
-    over = ((problem.with_nominated.counters > problem.limit) & among).any(axis=1)
+    over = ((state.with_nominated.counters > state.limit) & among).any(axis=1)
     return np.flatnonzero(over).tolist()
 
 
-def _find(problem: PreFilterState, verdicts: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
-    pods, rules = _pods(problem, verdicts, nodes), verdicts.rules
-    shares = _shares(problem, binding, pods)
-    room = _Room(problem, binding, pods.nodes)
+def _find(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
+    pods, rules = _pods(state, victims, nodes), victims.rules
+    shares = _shares(state, binding, pods)
+    room = _Room(state, binding, pods.nodes)
     room.remove(shares.together())
     fits = (
         room.fits_beside(shares.of(np.zeros(1, np.bool_)).at(0)) if len(pods.rows) else np.zeros(len(nodes), np.bool_)
@@ -183,64 +181,64 @@ def _find(problem: PreFilterState, verdicts: PotentialVictims, binding: list[int
     if not fits.all():
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
-        room = _Room(problem, binding, pods.nodes)
+        room = _Room(state, binding, pods.nodes)
         room.remove(shares.together())
-    violating = _violating(problem, pods, rules)
-    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.leaving)
+    violating = _violating(state, pods, rules)
+    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, victims.leaving)
     if rules.strict_budgets and (violating & evicted).any():
-        over = _over(problem, pods, evicted, rules)
-        evicted[:, over] = _by_importance(problem, binding, pods.only(over), shares.only(over), verdicts)
-        stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(problem, pods.only(over), evicted[:, over], rules)])
+        over = _over(state, pods, evicted, rules)
+        evicted[:, over] = _by_importance(state, binding, pods.only(over), shares.only(over), victims)
+        stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(state, pods.only(over), evicted[:, over], rules)])
         pods, violating, evicted = pods.only(stays), violating[:, stays], evicted[:, stays]
-    return _plans(problem, pods, violating, evicted, rules)
+    return _plans(state, pods, violating, evicted, rules)
 
 
-def _pods(problem: PreFilterState, verdicts: PotentialVictims, nodes: Index) -> _Pods:
+def _pods(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> _Pods:
     """The pods of those of the nodes that have at least one that may go."""
-    rows = np.ascontiguousarray(problem.snapshot.pods.slots_of(nodes).T, np.intp)
-    may_go = (verdicts.code == MAY_GO)[rows]
+    rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
+    may_go = (victims.code == Exclusion.NONE)[rows]
     pods = _Pods(nodes, rows, may_go)
     some = may_go.any(axis=0)
     return pods if some.all() else pods.only(np.flatnonzero(some))
 
 
-def _shares(problem: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
+def _shares(state: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
     rows, nodes = pods.rows, pods.nodes
     shares = _Shares(
-        counters=[problem.counters[number].share(rows, nodes) for number in binding],
-        ports=problem.ports.bits(rows) if problem.ports else None,
-        matches=problem.affinity.share(rows, nodes) if problem.affinity else None,
-        volumes=problem.limits.pairs_of(rows) if problem.limits else None,
+        counters=[state.counters[number].share(rows, nodes) for number in binding],
+        ports=state.ports.bits(rows) if state.ports else None,
+        matches=state.affinity.share(rows, nodes) if state.affinity else None,
+        volumes=state.limits.pairs_of(rows) if state.limits else None,
     )
     return shares.of(pods.may_go)
 
 
 def _by_importance(
-    problem: PreFilterState, binding: list[int], pods: _Pods, shares: _Shares, verdicts: PotentialVictims
+    state: PreFilterState, binding: list[int], pods: _Pods, shares: _Shares, victims: PotentialVictims
 ) -> Mask:
     """The victims if each budget belongs to the most important of its pods, as kube-scheduler counts.
 
     For nodes where the least important of a budget's pods do not make the room: a more important one may.
     """
-    room = _Room(problem, binding, pods.nodes)
+    room = _Room(state, binding, pods.nodes)
     room.remove(shares.together())
-    violating = _violating(problem, pods, verdicts.rules, most_important_first=True)
-    return pods.may_go & ~_put_back(room, shares, violating, pods, verdicts.leaving)
+    violating = _violating(state, pods, victims.rules, most_important_first=True)
+    return pods.may_go & ~_put_back(room, shares, violating, pods, victims.leaving)
 
 
-def _over(problem: PreFilterState, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
+def _over(state: PreFilterState, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
     """The columns whose victims together are more than one of their budgets allows."""
     column, step = np.nonzero(evicted.T)
-    victims = pods.rows[step, column]
+    rows = pods.rows[step, column]
     if rules.evicts:
-        guarded = ~problem.snapshot.budgets.unguarded(victims)
-        victims, column = victims[guarded], column[guarded]
-    return problem.snapshot.budgets.over(victims, column)
+        guarded = ~state.snapshot.budgets.unguarded(rows)
+        rows, column = rows[guarded], column[guarded]
+    return state.snapshot.budgets.over(rows, column)
 
 
-def _violating(problem: PreFilterState, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
+def _violating(state: PreFilterState, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
     """Which of the pods that may go are beyond a budget, `Budgets.violating`."""
-    budgets, strict = problem.snapshot.budgets, rules.strict_budgets
+    budgets, strict = state.snapshot.budgets, rules.strict_budgets
     violating = np.zeros(pods.rows.shape, np.bool_)
     if not len(budgets):
         return violating
@@ -272,11 +270,9 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
     return kept
 
 
-def _plans(problem: PreFilterState, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Candidates:
+def _plans(state: PreFilterState, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Candidates:
     column, step = np.nonzero(evicted.T)
-    victims = pods.rows[step, column]
+    rows = pods.rows[step, column]
     beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return Candidates(
-        problem.snapshot, pods.nodes[column[starts]], starts, victims, beyond & (not rules.strict_budgets)
-    )
+    return Candidates(state.snapshot, pods.nodes[column[starts]], starts, rows, beyond & (not rules.strict_budgets))

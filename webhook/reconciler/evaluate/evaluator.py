@@ -16,10 +16,11 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.extenders import Extender
 from webhook.preemption.filters.filtering import NO_PODS
-from webhook.preemption.ranking import preferred_because, sum_of_priorities
-from webhook.preemption.result import Candidate, Decision, Score
+from webhook.preemption.ranking import Score, preferred_because, sum_of_priorities
+from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import CandidateFilter
+from webhook.preemption.victims.candidates import Candidate, CandidateFilter
+from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.clock import Clock
 from webhook.reconciler.evaluate import victim_exclusions
@@ -325,16 +326,11 @@ def _unschedulable(
 def _end_of_protection(evaluator: Evaluator, pod: Pod, rules: Rules) -> float | None:
     """When the first protection window of a pod of lower priority ends, in monotonic seconds."""
     pods, now = evaluator.state.snapshot.pods, evaluator.clock.wall()
-    count = pods.rows
-    seconds = evaluator.state.snapshot.table(
-        ("protection", id(rules), rules), pods.profiles, np.float64, rules.protection
-    )
-    if not seconds.any():
+    ends = protection_ends(evaluator.state.snapshot, rules)
+    if ends is None:
         return None
-    ends = pods.start[:count] + seconds[pods.profile[:count]]
-    open_ = (
-        (ends > now) & np.isfinite(ends) & (pods.priority[:count] < (pod.spec.priority or 0)) & (pods.node[:count] >= 0)
-    )
+    below = (pods.priority[: pods.rows] < (pod.spec.priority or 0)) & (pods.node[: pods.rows] >= 0)
+    open_ = (ends > now) & np.isfinite(ends) & below
     if not open_.any():
         return None
     return evaluator.clock.monotonic() + max(float(ends[open_].min()) - now, _HASTE)
@@ -370,13 +366,14 @@ def _count_on(snapshot: Snapshot, node: str, rows: Rows) -> int:
 
 
 def _alternative(score: Score) -> Alternative:
+    start = score.values["earliest_start"]
     return Alternative(
         node=score.node,
-        victims=score.victims,
-        budget_violations=score.violations,
-        highest_priority=score.highest_priority,
+        victims=score.values["victims"],
+        budget_violations=score.values["violations"],
+        highest_priority=score.values["highest_priority"],
         priority_sum=sum_of_priorities(score),
-        earliest_start="" if math.isinf(score.earliest_start) else rfc3339(score.earliest_start),
+        earliest_start="" if math.isinf(start) else rfc3339(start),
     )
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod
 from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
-from webhook.preemption.result import Candidate
 from webhook.preemption.snapshot.amounts import requests
+from webhook.preemption.victims.candidates import Candidate
 
 __all__ = ["Answers", "ExtenderCache", "Question", "UnaskedError", "merged", "url_of"]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.kube.objects import Pod
 from webhook.preemption.extenders import ExtenderError
-from webhook.preemption.result import Candidate
+from webhook.preemption.victims.candidates import Candidate
 from webhook.reconciler.evaluate.extender_cache import Question, url_of
 
 __all__ = ["ask"]
