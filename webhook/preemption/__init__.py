@@ -1,1 +1,1 @@
-"""The preemption decision, pure: snapshot, filters, eligibility, victims, ranking, plan."""
+"""The preemption decision, pure: snapshot, filters, victims, extenders, ranking, result."""
