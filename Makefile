@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install test tools lint fmt bench demo fuzz soak lock schema clean
+.PHONY: install test tools lint fmt bench demo fuzz soak lock image schema clean
 
 install: $(STAMP)
 
@@ -46,8 +46,18 @@ fuzz: $(STAMP)
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak --run-soak tests/e2e tests/reconciler/test_promises.py
 
+COMPILE := $(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+# The image's lock has what runs there and what builds it, in the versions of the other.
 lock: $(STAMP)
-	$(BIN)/pip-compile --quiet --strip-extras --allow-unsafe --generate-hashes --extra dev --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --all-build-deps --constraint requirements.lock --no-annotate --output-file requirements.image.lock pyproject.toml
+
+# For this machine's architecture. For both, in a registry: make image IMAGE=registry.example.com/giveway:0.1.0 PLATFORMS=linux/amd64,linux/arm64
+IMAGE ?= giveway:0.1.0
+PLATFORMS ?=
+image:
+	docker buildx build $(if $(PLATFORMS),--platform $(PLATFORMS) --push,--load) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) --tag $(IMAGE) .
 
 schema: $(STAMP)
 	$(BIN)/giveway schema > policies/schema.json

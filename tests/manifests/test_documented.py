@@ -8,13 +8,12 @@ import subprocess
 import pytest
 from ruamel.yaml import YAML
 
-from tests.manifests.objects import BASE, ROOT, arguments, containers, documents, kustomization, pod_spec
+from tests.manifests.objects import BASE, ROOT, documents, kustomization
 from webhook.cli.main import main
 from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.registration.entries import EXEMPT
 
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE | re.DOTALL)
-DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -95,24 +94,3 @@ def test_only_changes_of_the_label_need_the_right(labels, old, asked):
     operation = "CREATE" if old is None else "UPDATE"
     request = {"operation": operation, "object": namespace(labels), "oldObject": old and namespace(old)}
     assert conditions_hold([(condition["name"], condition["expression"])], request) is asked
-
-
-def test_the_image_can_be_built_from_its_context():
-    """Whatever the Dockerfile copies from the checkout is in the build context, and exists."""
-    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copies = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")]
-    sources = {source for copy in copies if not copy[0].startswith("--from") for source in copy}
-    assert sources
-    assert sources <= allowed
-    assert all((ROOT / source).exists() for source in sources)
-
-
-@pytest.mark.parametrize("deployment", ["giveway-webhook", "giveway-reconciler"])
-def test_the_image_is_made_for_the_pods(deployment):
-    """User and ports of the image are those of the pods; debug pages stay on the loopback."""
-    context = pod_spec(deployment)["securityContext"]
-    server = containers(deployment)[deployment.removeprefix("giveway-")]
-    assert f"USER {context['runAsUser']}:{context['runAsGroup']}\n" in DOCKERFILE
-    [exposed] = [line.split()[1:] for line in DOCKERFILE.splitlines() if line.startswith("EXPOSE ")]
-    ports = {value for name, value in arguments(server).items() if name.endswith("-port")} - {"6060"}
-    assert ports <= set(exposed)

@@ -77,15 +77,15 @@ def kubeconfig_of(cluster, account):
 
 
 @asynccontextmanager
-async def running(cluster, account, container, changes, *, code=0):
+async def running(cluster, account, container, changes, *, code=0, flags=(), **process_options):
     """A container's command as a process with its service account, until it ends with this exit code.
 
-    Arguments are replaced where the test must.
+    Arguments are replaced if the test must; `flags` are the interpreter's.
     """
     args = [changes.get(argument.split("=")[0], argument) for argument in container["args"]]
-    command = [sys.executable, "-m", "webhook.cli", *args, "--kubeconfig", str(kubeconfig_of(cluster, account))]
+    command = [sys.executable, *flags, "-m", "webhook.cli", *args, "--kubeconfig", str(kubeconfig_of(cluster, account))]
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, **process_options
     )
     try:
         yield process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 
 import click
 
@@ -34,21 +35,29 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The sub-commands in the order of their table."""
         del ctx
-        return list(COMMANDS)
+        return [name for name in COMMANDS if _is_installed(name)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The sub-command of that name, or None if there is none."""
-        del ctx
+        """The sub-command of that name, or None if there is none. Raises UsageError if it is not part of the image."""
         if cmd_name not in COMMANDS:
             return None
+        if not _is_installed(cmd_name):
+            raise click.UsageError(
+                f"{cmd_name} is for trying and testing, and not part of this image; run it from a checkout of giveway",
+                ctx,
+            )
         command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the sub-commands without importing them."""
-        del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+def _is_installed(name: str) -> bool:
+    """Whether the sub-command is there; .dockerignore leaves some out of the image."""
+    return find_spec(f"webhook.cli.{name}") is not None
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

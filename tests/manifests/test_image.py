@@ -1,0 +1,163 @@
+"""The image: what is in it, that the two processes need no more, and that it fits the pods. It is not built here."""
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.manifests.image import DOCKERFILE, copies, is_sent, lay_out, matches, sent_files
+from tests.manifests.objects import NAMESPACE, ROOT, arguments, containers, pod_spec
+from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
+from tests.manifests.test_rights import install_rights
+from webhook.cli.main import COMMANDS
+from webhook.embedded.cluster import EmbeddedCluster
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ALONE = {"PATH": os.defpath, "PYTHONPATH": sysconfig.get_path("purelib")}
+"""With the flag -S: other packages are found, and this checkout, which is installed for editing, is not."""
+FOR_TRYING = {"cluster", "demo"}
+"""Sub-commands that the image does not have."""
+
+
+@pytest.fixture(scope="module")
+def laid_out(tmp_path_factory):
+    """The build context in a directory of its own: Python finds nothing of giveway but what the image has."""
+    return lay_out(tmp_path_factory.mktemp("image"))
+
+
+def python(laid_out, *args):
+    return subprocess.run(
+        [sys.executable, "-S", *args], cwd=laid_out, env=ALONE, check=False, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_what_is_sent_to_the_build():
+    """Everything that the Dockerfile copies, and nothing that is for trying and testing."""
+    sent = sent_files()
+    for sources, _ in copies():
+        for source in sources:
+            assert any(path == source or path.startswith(f"{source}/") for path in sent), source
+    assert {path.split("/")[0] for path in sent} == {source for sources, _ in copies() for source in sources}
+    for pattern in ("webhook/embedded", "**/showcase.py", "**/reviews.jsonl", "**/tests", "**/examples", "**/*.pyc"):
+        assert [path for path in sent if matches(pattern, path)] == [], pattern
+    assert {
+        path.name for path in (ROOT / "webhook" / "cli").glob("*.py") if not is_sent(f"webhook/cli/{path.name}")
+    } == {f"{name}.py" for name in FOR_TRYING}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "expected"),
+    [
+        ("webhook", "webhook/cli/main.py", True),
+        ("webhook/cli", "webhook/cli/main.py", True),
+        ("webhook/cli", "webhook/client.py", False),
+        ("cli", "webhook/cli/main.py", False),
+        ("**/cli", "webhook/cli/main.py", True),
+        ("**/main.py", "webhook/cli/main.py", True),
+        ("**/main.py", "main.py", True),
+        ("*", "webhook/cli/main.py", True),
+    ],
+)
+def test_patterns_mean_what_docker_means(pattern, path, expected):
+    """These tests read .dockerignore as docker does."""
+    assert matches(pattern, path) is expected
+
+
+def test_every_command_of_the_image_can_be_loaded(laid_out):
+    """Each sub-command imports with what the image has; the others are not listed, and say where they are."""
+    there = [name for name in COMMANDS if name not in FOR_TRYING]
+    load = "import importlib, sys; [importlib.import_module(f'webhook.cli.{name}') for name in sys.argv[1:]]"
+    modules = "; print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('webhook.')}))"
+    result = python(laid_out, "-c", load + modules, *there)
+    assert result.returncode == 0, result.stderr
+    assert "embedded" not in result.stdout.split()
+    listed = python(laid_out, "-m", "webhook.cli", "--help").stdout
+    assert set(re.findall(r"^  (\w+)  +\w", listed.partition("Commands:")[2], re.MULTILINE)) == set(there)
+    refused = python(laid_out, "-m", "webhook.cli", "demo")
+    assert (refused.returncode, "not part of this image" in refused.stderr) == (2, True)
+
+
+async def test_the_two_processes_need_no_more_than_the_image_has(laid_out, tmp_path):
+    """Certificates, the webhook and the reconciler do their work with nothing but the image's sources."""
+    assert python(laid_out, "-c", "import webhook.embedded").returncode == 1
+    found, (port, health, other) = containers("giveway-webhook"), (free_port(), free_port(), free_port())
+    changes = {**serving_changes(tmp_path, port, health), "--policies": f"--policies={laid_out / 'policies'}"}
+    reconciling = {
+        "--health-port": f"--health-port={other}",
+        "--debug-port": "--debug-port=0",
+        "--policies": changes["--policies"],
+    }
+    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
+        await install_rights(admin)
+        cluster.services[f"{NAMESPACE}/giveway-webhook:443"] = f"127.0.0.1:{port}"
+
+        def start(name, container, changed):
+            return running(cluster, f"giveway-{name}", container, changed, flags=["-S"], cwd=laid_out, env=ALONE)
+
+        async with start("webhook", found["issue-certificates"], changes) as issuing:
+            assert await issuing.wait() == 0
+        async with (
+            start("webhook", found["webhook"], changes),
+            start("reconciler", containers("giveway-reconciler")["reconciler"], reconciling),
+        ):
+            await eventually(lambda: in_force(admin))
+            await eventually(lambda: answers(f"http://127.0.0.1:{other}/readyz"))
+
+
+def locked(name):
+    """Package to its version and hashes, as a lock file has them."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    return {line.split()[0]: sorted(line.split()[1:]) for line in text.splitlines() if re.match(r"[a-z0-9]", line)}
+
+
+def test_the_image_has_the_locked_versions():
+    """Its lock is a part of the other one: what runs, with what it needs, and what builds; nothing to develop with."""
+    image, everything = locked("requirements.image.lock"), locked("requirements.lock")
+    assert image.items() <= everything.items()
+    names = {re.split(r"[=;]", one)[0] for one in image}
+    wanted = {"setuptools"}
+    waiting = [re.match(r"[\w.-]+", one)[0] for one in PROJECT["dependencies"]]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in names - wanted:
+            wanted.add(name)
+            requirements = importlib.metadata.requires(name) or []
+            waiting += [re.match(r"[\w.-]+", one)[0] for one in requirements if "extra ==" not in one]
+    assert wanted == names
+
+
+def test_the_dockerfile_is_linted():
+    """Hadolint has nothing to say."""
+    program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if program is None:
+        pytest.skip("hadolint is not on this machine: `make install` brings it on Linux and on Macs with Apple silicon")
+    result = subprocess.run([program, ROOT / "Dockerfile"], check=False, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_the_labels_are_those_of_this_version():
+    """The image says what it is, by the keys of the OCI image specification."""
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', DOCKERFILE))
+    assert labels["title"] == PROJECT["name"]
+    assert labels["licenses"] == PROJECT["license"]
+    assert (labels["version"], labels["revision"]) == ("${VERSION}", "${REVISION}")
+    assert f"ARG VERSION={PROJECT['version']}\n" in DOCKERFILE
+    assert f"IMAGE ?= giveway:{PROJECT['version']}\n" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("deployment", ["giveway-webhook", "giveway-reconciler"])
+def test_the_image_is_made_for_the_pods(deployment):
+    """User and ports of the image are those of the pods; debug pages stay on the loopback."""
+    context = pod_spec(deployment)["securityContext"]
+    server = containers(deployment)[deployment.removeprefix("giveway-")]
+    assert f"USER {context['runAsUser']}:{context['runAsGroup']}\n" in DOCKERFILE
+    [exposed] = [line.split()[1:] for line in DOCKERFILE.splitlines() if line.startswith("EXPOSE ")]
+    ports = {value for name, value in arguments(server).items() if name.endswith("-port")} - {"6060"}
+    assert ports <= set(exposed)
