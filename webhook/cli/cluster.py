@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from webhook.cli.reconcile import debug_port
 from webhook.embedded.access.authentication import read_token_file
 from webhook.embedded.admission.chain import PLUGINS
 from webhook.embedded.cluster import EmbeddedCluster
@@ -18,6 +21,11 @@ from webhook.embedded.server.faults import FaultError, Faults
 from webhook.embedded.server.faultspec import inject
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError
+from webhook.kube.supervision import Supervisor
+from webhook.policy.files.loading import PolicyError, load_or_raise
+from webhook.policy.model import Policies
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.reconciler.service import Options, Service
 
 __all__ = ["command"]
 
@@ -64,6 +72,18 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
 )
 @click.option("--fault", multiple=True, metavar="FAULT", help="For example fail=500,count=3,resource=pods/eviction.")
 @click.option("--audit-log", type=_PATH, help="File for the audit annotations of webhooks, a JSON line each.")
+@click.option(
+    "--page",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Show priorities, pending pods, plans and decisions as a web page on this port of 127.0.0.1; 0: a free one.",
+)
+@click.option(
+    "--policies",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="With --page: the policies by which the page tells who may be evicted.",
+)
 @click.option("--termination-seconds", default=1.0, show_default=True, help="How long a pod takes to end.")
 @click.option(
     "--progress-period",
@@ -95,12 +115,15 @@ def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> 
         )
         for text in fault:
             inject(Faults(), text)
-        asyncio.run(_serve(cluster, kubeconfig, fault))
-    except (DataError, FaultError, OSError, ValueError) as error:
+        policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
+        asyncio.run(_serve(cluster, kubeconfig, fault, options["page"], policies))
+    except (ClusterError, DataError, FaultError, OSError, PolicyError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _serve(cluster: EmbeddedCluster, kubeconfig: Path | None, faults: tuple[str, ...]) -> None:
+async def _serve(
+    cluster: EmbeddedCluster, kubeconfig: Path | None, faults: tuple[str, ...], page: int | None, policies: Policies
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -113,4 +136,24 @@ async def _serve(cluster: EmbeddedCluster, kubeconfig: Path | None, faults: tupl
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
-        await stop.wait()
+        async with _shown(cluster, page, policies):
+            await stop.wait()
+
+
+@asynccontextmanager
+async def _shown(cluster: EmbeddedCluster, port: int | None, policies: Policies) -> AsyncIterator[None]:
+    """Show the cluster on a page, by a reconciler that only watches and never leads."""
+    if port is None:
+        yield
+        return
+    supervisor = Supervisor()
+    async with cluster.client() as client:
+        service = Service(client, policies, Options(leader_elect=False, dry_run=True), tell=lambda _: None)
+        watching = asyncio.create_task(supervisor.keep("caches", service.state.run))
+        try:
+            async with debug_port(service, port, supervisor) as bound:
+                click.echo(f"# the page is at http://127.0.0.1:{bound}/", err=True)
+                yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)

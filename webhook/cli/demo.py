@@ -67,7 +67,7 @@ async def _scenarios(console: Console, *, keep: bool) -> bool:
         directory = Path(temporary)
         log = directory / "giveway.log"
         with log.open("wb") as stream:
-            async with _cluster(directory, stream) as cluster, cluster.client() as client:
+            async with _cluster(directory, stream) as (cluster, page), cluster.client() as client:
                 nodes = [f"node-{number}" for number in range(1, len(SCENARIOS) + 1)]
                 await prepare(client, nodes)
                 console.print(
@@ -79,13 +79,13 @@ async def _scenarios(console: Console, *, keep: bool) -> bool:
                 verdict = "[green]all as documented[/green]" if well else "[red]NOT all as documented[/red]"
                 console.print(f"{verdict}, {time.monotonic() - begun:.0f} s in all")
                 if keep:
-                    await _keep(console, cluster, directory)
+                    await _keep(console, cluster, page, directory)
     return well
 
 
 @asynccontextmanager
-async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[EmbeddedCluster]:
-    """A control plane with webhook and reconciler at work on it."""
+async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[EmbeddedCluster, str]]:
+    """A control plane with webhook and reconciler at work on it, and where their page is."""
     policies, certificates = directory / "policies", directory / "certs"
     policies.mkdir()
     (policies / "demo.yaml").write_text(POLICIES)
@@ -100,11 +100,11 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[EmbeddedC
     )
     async with EmbeddedCluster(nodes=len(SCENARIOS)) as cluster, cluster.client(_reconciler(cluster)) as client:
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
-        both = Both(client, serving, reconciling.Options(lease_namespace=_SYSTEM), stream)
+        both = Both(client, serving, reconciling.Options(lease_namespace=_SYSTEM), stream, debug_port=0)
         async with both.running():
             url = f"https://127.0.0.1:{both.server.secure_port}"
             await _register(client, url, bundle.trust())
-            yield cluster
+            yield cluster, f"http://127.0.0.1:{both.debug_port}/"
 
 
 def _reconciler(cluster: EmbeddedCluster) -> str:
@@ -192,12 +192,12 @@ def _mark(outcome: Outcome) -> Text:
     return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")
 
 
-async def _keep(console: Console, cluster: EmbeddedCluster, directory: Path) -> None:
+async def _keep(console: Console, cluster: EmbeddedCluster, page: str, directory: Path) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    console.print("\nIt is all still running; in another terminal:\n")
+    console.print(f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n", soft_wrap=True)
     console.print(f"  export KUBECONFIG={cluster.kubeconfig}", soft_wrap=True)
     console.print("  kubectl get pods -A -o wide\n  kubectl get events -A")
     console.print(

@@ -23,6 +23,7 @@ from webhook.policy.files.loading import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import FAULT_POINTS, no_checkpoint
+from webhook.reconciler.overview.overview import Surroundings
 from webhook.reconciler.reporting import Tell
 from webhook.reconciler.service import Options, Service
 from webhook.serving.kept import KeptPolicies
@@ -51,7 +52,7 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("--dry-run", "Decide and report, touch nothing.", {"is_flag": True}),
     (
         "--debug-port",
-        "The port of /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
+        "The port of the page, /debug/queue and /debug/plans on 127.0.0.1 only; 0 takes a free one, -1 none.",
         {"default": debug.DEBUG_PORT, "type": click.IntRange(-1, 65535)},
     ),
 ]
@@ -202,7 +203,7 @@ async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
             tasks = {"files": follower.run, **({"policies": files.follow} if kept else {})}
             async with (
                 _private_port(ports, service, files, metrics, supervisor),
-                debug_port(service, ports.debug, supervisor),
+                debug_port(service, ports.debug, supervisor, lambda: Surroundings(files.problem)),
             ):
                 supervised = [supervisor.keep(name, work) for name, work in tasks.items()]
                 await _until_stopped([_run(service, files), *supervised])
@@ -233,16 +234,18 @@ async def _reload(files: PolicyFiles) -> bool:
 
 
 @asynccontextmanager
-async def debug_port(service: Service, port: int, supervisor: Supervisor) -> AsyncIterator[None]:
-    """Show the debug pages on a port of the loopback; nowhere if the port is negative."""
+async def debug_port(
+    service: Service, port: int, supervisor: Supervisor, surroundings: Callable[[], Surroundings] = Surroundings
+) -> AsyncIterator[int]:
+    """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
     if port < 0:
-        yield
+        yield port
         return
     async with plain_port(
-        debug.pages(service, port or debug.DEBUG_PORT), LOOPBACK, port, supervisor, "debug port"
+        debug.pages(service, port or debug.DEBUG_PORT, surroundings), LOOPBACK, port, supervisor, "debug port"
     ) as bound:
-        log.info("debug pages on %s port %d", LOOPBACK, bound)
-        yield
+        log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
+        yield bound
 
 
 @asynccontextmanager

@@ -15,10 +15,12 @@ from webhook.cli.keeping import keep_configurations, keeping_options
 from webhook.cli.reconcile import checkpoint_at, debug_port, reconciler_options, reconciler_options_from, telling
 from webhook.cli.serve import STARTUP_ERRORS, kept_policies_from, options_from, serving_options
 from webhook.kube.client import Client
+from webhook.page.model import Certificate
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import service as reconciling
+from webhook.reconciler.overview.overview import Surroundings
 from webhook.serving.cluster import Cluster
 from webhook.serving.kept import KeptPolicies
 from webhook.serving.options import LogFormat, Options
@@ -29,7 +31,10 @@ __all__ = ["Both", "command"]
 
 
 class Both:
-    """A webhook server and a reconciler on one client and one private port; a negative `debug_port` is none."""
+    """A webhook server and a reconciler on one client and one private port.
+
+    The page is on `debug_port` of the loopback: 0 takes a free one, which the attribute says then; a negative is none.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,7 @@ class Both:
         debug_port: int = -1,
         kept_policies: KeptPolicies | None = None,
     ) -> None:
-        self._debug_port = debug_port
+        self._debug_port = self.debug_port = debug_port
         assert serving.policies is not None
         self.source = Cluster(client)
         self.server = Server(serving, self.source, stream, log_format=log_format)
@@ -68,10 +73,16 @@ class Both:
         """Hand new policies to the reconciler."""
         self.service.use(policies)
 
+    def _surroundings(self) -> Surroundings:
+        serving = self.server.certificate
+        certificates = (Certificate(f"webhook, {serving.subject}", serving.expires),) if serving else ()
+        return Surroundings(self.server.policies_problem, certificates)
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run both; what fails is started again."""
-        async with self.server, debug_port(self.service, self._debug_port, self.server.supervisor):
+        shown = debug_port(self.service, self._debug_port, self.server.supervisor, self._surroundings)
+        async with self.server, shown as self.debug_port:
             work = asyncio.create_task(self._reconcile())
             try:
                 yield

@@ -1,4 +1,4 @@
-"""`/debug/queue` and `/debug/plans`: what the leader knows of the pods of the whole cluster, for the loopback only."""
+"""The page, `/debug/queue` and `/debug/plans`: what is known of the whole cluster, for the loopback only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from webhook.page.app import add_page
+from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.service import Service
 
 __all__ = ["DEBUG_PORT", "pages"]
@@ -17,9 +19,15 @@ DEBUG_PORT = 6060
 """The port of the debug pages if no other is asked for."""
 
 
-def pages(service: Service, port: int = DEBUG_PORT) -> web.Application:
-    """The debug pages of one reconciler on this port. One that does not lead knows nothing, and says who does (503)."""
+def pages(
+    service: Service, port: int = DEBUG_PORT, surroundings: Callable[[], Surroundings] = Surroundings
+) -> web.Application:
+    """The page of one reconciler and its debug tables, on this port.
+
+    A replica that does not lead knows no queue: the tables say who does (503), the page shows what the pods tell.
+    """
     app = web.Application()
+    add_page(app, lambda: overview(service, port, surroundings()))
     app.add_routes(
         [
             web.get("/debug/queue", _shows(service, port, service.queue)),
@@ -41,9 +49,6 @@ def _shows(service: Service, port: int, table: Callable[[], list[dict[str, Any]]
 
 
 def _elsewhere(service: Service, port: int, leader: str) -> dict[str, str]:
-    """Whom to ask; an identity begins with the pod's name."""
-    namespace, name = service.options.lease_namespace, service.options.lease_name
-    if not leader:
-        return {"leader": "", "message": f"nobody leads just now: the lease {namespace}/{name} is not held"}
-    ask = f"kubectl -n {namespace} port-forward pod/{leader.partition('_')[0]} {port}"
-    return {"leader": leader, "message": f"this replica does not lead; ask the one that does: {ask}"}
+    """Whom to ask."""
+    said, command = service.way_to(leader, port)
+    return {"leader": leader, "message": f"{said}: {command}" if command else said}

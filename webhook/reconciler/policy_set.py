@@ -14,6 +14,7 @@ class PolicySet:
     """Which PreemptionPolicy manages a pod, and its rules; replaced as a whole when the files change."""
 
     def __init__(self, policies: Policies) -> None:
+        self.policies_in_force = policies
         self._engine = Engine(policies)
         self._policies = {policy.name: policy for policy in policies.preemption}
         self._rules = {policy.name: compile_rules(policy) for policy in policies.preemption}

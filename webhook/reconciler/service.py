@@ -22,6 +22,7 @@ from webhook.policy.model import Policies
 from webhook.reconciler.clock import Clock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.overview.history import History, PendingPods
 from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
@@ -65,14 +66,20 @@ class Service:
         self._supervisor = supervisor or Supervisor()
         self.metrics = Metrics(registry or CollectorRegistry())
         self.state = State(client, policy_set.annotations())
+        self.clock = clock or SteadyClock()
+        self.policies_since = self.clock.wall()
+        """When the policies were taken into use, in seconds since the epoch."""
+        self.history = History(self.clock.wall)
+        self.pending = PendingPods()
+        self.state.listeners += [self.history.changed, self.pending.changed]
         self._recorder = None if options.dry_run else self._event_recorder(client)
         self._elector = self._candidacy(client)
         self.reconciler = Reconciler(
             client,
             self.state,
             policy_set,
-            Reporter(self.metrics, tell, self._recorder),
-            clock or SteadyClock(),
+            Reporter(self.metrics, self._also_to_history(tell), self._recorder),
+            self.clock,
             fence=self.time_to_write,
             dry_run=options.dry_run,
             checkpoint=checkpoint,
@@ -92,6 +99,7 @@ class Service:
         policy_set = PolicySet(policies)
         self.state.keep(policy_set.annotations())
         self.reconciler.use(policy_set)
+        self.policies_since = self.clock.wall()
 
     async def run(self) -> None:
         """Run until cancelled. Caches and leadership are kept running: a failure of one does not end the other."""
@@ -116,6 +124,18 @@ class Service:
         if self._elector is None or self.reconciler.leading:
             return None
         return "" if self._elector.holder == self.identity else self._elector.holder
+
+    def way_to(self, leader: str, port: int) -> tuple[str, str]:
+        """What to tell somebody who asked a replica that does not lead, and the command that reaches the leader.
+
+        `leader` is as `led_elsewhere` gives it; an identity begins with the pod's name. Without a leader there is no
+        command.
+        """
+        namespace, name = self.options.lease_namespace, self.options.lease_name
+        if not leader:
+            return f"nobody leads just now: the lease {namespace}/{name} is not held", ""
+        command = f"kubectl -n {namespace} port-forward pod/{leader.partition('_')[0]} {port}"
+        return "this replica does not lead; ask the one that does", command
 
     def queue(self) -> list[dict[str, Any]]:
         """The queue as `/debug/queue` shows it: what is tried next comes first."""
@@ -149,6 +169,13 @@ class Service:
             }
             for plan in sorted(self.reconciler.plans, key=lambda plan: plan.started)
         ]
+
+    def _also_to_history(self, tell: Tell) -> Tell:
+        def both(line: dict[str, Any]) -> None:
+            self.history.told(line)
+            tell(line)
+
+        return both
 
     def _event_recorder(self, client: Client) -> EventRecorder:
         dropped = self.metrics.events_dropped

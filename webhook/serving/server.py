@@ -106,6 +106,16 @@ class Server:
         """The policies in force."""
         return self._context.engine.policies
 
+    @property
+    def policies_problem(self) -> str:
+        """Why the policy files are not in use; empty if they are."""
+        return self._files.problem if self._files is not None else ""
+
+    @property
+    def certificate(self) -> tls.Serving | None:
+        """The certificate in use; None before the server is entered."""
+        return self._serving
+
     def keep(self, keeper: Keeper) -> None:
         """Have the webhook configurations kept while the server runs. To be called before it is entered."""
         self._keeper = keeper

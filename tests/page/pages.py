@@ -1,0 +1,90 @@
+"""Models of pages for tests: a busy one, an empty one, one with hostile names, and one too large to show."""
+
+from __future__ import annotations
+
+from webhook.page.model import (
+    Band,
+    Certificate,
+    Compared,
+    DecisionShown,
+    Evictions,
+    Ladder,
+    Leadership,
+    OwnerEvictions,
+    Page,
+    PlanShown,
+    PoliciesShown,
+    PolicyShown,
+    Rung,
+    VictimShown,
+    WaitingPod,
+)
+
+NOW = 1_800_000_000.0
+LEADS = Leadership(identity="giveway-reconciler-0_7_ab12cd34", role="leads")
+EMPTY = Page(leadership=LEADS)
+HOSTILE = "\"><script>document.title='caught'</script><img src=x onerror=\"document.title='caught'\">'&\u202egpj"
+
+
+def rung(name: str, value: int, **counts: int) -> Rung:
+    return Rung(name=name, value=value, **counts)
+
+
+def busy(word: str = "web") -> Page:
+    """A page on which every part has something; `word` is in every text that comes from the cluster."""
+    victim = VictimShown(
+        pod=f"batch/{word}",
+        state="leaving",
+        priority=80,
+        owner=f"Deployment/{word}",
+        rule=f"{word}/opt-in",
+        because=word,
+    )
+    compared = Compared(node=f"node-{word}", violations=0, highest_priority=80, victims=1, priority_sum=80)
+    ladder = Ladder(
+        (
+            rung("system-node-critical", 2_000_001_000, running=6),
+            Rung(name=word, value=1000, running=3, pending=1, policy=word),
+            Rung(
+                name="batch", value=100, running=9, preemptible=4, protected=3, first_end=NOW + 60, last_end=NOW + 900
+            ),
+        ),
+        (Band("Kubernetes' own classes", 1_000_000_001, 2**31 - 1), Band(f"bands/{word}", 1000, 1999)),
+        2,
+    )
+    return Page(
+        leadership=Leadership(identity=word, role="follows", notice=word, command=f"kubectl {word}"),
+        ladder=ladder,
+        nodes=3,
+        pods=19,
+        waiting=(WaitingPod(pod=f"team/{word}", priority=1000, state="backoff", reason=word, next_try=NOW),),
+        waiting_total=9,
+        plans=(
+            PlanShown(
+                preemptor=f"team/{word}",
+                priority=1000,
+                node=f"node-{word}",
+                policy=word,
+                step=2,
+                begun=NOW,
+                until=NOW + 300,
+                victims=(victim,),
+            ),
+        ),
+        plans_total=1,
+        decisions=(
+            DecisionShown(
+                plan=f"0123{word}",
+                at="2027-01-15T08:00:00Z",
+                preemptor=f"team/{word}",
+                node=f"node-{word}",
+                policy=word,
+                because=word,
+                compared=(compared,),
+                victims=(victim,),
+            ),
+        ),
+        evictions=Evictions(begins=NOW, owners=(OwnerEvictions(f"Deployment/{word}", (0, 2, 1)),)),
+        policies=PoliciesShown(rows=(PolicyShown("PriorityPolicy", word, word),), loaded=NOW, problem=word),
+        certificates=(Certificate(f"CN={word}", NOW),),
+    )

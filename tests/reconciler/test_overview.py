@@ -1,0 +1,219 @@
+"""What the page's model says of a reconciler: its queue, its plans, what it decided, and the ladder of priorities."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from tests.reconciler.acting import playing
+from tests.reconciler.builders import START, FakeClock, Setting, node, pod, preemptor
+from tests.workloads import eventually
+from webhook.kube.informer import Change
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import PriorityClass
+from webhook.page.html import document
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    PROTECTION_DURATION,
+    Policies,
+    PriorityPolicy,
+    PriorityRule,
+    Reserve,
+    SourcePosition,
+)
+from webhook.reconciler import debug
+from webhook.reconciler.overview.history import BUCKETS, History
+from webhook.reconciler.overview.overview import Surroundings, overview
+from webhook.reconciler.overview.priorities import ladder
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+
+MAY = {CAN_BE_PREEMPTED: "true"}
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+
+
+def decision(plan="0123456789abcdef", at=START, victim="default/v", owner="Deployment/default/v"):
+    victims = (DecidedVictim(pod=victim, priority=80, owner=owner, rule="test/opt-in"),)
+    return DecisionRecord(plan=plan, at=rfc3339(at), node="n1", policy="test", attempt=1, victims=victims)
+
+
+def told(record, preemptor="default/p"):
+    """The log line of a decision."""
+    return {"message": "decision", "preemptor": preemptor, "priority": 100} | msgspec.to_builtins(record)
+
+
+def change(old, new):
+    one = new or old
+    return Change("modified", f"default/{one.metadata.name}", old, new)
+
+
+class TestHistory:
+    """What is remembered of decisions and evictions."""
+
+    def test_a_decision_and_its_end(self):
+        """The leader hears what it decided, and how the plan ended; the newest decision comes first."""
+        history = History(FakeClock().wall)
+        history.told(told(decision()))
+        history.told(told(decision("fedcba9876543210", START + 5)))
+        history.told({"message": "plan ended", "plan": "0123456789abcdef", "preemptor": "default/p", "ending": "bound"})
+        assert [(known.record.plan[:4], known.ending) for known in history.decisions()] == [
+            ("fedc", ""),
+            ("0123", "bound"),
+        ]
+
+    def test_decisions_are_read_off_the_pods(self):
+        """A follower, and a new leader, know what is written on preemptors; what is heard twice counts once."""
+        history = History(FakeClock().wall)
+        written = preemptor()
+        written.metadata.annotations = {DECISION: encode(decision())}
+        history.changed("pod", change(None, written))
+        history.told(told(decision()))
+        (known,) = history.decisions()
+        assert known.preemptor == "default/p"
+
+    def test_evictions_are_counted_once_by_owner(self):
+        """A victim counts when it is seen to be evicted; one that somebody just deletes does not."""
+        history, clock = History(FakeClock().wall), FakeClock()
+        history.told(told(decision()))
+        history.told(told(decision("fedcba9876543210", victim="default/w", owner="")))
+        leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
+        history.changed("pod", change(pod("v", node="n1"), leaving))
+        history.changed("pod", change(leaving, None))
+        history.changed("pod", change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
+        begins, counts = history.evictions()
+        assert counts == {"Deployment/default/v": [0] * (BUCKETS - 1) + [1]}
+        assert begins <= clock.wall() - 3000
+
+    def test_what_is_remembered_is_bounded(self):
+        """Thousands of decisions leave the last ones."""
+        history = History(FakeClock().wall)
+        for number in range(2000):
+            history.told(told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")))
+        assert [known.record.plan for known in history.decisions()][:2] == ["plan-1999", "plan-1998"]
+        assert len(history.decisions()) <= 30
+
+
+def classes(setting, *rows):
+    for name, value, preemption_policy in rows:
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": preemption_policy}
+        setting.state.snapshot.set_priority_class(msgspec.convert(body, PriorityClass))
+
+
+def test_the_ladder():
+    """Pods are counted by class: who may go now, who is protected until when, who is kept, who is pending."""
+    setting = Setting(node("n1"))
+    classes(setting, ("high", 100, "Never"), ("legacy", 900, None), ("system-node-critical", 2_000_001_000, None))
+    protected = MAY | {PROTECTION_DURATION: "600"}
+    setting.add(
+        *(pod(f"a{n}", node="n1", annotations=MAY) for n in range(3)),
+        pod("b", node="n1", annotations=protected, start=rfc3339(START - 100)),
+        pod("c", node="n1", annotations=protected, start=rfc3339(START - 30)),
+        pod("d", node="n1", annotations={}),
+        pod("e", node="n1", annotations=MAY, owner=("Node", "n1")),
+        pod("f", node="n1", annotations=MAY, priority=2_000_001_000, class_name="system-node-critical"),
+        pod("g", node="n1", annotations=MAY, priority=7, class_name=""),
+    )
+    reserve = PriorityRule(
+        name="band", source=SourcePosition(), enforcement="enforce", reserve=Reserve(from_=500, to=999)
+    )
+    bands = PriorityPolicy(name="teams", source=SourcePosition(), rules=(reserve,))
+    drawn = ladder(
+        setting.state, PolicySet(Policies(priority=(bands,), preemption=(setting.policy,))), [preemptor()], START
+    )
+    rungs = {rung.name: rung for rung in drawn.rungs}
+    assert list(rungs) == ["system-node-critical", "legacy", "high", "low", "no class"]
+    low = rungs["low"]
+    assert (low.running, low.preemptible, low.protected, low.kept) == (7, 3, 2, 2)
+    assert (low.first_end, low.last_end) == (START + 500, START + 570)
+    assert (rungs["high"].pending, rungs["high"].policy, rungs["high"].preempts) == (1, "test", False)
+    assert (rungs["legacy"].policy, rungs["legacy"].preempts) == ("", True)
+    assert (rungs["system-node-critical"].preemptible, rungs["no class"].kept) == (0, 1)
+    assert [(band.name, band.first, band.last) for band in drawn.bands][1:] == [("teams/band", 500, 999)]
+
+
+def test_a_ladder_of_many_classes_is_cut():
+    """Classes without pods go first, and it is said how many are not shown."""
+    setting = Setting(node("n1"))
+    classes(setting, *((f"c{number}", number, None) for number in range(500)))
+    setting.add(pod("a", node="n1", priority=3, class_name="c3"))
+    drawn = ladder(setting.state, setting.policy_set, [], START)
+    assert len(drawn.rungs) == 60
+    assert drawn.hidden == 501 - 60
+    assert "c3" in [rung.name for rung in drawn.rungs]
+
+
+@pytest.mark.parametrize("pods", [20_000])
+def test_a_large_cluster_takes_little_time(pods):
+    """The page is made on the loop that also decides, so counting must not hold it up."""
+    setting = Setting(node("n1"))
+    setting.add(*(pod(f"p{number}", node="n1", annotations=MAY) for number in range(pods)))
+    begun = time.process_time()
+    (rung,) = [rung for rung in ladder(setting.state, setting.policy_set, [], START).rungs if rung.name == "low"]
+    assert rung.preemptible == pods
+    assert time.process_time() - begun < 0.2
+
+
+async def test_the_page_of_a_leader_and_of_a_follower():
+    """The leader shows its queue and plans; a follower shows what is written on the pods, and names the leader."""
+    async with playing(2, termination_seconds=4.0) as play, play.reconciling() as leader:
+        await eventually(lambda: leader.led_elsewhere() is None)
+        async with play.reconciling() as follower:
+            await eventually(follower.led_elsewhere)
+            await play.victim("a", "node-1", "6")
+            await play.victim("b", "node-2", "8", schedulerName="other")
+            await play.preemptor("going", "6")
+            await play.nominated("going", "node-1")
+            await play.preemptor("hopeless", "8")
+            await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in leader.queue()))
+            await eventually(lambda: overview(follower, 6060, Surroundings()).waiting_total == 2)
+            led, followed = (overview(one, 6060, Surroundings()) for one in (leader, follower))
+            assert led.leadership.role == "leads"
+            assert {row.pod: row.state for row in led.waiting}["default/going"] == "busy"
+            assert followed.leadership.role == "follows"
+            assert followed.leadership.command.endswith(f"port-forward pod/{leader.identity.partition('_')[0]} 6060")
+            for page in (led, followed):
+                assert page.waiting_total == 2
+                ((plan,), (made,)) = page.plans, page.decisions
+                assert (plan.preemptor, plan.node, plan.victims[0].pod) == ("default/going", "node-1", "default/a")
+                assert (made.preemptor, made.compared[0].chosen) == ("default/going", True)
+                assert "default/hopeless" in document(page)
+            await play.bound("going")
+            for one in (leader, follower):
+                await eventually(lambda one=one: one.history.decisions()[0].ending == "bound")
+                assert sum(map(sum, one.history.evictions()[1].values())) == 1
+
+
+async def test_ten_thousand_waiting_pods():
+    """The page stays small, is made in little time, and says how many more wait."""
+    async with playing(1) as play, play.reconciling() as service:
+        await eventually(lambda: service.led_elsewhere() is None)
+        for number in range(10_000):
+            service.reconciler.queue.offer(
+                f"default/p{number}", uid=f"{number}", priority=number, created=0.0, now=0.0, due=1e9
+            )
+        begun = time.process_time()
+        page = overview(service, 6060, Surroundings())
+        markup = document(page)
+        assert time.process_time() - begun < 0.5
+        assert len(markup) < 100_000
+        assert page.waiting[0].priority == 9999
+        assert "and 9\u202f950 pods more" in markup
+
+
+async def test_the_debug_port_serves_the_page():
+    """The page is at the root of the port that has the debug tables, and goes live."""
+    async with (
+        playing(1) as play,
+        play.reconciling() as service,
+        TestClient(TestServer(debug.pages(service))) as client,
+    ):
+        assert "<h1>giveway</h1>" in await (await client.get("/")).text()
+        stream = await client.get("/stream")
+        async with asyncio.timeout(10):
+            while not (await stream.content.readline()).startswith(b"data: "):
+                pass
+        stream.close()

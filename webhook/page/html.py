@@ -1,0 +1,344 @@
+"""The page as HTML: a pure function of the model. Sections have ids, so that each can be replaced when it changes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from webhook.page.ladder import NARROW, WIDE, legend, picture
+from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
+from webhook.page.model import DecisionShown, Evictions, Page, PlanShown, Rung, VictimShown
+
+__all__ = ["STEPS", "document", "headline", "sections", "version_of"]
+
+STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
+"""The steps of a plan, in their order."""
+_TITLES = {
+    "ladder": "Priorities",
+    "queue": "Queue",
+    "plans": "Plans under way",
+    "decisions": "Last decisions",
+    "evictions": "Evictions in the last hour",
+    "policies": "Policies",
+    "certificates": "Certificates",
+}
+_ENDINGS = {"bound": "good", "": "open"}
+_BARS, _BAR, _TALL = 11, 9, 26
+"""Pixels from one bar of a small chart to the next, a bar's width, and the height of the highest."""
+
+
+def document(page: Page) -> Html:
+    """The whole page."""
+    made = sections(page)
+    navigation = joined(f'<li><a href="#{name}">{title}</a></li>' for name, title in _TITLES.items())
+    body = joined(
+        f'<section id="{name}" aria-labelledby="{name}-title" data-version="{version_of(made[name])}">{made[name]}'
+        "</section>"
+        for name in _TITLES
+    )
+    return Html(
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>giveway</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="page.css"><script src="page.js" defer></script></head><body>'
+        '<a class="skip" href="#main">Skip to the content</a>'
+        '<header><div class="bar"><h1>giveway</h1><p id="live" role="status">as of this request</p></div>'
+        f'<div id="summary" data-version="{version_of(made["summary"])}">{made["summary"]}</div>'
+        f'<nav aria-label="Sections"><ul>{navigation}</ul></nav></header>'
+        f'<main id="main" tabindex="-1">{body}</main>'
+        '<p id="news" class="hidden" aria-live="polite"></p>'
+        "<footer>Times are UTC. Read only; the same as JSON: "
+        '<a href="debug/queue">/debug/queue</a>, <a href="debug/plans">/debug/plans</a>.</footer>'
+        "</body></html>"
+    )
+
+
+def sections(page: Page) -> dict[str, Html]:
+    """The page's parts by their ids."""
+    return {
+        "summary": _summary(page),
+        "ladder": _section("ladder", _ladder(page)),
+        "queue": _section("queue", _queue(page)),
+        "plans": _section("plans", _plans(page)),
+        "decisions": _section("decisions", _decisions(page)),
+        "evictions": _section("evictions", _evictions(page.evictions)),
+        "policies": _section("policies", _policies(page)),
+        "certificates": _section("certificates", _certificates(page)),
+    }
+
+
+def headline(page: Page) -> str:
+    """What there is to say in one sentence, for screen readers; plain text."""
+    return (
+        f"{plural(page.waiting_total, 'pod')} waiting, {plural(page.plans_total, 'plan')} under way,"
+        f" {plural(_evicted(page.evictions), 'eviction')} in the last hour"
+    )
+
+
+def version_of(markup: str) -> str:
+    """What tells one state of a section from another."""
+    return hashlib.blake2b(markup.encode(), digest_size=8).hexdigest()
+
+
+def _summary(page: Page) -> Html:
+    who = page.leadership
+    role = f'<span class="badge {text(who.role)}">{text(who.role)}</span> <span class="who">{text(who.identity)}</span>'
+    command = f"<pre><code>{text(who.command)}</code></pre>" if who.command else ""
+    notice = f'<div class="notice"><p>{text(who.notice)}</p>{command}</div>' if who.notice else ""
+    tiles = (
+        (page.waiting_total, "waiting"),
+        (page.plans_total, "plans under way"),
+        (_evicted(page.evictions), "evictions in an hour"),
+        (page.pods, "pods"),
+        (page.nodes, "nodes"),
+    )
+    shown = joined(f"<div><dd>{number(count)}</dd><dt>{name}</dt></div>" for count, name in tiles)
+    return Html(f'<p class="identity">{role}</p>{notice}<dl class="tiles">{shown}</dl>')
+
+
+def _section(name: str, content: Html) -> Html:
+    return Html(f'<h2 id="{name}-title">{_TITLES[name]}</h2>{content}')
+
+
+def _nothing(said: str) -> Html:
+    return Html(f'<p class="empty">{text(said)}</p>')
+
+
+def _more(total: int, shown: int, what: str) -> Html:
+    """How many are not shown; `what` is the word for one, or `one/many`."""
+    one, _, many = what.partition("/")
+    return Html(f'<p class="more">and {plural(total - shown, one, many)} more</p>' if total > shown else "")
+
+
+def _ladder(page: Page) -> Html:
+    ladder = page.ladder
+    if not ladder.rungs and not ladder.bands:
+        return _nothing("There is no PriorityClass yet, and no pod with a priority.")
+    rows = [
+        [
+            text(rung.name),
+            number(rung.value),
+            number(rung.running),
+            number(rung.preemptible),
+            _protected(rung),
+            number(rung.pending),
+            _acts(rung),
+        ]
+        for rung in ladder.rungs
+    ]
+    headings = ("class", "priority", "running", "preemptible", "protected", "pending", "who preempts for it")
+    as_table = table("Priorities from the highest down", headings, rows, numbers=(1, 2, 3, 5))
+    windows = [rung for rung in ladder.rungs if rung.protected]
+    ends = joined(
+        f"<li>{text(rung.name)}: {number(rung.protected)} protected until {_window(rung)}</li>" for rung in windows
+    )
+    return Html(
+        f'<p class="lead">From the highest down. A filled dot: giveway preempts for this class.</p>{legend()}'
+        f'<div class="wide">{picture(ladder, WIDE)}</div><div class="narrow">{picture(ladder, NARROW)}</div>'
+        f"{_more(ladder.hidden, 0, 'class/classes')}"
+        + (f'<ul class="windows">{ends}</ul>' if windows else "")
+        + '<details id="ladder-table"><summary id="ladder-table-summary">The same as a table</summary>'
+        + f"{as_table}</details>"
+    )
+
+
+def _window(rung: Rung) -> Html:
+    """When the first and the last protection window on a rung end."""
+    if rung.first_end is None:
+        return Html("they have started and some time has passed")
+    if rung.first_end == rung.last_end or rung.last_end is None:
+        return instant(rung.first_end)
+    return joined((instant(rung.first_end), instant(rung.last_end)), " to ")
+
+
+def _protected(rung: Rung) -> Html:
+    return joined((number(rung.protected), _window(rung)), ", until ") if rung.protected else number(0)
+
+
+def _acts(rung: Rung) -> Html:
+    if rung.policy:
+        return Html(f"giveway, policy {text(rung.policy)}")
+    return Html("kube-scheduler" if rung.preempts else "nobody")
+
+
+def _queue(page: Page) -> Html:
+    if not page.waiting:
+        return _nothing("No pod waits for preemption.")
+    rows = [
+        [
+            text(one.pod),
+            number(one.priority),
+            text(one.state),
+            text(one.reason) if one.reason else NONE,
+            number(one.attempts),
+            instant(one.next_try),
+        ]
+        for one in page.waiting
+    ]
+    headings = ("pod", "priority", "state", "reason", "plans in vain", "next try")
+    shown = table("Pods to preempt for, the next one first", headings, rows, numbers=(1, 4))
+    return joined((shown, _more(page.waiting_total, len(page.waiting), "pod")))
+
+
+def _plans(page: Page) -> Html:
+    if not page.plans:
+        return _nothing("No plan is under way.")
+    return joined((*map(_plan, page.plans), _more(page.plans_total, len(page.plans), "plan")))
+
+
+def _plan(plan: PlanShown) -> Html:
+    steps = joined(_step(place, name, plan.step) for place, name in enumerate(STEPS))
+    times = [
+        f"begun {instant(plan.begun)}" if plan.begun is not None else "",
+        f"until {instant(plan.until)}" if plan.until is not None else "",
+        "" if plan.reserved else "the scheduler keeps no nomination, so nothing is reserved",
+    ]
+    victims = joined(
+        f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
+        for one in plan.victims
+    )
+    listed = f'<ul class="victims" aria-label="Victims">{victims}</ul>' if plan.victims else ""
+    nobody = "" if plan.victims else '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
+    return Html(
+        f'<article class="card"><h3><span class="pod">{text(plan.preemptor)}</span> to '
+        f'<span class="node">{text(plan.node)}</span></h3>'
+        f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}'
+        f"{joined(f', {one}' for one in times if one)}</p>"
+        f'<ol class="steps" aria-label="Steps">{steps}</ol>{listed}{nobody}'
+        f"{_more(plan.more_victims, 0, 'victim')}</article>"
+    )
+
+
+def _step(place: int, name: str, reached: int) -> Html:
+    state = "done" if place < reached else "now" if place == reached else "ahead"
+    current = ' aria-current="step"' if state == "now" else ""
+    hidden = "" if state == "now" else f'<span class="hidden"> ({"done" if state == "done" else "not yet"})</span>'
+    return Html(f'<li class="{state}"{current}>{name}{hidden}</li>')
+
+
+def _decisions(page: Page) -> Html:
+    if not page.decisions:
+        return _nothing("No decision has been made yet.")
+    return joined(map(_decision, page.decisions))
+
+
+def _decision(one: DecisionShown) -> Html:
+    name = anchor("decision", one.plan)
+    victims = plural(len(one.victims) + one.more_victims, "victim") if one.victims else Html("nobody evicted")
+    ending = text(one.ending or "under way")
+    kind = _ENDINGS.get(one.ending, "over")
+    times = "" if one.attempt == 1 else f", attempt {number(one.attempt)}"
+    facts = [
+        f"policy {text(one.policy)}{times}",
+        plural(one.candidates, "candidate") if one.candidates else "",
+        f"{plural(one.already_leaving, 'pod')} leaving anyway" if one.already_leaving else "",
+        f"decided in {one.milliseconds:.1f} ms" if one.milliseconds else "",
+    ]
+    return Html(
+        f'<details class="card" id="{name}"><summary id="{name}-summary">'
+        f'<span class="when">{_clock(one.at)}</span> <span class="pod">{text(one.preemptor)}</span>'
+        f' <span class="arrow">to</span> <span class="node">{text(one.node)}</span>'
+        f' <span class="quiet">· {victims}</span> <span class="ending {kind}">{ending}</span></summary>'
+        f'<p class="quiet">{", ".join(fact for fact in facts if fact)}</p>{_why(one)}{_leavers(one)}</details>'
+    )
+
+
+def _clock(at: str) -> Html:
+    """The time of an RFC 3339 instant; the date is in its `datetime`."""
+    return Html(f'<time datetime="{text(at)}">{text(at[11:19] or at)}</time>')
+
+
+def _why(one: DecisionShown) -> Html:
+    if not one.compared:
+        return Html("")
+    rows = [
+        [
+            Html(f"<strong>{text(row.node)}</strong> (chosen)" if row.chosen else text(row.node)),
+            number(row.violations),
+            number(row.highest_priority),
+            number(row.victims),
+            number(row.priority_sum),
+            _clock(row.earliest_start) if row.earliest_start else Html("not started"),
+        ]
+        for row in one.compared
+    ]
+    headings = ("node", "violated budgets", "highest priority", "victims", "sum of priorities", "earliest start")
+    caption = "Why this node: compared from left to right, less is better, and a later start is"
+    because = f"<p>{text(one.because)}.</p>" if one.because else ""
+    return Html(f"{table(caption, headings, rows, numbers=(1, 2, 3, 4))}{because}")
+
+
+def _leavers(one: DecisionShown) -> Html:
+    if not one.victims:
+        return Html("")
+    rows = [_leaver(victim) for victim in one.victims]
+    headings = ("pod", "priority", "owner", "rule", "why it may go")
+    shown = table("Victims", headings, rows, numbers=(1,))
+    return joined((shown, _more(one.more_victims, 0, "victim")))
+
+
+def _leaver(victim: VictimShown) -> Sequence[Html]:
+    owner = text(victim.owner) if victim.owner else NONE
+    return [text(victim.pod), number(victim.priority), owner, text(victim.rule), text(victim.because)]
+
+
+def _evictions(evictions: Evictions) -> Html:
+    if not evictions.owners:
+        return _nothing("Nobody was evicted by giveway in the last hour, as far as this process has seen.")
+    most = max((max(owner.counts) for owner in evictions.owners), default=1)
+    rows = [
+        [text(owner.owner), _chart(owner.counts, most), number(sum(owner.counts)), _latest(evictions, owner.counts)]
+        for owner in evictions.owners
+    ]
+    minutes = round(evictions.bucket / 60)
+    headings = ("owner", f"every {minutes} minutes, now on the right", "in all", "last")
+    shown = table("Evictions by owner, most first", headings, rows, numbers=(2,))
+    return joined((shown, _more(evictions.more_owners, 0, "owner")))
+
+
+def _chart(counts: Sequence[int], most: int) -> Html:
+    """A small bar chart; the numbers beside it say the same."""
+    bars = joined(
+        f'<rect class="{"bar" if count else "none"}" x="{place * _BARS}" width="{_BAR}"'
+        f' y="{_TALL - _tall(count, most)}" height="{_tall(count, most)}"/>'
+        for place, count in enumerate(counts)
+    )
+    return Html(f'<svg class="chart" width="{len(counts) * _BARS}" height="{_TALL}" aria-hidden="true">{bars}</svg>')
+
+
+def _tall(count: int, most: int) -> int:
+    return max(3, round(_TALL * count / max(most, 1))) if count else 1
+
+
+def _latest(evictions: Evictions, counts: Sequence[int]) -> Html:
+    """From when to when the last of them were."""
+    place = max((place for place, count in enumerate(counts) if count), default=0)
+    begins = evictions.begins + place * evictions.bucket
+    return joined((instant(begins), instant(begins + evictions.bucket)), " to ")
+
+
+def _evicted(evictions: Evictions) -> int:
+    return sum(sum(owner.counts) for owner in evictions.owners)
+
+
+def _policies(page: Page) -> Html:
+    policies = page.policies
+    problem = ""
+    if policies.problem:
+        problem = f'<div class="notice"><p>The files are not in use: {text(policies.problem, 2000)}</p></div>'
+    loaded = f'<p class="lead">In force since {instant(policies.loaded)}.</p>' if policies.loaded is not None else ""
+    if not policies.rows:
+        return Html(f"{problem}{_nothing('No policy is in force: giveway preempts for nobody.')}")
+    rows = [[text(row.name), text(row.kind), text(row.summary)] for row in policies.rows]
+    shown = table("Policies in force", ("policy", "kind", "what it says"), rows)
+    return Html(f"{problem}{loaded}{shown}{_more(policies.more, 0, 'policy/policies')}")
+
+
+def _certificates(page: Page) -> Html:
+    if not page.certificates:
+        return Html(
+            '<p class="empty">This process serves no certificate. The webhook\'s are shown by '
+            "<code>giveway certs show</code> and by <code>/readyz?verbose</code> of its pods.</p>"
+        )
+    rows = [[text(one.subject), instant(one.expires)] for one in page.certificates]
+    return table("Certificates that this process serves", ("certificate", "expires"), rows)

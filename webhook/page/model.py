@@ -1,0 +1,198 @@
+"""What the page shows, as plain values. Instants are seconds since the epoch, texts are raw: rendering escapes them."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "Band",
+    "Certificate",
+    "Compared",
+    "DecisionShown",
+    "Evictions",
+    "Ladder",
+    "Leadership",
+    "OwnerEvictions",
+    "Page",
+    "PlanShown",
+    "PoliciesShown",
+    "PolicyShown",
+    "Rung",
+    "VictimShown",
+    "WaitingPod",
+]
+
+
+class Band(msgspec.Struct, frozen=True):
+    """A range of priorities that is reserved, both ends included; `name` says by whom."""
+
+    name: str
+    first: int
+    last: int
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One PriorityClass, or the pods of one priority without a class, and its pods.
+
+    Of the pods on nodes some are `preemptible` now, some `protected` until their windows end (the first at
+    `first_end`, the last at `last_end`), and the others are no victims by any policy. `pending` are on no node.
+    `policy` is the PreemptionPolicy that acts for its pods, and `preempts` whether kube-scheduler does.
+    """
+
+    name: str
+    value: int
+    running: int = 0
+    preemptible: int = 0
+    protected: int = 0
+    pending: int = 0
+    first_end: float | None = None
+    last_end: float | None = None
+    policy: str = ""
+    preempts: bool = False
+
+    @property
+    def kept(self) -> int:
+        """Pods on nodes that no policy makes victims."""
+        return self.running - self.preemptible - self.protected
+
+
+class Ladder(msgspec.Struct, frozen=True):
+    """Priorities from the highest down; `hidden` rungs are left out."""
+
+    rungs: tuple[Rung, ...] = ()
+    bands: tuple[Band, ...] = ()
+    hidden: int = 0
+
+
+class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A preemptor that waits, why, and when it is tried again at the latest."""
+
+    pod: str
+    priority: int
+    state: str
+    reason: str = ""
+    attempts: int = 0
+    next_try: float | None = None
+
+
+class VictimShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A victim: how far it is, for a plan under way, or why it was one, for a decision."""
+
+    pod: str
+    state: str = ""
+    priority: int = 0
+    owner: str = ""
+    rule: str = ""
+    because: str = ""
+
+
+class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan under way. `step` is a place in `html.STEPS`; `until` is None if it does not time out."""
+
+    preemptor: str
+    priority: int
+    node: str
+    policy: str
+    step: int
+    begun: float | None = None
+    until: float | None = None
+    reserved: bool = True
+    victims: tuple[VictimShown, ...] = ()
+    more_victims: int = 0
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """A node and what the choice compared it by."""
+
+    node: str
+    violations: int
+    highest_priority: int
+    victims: int
+    priority_sum: int
+    earliest_start: str = ""
+    chosen: bool = False
+
+
+class DecisionShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision, why its node won, and what became of it (empty while that is open)."""
+
+    plan: str
+    at: str
+    preemptor: str
+    node: str
+    policy: str
+    attempt: int = 1
+    ending: str = ""
+    because: str = ""
+    candidates: int = 0
+    already_leaving: int = 0
+    milliseconds: float = 0.0
+    compared: tuple[Compared, ...] = ()
+    victims: tuple[VictimShown, ...] = ()
+    more_victims: int = 0
+
+
+class OwnerEvictions(msgspec.Struct, frozen=True):
+    """Evictions of one owner's pods, one number a bucket, the oldest first."""
+
+    owner: str
+    counts: tuple[int, ...]
+
+
+class Evictions(msgspec.Struct, frozen=True, kw_only=True):
+    """Evictions over time by owner; `begins` is the first bucket's beginning, `bucket` the seconds of each."""
+
+    begins: float = 0.0
+    bucket: float = 300.0
+    owners: tuple[OwnerEvictions, ...] = ()
+    more_owners: int = 0
+
+
+class PolicyShown(msgspec.Struct, frozen=True):
+    """A policy in force, in one line."""
+
+    kind: str
+    name: str
+    summary: str
+
+
+class PoliciesShown(msgspec.Struct, frozen=True, kw_only=True):
+    """The policies in force, since when, and why the files are not in use (empty if they are)."""
+
+    rows: tuple[PolicyShown, ...] = ()
+    more: int = 0
+    loaded: float | None = None
+    problem: str = ""
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """A certificate that this process serves, and when it expires."""
+
+    subject: str
+    expires: float
+
+
+class Leadership(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this process is, and what it does: `role` in a word, `notice` for people, `command` to reach the leader."""
+
+    identity: str
+    role: str
+    notice: str = ""
+    command: str = ""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the page shows. Lists hold the first rows; the totals say how many there are."""
+
+    leadership: Leadership
+    ladder: Ladder = Ladder()
+    nodes: int = 0
+    pods: int = 0
+    waiting: tuple[WaitingPod, ...] = ()
+    waiting_total: int = 0
+    plans: tuple[PlanShown, ...] = ()
+    plans_total: int = 0
+    decisions: tuple[DecisionShown, ...] = ()
+    evictions: Evictions = Evictions()
+    policies: PoliciesShown = PoliciesShown()
+    certificates: tuple[Certificate, ...] = ()

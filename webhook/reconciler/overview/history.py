@@ -1,0 +1,125 @@
+"""The last decisions and evictions, as far as this process has seen them; for the page alone.
+
+Decisions come from two sides: the leader's own log lines, and the annotations on preemptors, by which a follower and a
+new leader know them, too. Each is counted once, by its plan's id.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from webhook.kube.informer import Change
+from webhook.kube.objects import Pod
+from webhook.preemption.snapshot.pod_view import disruption_of
+from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
+from webhook.reconciler.state.preemptors import is_over
+
+__all__ = ["BUCKET", "BUCKETS", "History", "Known", "PendingPods"]
+
+BUCKET, BUCKETS = 300.0, 12
+"""Seconds of a bucket of evictions, and how many buckets are shown."""
+_DECISIONS = 30
+_VICTIMS = 5000
+"""Victims of recent decisions that are watched for."""
+_EVICTIONS = 20_000
+
+
+@dataclass(slots=True)
+class Known:
+    """A decision for a preemptor (`namespace/name`), and how its plan ended; empty if it has not."""
+
+    record: DecisionRecord
+    preemptor: str
+    ending: str = ""
+
+
+class PendingPods:
+    """The keys of the pods on no node, in the order in which they were seen: the snapshot keeps those on nodes."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, None] = {}
+
+    def changed(self, kind: str, change: Change[Any]) -> None:
+        """Take a change that the watch has shown."""
+        if kind != "pod":
+            return
+        if change.new is None or change.new.spec.node_name or is_over(change.new):
+            self.keys.pop(change.key, None)
+        else:
+            self.keys[change.key] = None
+
+
+class History:
+    """Takes what was told and what was watched. `wall` is the clock, in seconds since the epoch."""
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._victims: OrderedDict[str, str] = OrderedDict()
+        """Key of a pod that a decision would evict to its owner; to the pod itself if it has none."""
+        self._evictions: deque[tuple[float, str]] = deque(maxlen=_EVICTIONS)
+
+    def told(self, line: dict[str, Any]) -> None:
+        """Take a structured log line: a decision, or the end of a plan."""
+        if line.get("message") == "decision":
+            self._add(Known(msgspec.convert(line, DecisionRecord), str(line["preemptor"])))
+        elif line.get("message") == "plan ended" and (known := self._known.get(line["plan"])):
+            known.ending = str(line["ending"])
+
+    def changed(self, kind: str, change: Change[Any]) -> None:
+        """Take a change that the watch has shown."""
+        if kind != "pod":
+            return
+        if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
+            self._read(change.key, change.old, change.new)
+        if change.key in self._victims:
+            self._look_at_victim(change.key, change.old, change.new)
+
+    def decisions(self) -> list[Known]:
+        """The last decisions, the newest first."""
+        return sorted(self._known.values(), key=lambda known: known.record.at, reverse=True)
+
+    def evictions(self) -> tuple[float, dict[str, list[int]]]:
+        """When the first bucket begins, in seconds since the epoch, and by owner how many evictions each bucket has."""
+        begins = (self._wall() // BUCKET - BUCKETS + 1) * BUCKET
+        counts: dict[str, list[int]] = {}
+        for at, owner in self._evictions:
+            place = int((at - begins) // BUCKET)
+            if 0 <= place < BUCKETS:
+                counts.setdefault(owner, [0] * BUCKETS)[place] += 1
+        return begins, counts
+
+    def _read(self, key: str, old: Pod | None, new: Pod) -> None:
+        """Take the decision on a pod, if it is not known, and whether the pod is bound by now."""
+        text = (new.metadata.annotations or {})[DECISION]
+        if old is None or (old.metadata.annotations or {}).get(DECISION) != text:
+            record = decision_of(new)
+            if record is not None and record.plan not in self._known:
+                self._add(Known(record, key))
+        for known in self._known.values():
+            if known.preemptor == key and not known.ending and not carries(new, known.record.plan):
+                known.ending = "bound" if new.spec.node_name == known.record.node else known.ending
+
+    def _add(self, known: Known) -> None:
+        self._known[known.record.plan] = known
+        while len(self._known) > _DECISIONS:
+            del self._known[min(self._known, key=lambda plan: self._known[plan].record.at)]
+        for victim in known.record.victims:
+            self._victims[victim.pod] = victim.owner or victim.pod
+            self._victims.move_to_end(victim.pod)
+        while len(self._victims) > _VICTIMS:
+            self._victims.popitem(last=False)
+
+    def _look_at_victim(self, key: str, old: Pod | None, new: Pod | None) -> None:
+        """Count a victim once, when it is asked to leave; one that is only deleted was not evicted."""
+        pod = new or old
+        if pod is None or (new is not None and not new.metadata.deletion_timestamp):
+            return
+        owner = self._victims.pop(key)
+        if disruption_of(pod):
+            self._evictions.append((self._wall(), owner))
