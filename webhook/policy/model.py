@@ -275,7 +275,7 @@ class Rate(msgspec.Struct, frozen=True):
     """At most `evictions` within `window` seconds."""
 
     evictions: int
-    window: float
+    window: float = 60.0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

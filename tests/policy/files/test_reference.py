@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from webhook.policy.files.document_kinds import json_schema
 from webhook.policy.files.reference import markdown
-from webhook.policy.files.schema import json_schema
 
 SCHEMA = json_schema()
 PAGE = markdown(SCHEMA)

@@ -7,12 +7,27 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from webhook.policy.files.schema import json_schema
-from webhook.policy.files.table import DOCUMENTS
+from webhook.policy.files.document_kinds import DOCUMENTS, json_schema
+from webhook.policy.files.object_shape import ObjectShape
+from webhook.policy.files.scalars import duration, seconds
 
 POLICIES = Path(__file__).parents[3] / "policies"
 FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))
 SCHEMA = json_schema()
+
+
+def tables(shape):
+    """The tables of a shape, itself included, that make a struct of the model."""
+    if isinstance(shape, ObjectShape):
+        if shape.model is not None and shape.build is None:
+            yield shape
+        for field in shape.fields:
+            yield from tables(field.shape)
+    elif hasattr(shape, "of"):
+        yield from tables(shape.of)
+
+
+TABLES = {table.title: table for document in DOCUMENTS.values() for table in tables(document)}
 
 
 def definitions(schema):
@@ -110,3 +125,15 @@ def test_every_reference_leads_somewhere():
     text = json.dumps(SCHEMA)
     named = {part.partition('"')[0] for part in text.split("#/definitions/")[1:]}
     assert named == set(SCHEMA["definitions"]) | set(DOCUMENTS)
+
+
+@pytest.mark.parametrize("shape", TABLES.values(), ids=TABLES)
+def test_every_field_is_one_of_the_model(shape):
+    """A table that makes a struct of the model names its fields, so that its defaults are those of the model."""
+    assert {field.attribute for field in shape.fields} <= set(shape.model.__struct_fields__)
+
+
+@pytest.mark.parametrize("text", ["0s", "500ms", "30s", "1m", "1m30s", "1h", "2h5s", "87600h"])
+def test_durations_are_written_as_they_are_read(text):
+    """The schema shows a default in seconds as a person would write it, and the loader reads the same of it."""
+    assert duration(seconds(text)) == text

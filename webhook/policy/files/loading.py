@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from webhook.policy.files.consistency import check_together
+from webhook.policy.files.document_kinds import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.findings import Finding, PolicyError, Severity, nearest
 from webhook.policy.files.reader import Reader, TooMuchError
 from webhook.policy.files.scalars import meaning
 from webhook.policy.files.shapes import INVALID, kind
-from webhook.policy.files.table import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, YamlMap, YamlNode, YamlScalar, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
 

@@ -1,4 +1,7 @@
-"""Records: mappings with known fields, told by one table that both the loader and the JSON schema read."""
+"""Mappings with known fields, told by one table that both the loader and the JSON schema read.
+
+What holds if a field is absent is the default of the model's own field, so it stands in one place.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from webhook.policy.files.findings import nearest
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.scalars import yaml11
-from webhook.policy.files.shapes import INVALID, Definitions, Shape, kind
+from webhook.policy.files.scalars import duration, yaml11
+from webhook.policy.files.shapes import INVALID, Definitions, Duration, Shape, kind
 from webhook.policy.files.yamltree import YamlMap, YamlNode, YamlScalar
 from webhook.policy.model import SourcePosition
 
-__all__ = ["Build", "Field", "ObjectShape", "plain"]
+__all__ = ["Build", "Field", "ObjectShape", "Values"]
 
 Values = dict[str, Any]
-"""What a record's fields hold, by the names of the model, absent ones left out."""
+"""What a mapping's fields hold, by the names of the model, absent ones left out."""
 
 Build = Callable[[Values, SourcePosition], Any]
 
@@ -30,26 +35,26 @@ class Field:
     shape: Shape
     doc: str
     required: bool = False
-    default: Any = None
-    """What holds if the field is absent, as YAML would say it; for the reference and for editors."""
 
 
 @dataclass(frozen=True)
 class ObjectShape:
     """A mapping with known fields. `one_of` names fields of which exactly one must be there.
 
-    `check` sees the values and the node of each field, and notes what is wrong between them.
+    The fields are those of `model`, which is made of their values unless `build` makes something else. `check` sees
+    the values and the node of each field, and notes what is wrong between them.
     """
 
     title: str
     doc: str
     fields: tuple[Field, ...]
-    build: Build
+    model: type[msgspec.Struct] | None = None
+    build: Build | None = None
     one_of: tuple[str, ...] = ()
     check: Callable[[Values, dict[str, YamlNode], Reader], None] | None = None
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
-        """What `build` makes of the fields; INVALID if that is impossible."""
+        """What is made of the fields; INVALID if that is impossible."""
         reader.count()
         if not isinstance(node, YamlMap):
             reader.error(node, f"expected {self.title} (a mapping), found {kind(node)}")
@@ -67,7 +72,15 @@ class ObjectShape:
                 values, {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}, reader
             )
         required = all(field.attribute in values for field in self.fields if field.required)
-        return self.build(values, reader.source(node)) if complete and required else INVALID
+        return self.made(values, reader.source(node)) if complete and required else INVALID
+
+    def made(self, values: Values, source: SourcePosition) -> Any:
+        """What the file says in this mapping, which stands at `source`."""
+        if self.build is not None:
+            return self.build(values, source)
+        assert self.model is not None
+        place = {"source": source} if "source" in self.model.__struct_fields__ else {}
+        return self.model(**values, **place)
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
         """A reference to the record's own definition."""
@@ -78,7 +91,8 @@ class ObjectShape:
         return {"$ref": f"#/definitions/{name}"}
 
     def _definition(self, definitions: Definitions) -> dict[str, Any]:
-        properties = {field.name: _described(field, definitions) for field in self.fields}
+        known = {one.name: one.default for one in msgspec.structs.fields(self.model)} if self.model else {}
+        properties = {field.name: _described(field, known.get(field.attribute), definitions) for field in self.fields}
         shape: dict[str, Any] = {
             "description": self.doc,
             "type": "object",
@@ -119,6 +133,7 @@ class ObjectShape:
         return f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}'
 
     def _complete(self, node: YamlMap, keys: dict[str, tuple[YamlNode, YamlNode]], reader: Reader) -> bool:
+        """Note what is missing or there twice; whether exactly one of `one_of` is there."""
         for field in self.fields:
             if field.required and field.name not in keys:
                 reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
@@ -134,23 +149,14 @@ def _absent(value: YamlNode) -> bool:
     return isinstance(value, YamlScalar) and value.plain and not value.text
 
 
-def _described(field: Field, definitions: Definitions) -> dict[str, Any]:
+def _described(field: Field, default: Any, definitions: Definitions) -> dict[str, Any]:
     """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
     shape = field.shape.schema(definitions)
     described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else dict(shape)
     described["description"] = field.doc
     if "markdownDescription" in described:
         described["markdownDescription"] = f"{field.doc}\n\n{described['markdownDescription']}"
-    if field.default is not None:
-        described["default"] = field.default
+    if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
+        value = list(default) if isinstance(default, tuple) else msgspec.to_builtins(default)
+        described["default"] = duration(default) if isinstance(field.shape, Duration) else value
     return described
-
-
-def plain(model: Callable[..., Any]) -> Build:
-    """Build a model struct of the values alone."""
-
-    def build(values: Values, source: SourcePosition) -> Any:
-        del source
-        return model(**values)
-
-    return build

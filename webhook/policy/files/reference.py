@@ -23,7 +23,7 @@ Schema = Mapping[str, Any]
 
 
 def markdown(schema: Schema) -> str:
-    """The page for a schema as `schema.json_schema` makes it: the kinds first, then what they use, in order of use."""
+    """The page for a schema as `json_schema` makes it: the kinds first, then what they use, in order of use."""
     definitions = schema["definitions"]
     names = list(schema["properties"]["kind"]["enum"])
     for name in names:

@@ -6,7 +6,7 @@ import re
 
 from webhook.policy.files.yamltree import YamlScalar
 
-__all__ = ["WHOLE", "meaning", "seconds", "yaml11"]
+__all__ = ["WHOLE", "duration", "meaning", "seconds", "yaml11"]
 
 WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 """The one spelling of a whole number that every reader takes alike."""
@@ -75,6 +75,16 @@ def seconds(text: str) -> float | None:
         hours, minutes, whole, thousandths = (int(group or 0) for group in match.groups())
         amount = hours * 3600 + minutes * 60 + whole + thousandths / 1000
     return amount if amount <= _FOREVER else None
+
+
+def duration(amount: float) -> str:
+    """Seconds as `seconds` reads them, in the largest units: `0s`, `1m30s`, `5m`, `500ms`."""
+    thousandths = round(amount * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, thousandths = divmod(thousandths, size)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"
 
 
 def _sixties(text: str) -> str:

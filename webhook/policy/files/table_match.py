@@ -1,17 +1,20 @@
-"""Tables of what policies share: names, subjects, selectors, `match`."""
+"""Tables of what policies share: names, expressions, subjects, selectors, `match`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
+from webhook.policy.cel.program import CelError, CelProblem
+from webhook.policy.files.findings import Severity
 from webhook.policy.files.object_shape import Field, ObjectShape, Values
 from webhook.policy.files.reader import Mention, Reader
 from webhook.policy.files.shapes import INVALID, Choice, Definitions, ListOf, MapOf, Text
-from webhook.policy.files.yamltree import YamlNode
+from webhook.policy.files.yamltree import YamlNode, YamlScalar
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     OWN_ANNOTATIONS,
@@ -34,6 +37,7 @@ __all__ = [
     "RECOGNISED_ANNOTATION",
     "SELECTOR",
     "SUBJECTS",
+    "Expression",
     "match_record",
 ]
 
@@ -52,6 +56,53 @@ CLASS_NAME = Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOM
 CLASS_GLOB = Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
 _NAMESPACE = Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
 NAMESPACES = ListOf(_NAMESPACE, least=1)
+
+
+_EXPRESSION = Text("a CEL expression", longest=100_000)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A CEL expression that `compile` accepts."""
+
+    compile: Callable[[str], Any]
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The expression's text."""
+        if isinstance(node, YamlScalar) and node.plain and node.text in ("true", "false"):
+            reader.count()
+            return node.text
+        text = _EXPRESSION.read(node, reader)
+        if text is INVALID:
+            return INVALID
+        try:
+            self.compile(text)
+        except CelError as error:
+            assert isinstance(node, YamlScalar)
+            for problem in error.problems:
+                line, column = _place(node, problem, reader)
+                reader.at(Severity.ERROR, line, column, f"CEL: {problem.message}")
+            return INVALID
+        return text
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string."""
+        del definitions
+        return {"type": "string", "minLength": 1, "maxLength": 4096}
+
+
+def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
+    """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
+    if node.style == "|":
+        line = node.line + problem.line
+        rows = node.text.split("\n")
+        row = rows[problem.line - 1] if problem.line <= len(rows) else ""
+        return line, len(reader.line(line)) - len(row) + problem.column
+    quote = 1 if node.style in ("'", '"') else 0
+    written = reader.line(node.line)[node.column - 1 + quote :]
+    if problem.line == 1 and written.startswith(node.text[: problem.column]):
+        return node.line, node.column + quote + problem.column - 1
+    return node.line, node.column
 
 
 def _annotation_wrong(text: str) -> str:
@@ -95,11 +146,6 @@ OPERATIONS = ListOf(
 )
 
 
-def _subject(values: Values, source: SourcePosition) -> Subject:
-    del source
-    return Subject(**values)
-
-
 def _subject_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
     account = values.get("kind") == "ServiceAccount"
     if account and "namespace" not in values and "kind" in nodes:
@@ -130,7 +176,7 @@ _SUBJECT = ObjectShape(
         Field("name", "name", Text("a name"), "The name; * stands for any characters.", required=True),
         Field("namespace", "namespace", _NAMESPACE, "The ServiceAccount's namespace; * stands for any characters."),
     ),
-    _subject,
+    model=Subject,
     check=_subject_check,
 )
 SUBJECTS = ListOf(_SUBJECT, least=1)
@@ -179,7 +225,7 @@ _REQUIREMENT = ObjectShape(
         ),
         Field("values", "values", ListOf(_LABEL_VALUE), "The values for In and NotIn."),
     ),
-    _requirement,
+    build=_requirement,
     check=_requirement_check,
 )
 
@@ -197,7 +243,7 @@ SELECTOR = ObjectShape(
         Field("matchLabels", "match_labels", MapOf(_LABEL_VALUE, _LABEL_KEY), "Labels with exactly these values."),
         Field("matchExpressions", "match_expressions", ListOf(_REQUIREMENT), "Further requirements on labels."),
     ),
-    _selector,
+    build=_selector,
 )
 
 MATCH_FIELDS = {
@@ -229,12 +275,7 @@ MATCH_FIELDS = {
 
 def match_record(title: str, doc: str, *names: str) -> ObjectShape:
     """A `match` with some of its parts."""
-    return ObjectShape(title, doc, tuple(MATCH_FIELDS[name] for name in names), _match)
-
-
-def _match(values: Values, source: SourcePosition) -> RequestMatch:
-    del source
-    return RequestMatch(**values)
+    return ObjectShape(title, doc, tuple(MATCH_FIELDS[name] for name in names), model=RequestMatch)
 
 
 MATCH: ObjectShape = match_record(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from webhook.policy.files.object_shape import Field, ObjectShape, Values, plain
+from webhook.policy.files.object_shape import Field, ObjectShape, Values
 from webhook.policy.files.reader import Reader
-from webhook.policy.files.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
-from webhook.policy.files.table_extenders import EXTENDER
+from webhook.policy.files.shapes import Choice, Duration, Flag, ListOf, MapOf, Text, Whole
 from webhook.policy.files.table_match import CLASS_GLOB, CLASS_NAME, NAMESPACES, RECOGNISED_ANNOTATION, SELECTOR
 from webhook.policy.files.yamltree import YamlNode
 from webhook.policy.model import (
-    CAN_BE_PREEMPTED,
-    PROTECTION_DURATION,
     BudgetMode,
     EvictionMode,
+    ExtenderConfig,
     Limits,
     PodsMatch,
     PreemptionPair,
@@ -30,6 +28,8 @@ __all__ = ["PREEMPTION_SPEC"]
 
 _SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 _MANY = 1_000_000
+_LONGEST_TIMEOUT = 60
+"""Seconds."""
 
 
 def _preemptors_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
@@ -67,11 +67,10 @@ _PREEMPTORS = ObjectShape(
             "scheduler_names",
             _SCHEDULERS,
             "Only pods of these schedulers.",
-            default=["default-scheduler"],
         ),
-        Field("delay", "delay", Duration(), "How long a pod stays unschedulable before it is acted for.", default="0s"),
+        Field("delay", "delay", Duration(), "How long a pod stays unschedulable before it is acted for."),
     ),
-    plain(Preemptors),
+    model=Preemptors,
     check=_preemptors_check,
 )
 
@@ -86,7 +85,7 @@ _PODS = ObjectShape(
         Field("namespaceSelector", "namespace_selector", SELECTOR, "The labels of their namespace are selected."),
         Field("labels", "labels", SELECTOR, "Their labels are selected."),
     ),
-    plain(PodsMatch),
+    model=PodsMatch,
 )
 
 _PAIR = ObjectShape(
@@ -96,7 +95,7 @@ _PAIR = ObjectShape(
         Field("preemptors", "preemptors", _PODS, "Who may evict; all if absent."),
         Field("victims", "victims", _PODS, "Who may be evicted; all if absent."),
     ),
-    plain(PreemptionPair),
+    model=PreemptionPair,
 )
 
 _ANNOTATIONS = ObjectShape(
@@ -105,20 +104,19 @@ _ANNOTATIONS = ObjectShape(
     (
         Field(
             "preemptible",
-            "preemptible",
+            "preemptible_annotations",
             ListOf(RECOGNISED_ANNOTATION, least=1),
             "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
-            default=[CAN_BE_PREEMPTED],
         ),
         Field(
             "protection",
-            "protection",
+            "protection_annotations",
             ListOf(RECOGNISED_ANNOTATION, least=1),
             "Whole seconds after its start during which a pod is no victim.",
-            default=[PROTECTION_DURATION],
         ),
     ),
-    lambda values, _source: {f"{name}_annotations": keys for name, keys in values.items()},
+    model=Victims,
+    build=lambda values, _source: values,
 )
 
 
@@ -144,7 +142,6 @@ _VICTIMS = ObjectShape(
                 VictimMode,
             ),
             "Whether pods must say that they may be evicted, or that they may not.",
-            default="opt-in",
         ),
         Field("annotations", "annotations", _ANNOTATIONS, "Which annotations say it."),
         Field(
@@ -152,11 +149,11 @@ _VICTIMS = ObjectShape(
             "scheduler_names",
             _SCHEDULERS,
             "Only pods of these schedulers.",
-            default=["default-scheduler"],
         ),
         Field("pairs", "pairs", ListOf(_PAIR, least=1), "Who may evict whom; without it every preemptor every victim."),
     ),
-    _victims,
+    model=Victims,
+    build=_victims,
 )
 
 
@@ -170,10 +167,10 @@ _PROTECTION = ObjectShape(
     "protection",
     "For how long after its start a pod is no victim.",
     (
-        Field("default", "default", Duration(), "How long a pod is protected if no annotation says so.", default="0s"),
+        Field("default", "default", Duration(), "How long a pod is protected if no annotation says so."),
         Field("maximum", "maximum", Duration(), "The most that an annotation may ask for; unlimited if absent."),
     ),
-    plain(Protection),
+    model=Protection,
     check=_protection_check,
 )
 
@@ -182,9 +179,9 @@ _RATE = ObjectShape(
     "At most so many evictions within a window.",
     (
         Field("evictions", "evictions", Whole("a number of evictions", 1, _MANY), "How many.", required=True),
-        Field("window", "window", Duration(), "Within which time.", default="1m"),
+        Field("window", "window", Duration(), "Within which time."),
     ),
-    lambda values, _source: Rate(**{"window": 60.0, **values}),
+    model=Rate,
 )
 
 _LIMITS = ObjectShape(
@@ -199,10 +196,49 @@ _LIMITS = ObjectShape(
             "attempts_per_preemptor",
             Whole("a number of attempts", 1, _MANY),
             "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
-            default=10,
         ),
     ),
-    plain(Limits),
+    model=Limits,
+)
+
+
+def _extender_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
+    if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
+        reader.error(nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits")
+
+
+_EXTENDER = ObjectShape(
+    "extender",
+    "A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration.",
+    (
+        Field(
+            "urlPrefix",
+            "url_prefix",
+            Text(
+                "an address such as http://extender.kube-system.svc/scheduler",
+                pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            ),
+            "Where the extender is.",
+            required=True,
+        ),
+        Field(
+            "preemptVerb",
+            "preempt_verb",
+            Text("a path below urlPrefix", pattern=r"^[A-Za-z0-9._/-]+$"),
+            "Appended to urlPrefix.",
+            required=True,
+        ),
+        Field("httpTimeout", "http_timeout", Duration(), "How long an answer may take."),
+        Field("ignorable", "ignorable", Flag(), "Whether preemption goes on without it if it fails."),
+        Field(
+            "managedResources",
+            "managed_resources",
+            ListOf(Text("the name of a resource"), least=1),
+            "It is asked only about pods that request one of these; about all if absent.",
+        ),
+    ),
+    model=ExtenderConfig,
+    check=_extender_check,
 )
 
 
@@ -236,7 +272,6 @@ PREEMPTION_SPEC = ObjectShape(
                 BudgetMode,
             ),
             "What PodDisruptionBudgets mean for choosing victims.",
-            default="strict",
         ),
         Field("protection", "protection", _PROTECTION, "Protection windows."),
         Field(
@@ -251,7 +286,6 @@ PREEMPTION_SPEC = ObjectShape(
                 EvictionMode,
             ),
             "How victims go.",
-            default="evict",
         ),
         Field(
             "gracePeriodSeconds",
@@ -259,17 +293,17 @@ PREEMPTION_SPEC = ObjectShape(
             Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
             "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
         ),
-        Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up.", default="5m"),
+        Field("planTimeout", "plan_timeout", Duration(), "When a plan that gets nowhere is given up."),
         Field(
             "waitForTerminating",
             "wait_for_terminating",
             Duration(),
             "How long already terminating pods that make room are waited for before others are evicted.",
-            default="1m",
         ),
         Field("limits", "limits", _LIMITS, "How much may be evicted, and how often it is tried."),
-        Field("extenders", "extenders", ListOf(EXTENDER), "Asked one after the other which candidates may stand."),
+        Field("extenders", "extenders", ListOf(_EXTENDER), "Asked one after the other which candidates may stand."),
     ),
-    _policy,
+    model=PreemptionPolicy,
+    build=_policy,
     check=_policy_check,
 )

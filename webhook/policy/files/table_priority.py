@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.files.expressions import Expression
 from webhook.policy.files.findings import nearest
-from webhook.policy.files.object_shape import Field, ObjectShape, Values, plain
+from webhook.policy.files.object_shape import Field, ObjectShape, Values
 from webhook.policy.files.reader import Reader
 from webhook.policy.files.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
 from webhook.policy.files.table_match import (
@@ -16,6 +15,7 @@ from webhook.policy.files.table_match import (
     MATCH_FIELDS,
     NAME,
     OPERATIONS,
+    Expression,
 )
 from webhook.policy.files.table_rights import RIGHT, check_requesters, check_rights
 from webhook.policy.files.yamltree import YamlNode
@@ -66,7 +66,7 @@ _CLASSES = ObjectShape(
         Field("allow", "allow", ListOf(CLASS_GLOB), "Names or globs that may be used; all if absent."),
         Field("deny", "deny", ListOf(CLASS_GLOB), "Names or globs that may not be used; deny wins over allow."),
     ),
-    plain(PriorityClasses),
+    model=PriorityClasses,
     check=_some_class_rule,
 )
 
@@ -77,7 +77,7 @@ _DEFINERS = ObjectShape(
         Field("names", "names", ListOf(CLASS_GLOB, least=1), "The class's name is one of these; * is a wildcard."),
         MATCH_FIELDS["subjects"],
     ),
-    plain(Definers),
+    model=Definers,
 )
 
 
@@ -97,7 +97,7 @@ _RESERVE = ObjectShape(
         Field("define", "define", OneOrMore(_DEFINERS), "Who may create or change PriorityClasses in it; else nobody."),
         Field("use", "use", OneOrMore(RIGHT), "Which pods may have a priority in it; else none."),
     ),
-    plain(Reserve),
+    model=Reserve,
     check=_range_check,
 )
 
@@ -114,9 +114,9 @@ _PROTECT = ObjectShape(
     (
         Field("keys", "keys", ListOf(ANNOTATION, least=1), "The annotations.", required=True),
         Field("allow", "allow", OneOrMore(RIGHT), "Who may; nobody if absent."),
-        Field("operations", "operations", OPERATIONS, "When the rule holds.", default=["UPDATE"]),
+        Field("operations", "operations", OPERATIONS, "When the rule holds."),
     ),
-    plain(ProtectAnnotations),
+    model=ProtectAnnotations,
     check=_protect_check,
 )
 
@@ -144,10 +144,9 @@ _VALIDATE = ObjectShape(
                 least=1,
             ),
             "What the expression is about.",
-            default=["pods"],
         ),
     ),
-    plain(Validate),
+    model=Validate,
     check=_validate_check,
 )
 
@@ -180,13 +179,10 @@ _RULE = ObjectShape(
         Field("enforcement", "enforcement", ENFORCEMENT, "Instead of the policy's enforcement."),
         *_BODY_FIELDS,
     ),
-    _rule,
+    model=PriorityRule,
+    build=_rule,
     one_of=BODIES,
 )
-
-
-def _condition(values: Values, source: SourcePosition) -> MatchCondition:
-    return MatchCondition(source=source, **values)
 
 
 _CONDITION = ObjectShape(
@@ -196,12 +192,8 @@ _CONDITION = ObjectShape(
         Field("name", "name", NAME, "The condition's name in messages.", required=True),
         Field("expression", "expression", Expression(compile_bool), "The expression.", required=True),
     ),
-    _condition,
+    model=MatchCondition,
 )
-
-
-def _exception(values: Values, source: SourcePosition) -> PolicyException:
-    return PolicyException(source=source, **values)
 
 
 def _exception_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> None:
@@ -221,7 +213,7 @@ _EXCEPTION = ObjectShape(
         Field("owner", "owner", Text("an owner"), "Who answers for it.", required=True),
         Field("until", "until", Instant(), "When it ends: an instant, or the last day (UTC).", required=True),
     ),
-    _exception,
+    model=PolicyException,
     check=_exception_check,
 )
 
@@ -258,11 +250,7 @@ def _names_check(values: Values, nodes: dict[str, YamlNode], reader: Reader) -> 
             node = YamlNode(source.line, source.column, 1)
             reader.error(node, f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}')
         seen.setdefault(name, source.line)
-    if (
-        "exclude" in nodes
-        and values.get("exclude") is not None
-        and values["exclude"] == MATCH.build({}, SourcePosition())
-    ):
+    if "exclude" in nodes and values.get("exclude") is not None and values["exclude"] == RequestMatch():
         reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
 
 
@@ -277,7 +265,7 @@ PRIORITY_SPEC = ObjectShape(
     "PriorityPolicy spec",
     "Who may run and define what: when the policy applies, and its rules.",
     (
-        Field("enforcement", "enforcement", ENFORCEMENT, "What a violated rule does.", default="enforce"),
+        Field("enforcement", "enforcement", ENFORCEMENT, "What a violated rule does."),
         Field("match", "match", MATCH, "Which requests the policy is about; all if absent."),
         Field("exclude", "exclude", MATCH, "Which of those it is not about after all; exclude wins over match."),
         Field("conditions", "conditions", ListOf(_CONDITION), "CEL expressions that must all be true besides."),
@@ -286,6 +274,7 @@ PRIORITY_SPEC = ObjectShape(
             "exceptions", "exceptions", ListOf(_EXCEPTION), "Whom some of the rules let in all the same for a while."
         ),
     ),
-    _policy,
+    model=PriorityPolicy,
+    build=_policy,
     check=_policy_check,
 )

@@ -1,4 +1,4 @@
-"""The kinds of documents a policy file may hold."""
+"""The kinds of documents that a policy file may hold, and the JSON schema (draft 7) that their tables make."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from webhook.policy.files.object_shape import Field, ObjectShape, Values
-from webhook.policy.files.shapes import Choice, MapOf, Text
+from webhook.policy.files.shapes import Choice, Definitions, MapOf, Text
 from webhook.policy.files.table_match import NAME
 from webhook.policy.files.table_preemption import PREEMPTION_SPEC
 from webhook.policy.files.table_priority import PRIORITY_SPEC
 from webhook.policy.model import SourcePosition
 
-__all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND"]
+__all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND", "json_schema"]
 
 API_VERSION = "giveway.dev/v1alpha1"
 TEST_KIND = "PolicyTest"
@@ -34,7 +34,7 @@ _METADATA = ObjectShape(
         Field("labels", "labels", MapOf(Text()), "For other tools."),
         Field("annotations", "annotations", MapOf(Text()), "For other tools."),
     ),
-    _metadata,
+    build=_metadata,
 )
 
 
@@ -57,7 +57,7 @@ def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
             Field("metadata", "metadata", _METADATA, "The policy's name.", required=True),
             Field("spec", "spec", spec, spec.doc, required=True),
         ),
-        build,
+        build=build,
     )
 
 
@@ -68,3 +68,22 @@ DOCUMENTS = {
     ),
 }
 """Each kind with its table."""
+
+
+def json_schema() -> dict[str, Any]:
+    """One schema for every kind of document, chosen by `kind`; the same at every call."""
+    definitions: Definitions = {}
+    documents = {kind: record.schema(definitions) for kind, record in DOCUMENTS.items()}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://giveway.dev/schema/v1alpha1.json",
+        "title": "giveway policy files",
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {"kind": {"enum": list(documents)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}}, "then": reference}
+            for kind, reference in documents.items()
+        ],
+        "definitions": dict(sorted(definitions.items())),
+    }
