@@ -11,6 +11,7 @@ from webhook.policy.model import (
     Definers,
     Enforcement,
     MatchCondition,
+    PolicyException,
     PriorityClasses,
     ProtectAnnotations,
     RequestMatch,
@@ -143,6 +144,21 @@ def test_rules_that_read_the_requester(policy, bare, controlled):
 def test_policies_that_read_the_requester(changes, expected):
     """Exclusions and conditions that read the requester are taken both ways as well."""
     policy = msgspec.structs.replace(make_policy("p", reserve()), **changes)
+    assert said(policies(policy), running(**URGENT), UNKNOWN) == {"p/range": expected}
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        pytest.param(RequestMatch(subjects=LEADS), "cannot be judged", id="by-subject"),
+        pytest.param(RequestMatch(subjects=LEADS, namespaces=("other",)), "refused", id="elsewhere"),
+        pytest.param(RequestMatch(namespaces=("team-a",)), "warned", id="by-namespace"),
+    ],
+)
+def test_exceptions_that_read_the_requester(match, expected):
+    """An exception for some people may be for who made the pod."""
+    exception = PolicyException(match=match, rules=("range",), reason="r", owner="o", until=4e9, source=HERE)
+    policy = msgspec.structs.replace(make_policy("p", reserve()), exceptions=(exception,))
     assert said(policies(policy), running(**URGENT), UNKNOWN) == {"p/range": expected}
 
 

@@ -19,6 +19,8 @@ COMMANDS = {
     "schema": "print the JSON schema of the policy files",
     "decide": "decide preemption for clusters given as JSON lines",
     "explain": "say why a live pod is pending and what preemption would do",
+    "install": "install giveway in a cluster, or upgrade it",
+    "uninstall": "take giveway out of a cluster",
     "scan": "say what of a running cluster the policies would refuse",
     "doctor": "say what in a cluster gets round the policies or is broken, and what to do",
     "configurations": "print the webhook configurations that `serve` keeps",

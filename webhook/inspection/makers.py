@@ -97,6 +97,7 @@ def _strict(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy:
         exclude=None if subjects and exclude is not None and exclude.subjects is not None else exclude,
         conditions=tuple(one for one in policy.conditions if not reads_user(one.expression)),
         rules=tuple(_rule(rule, subjects=subjects, refuses=True) for rule in policy.rules),
+        exceptions=tuple(one for one in policy.exceptions if not (subjects and one.match.subjects is not None)),
     )
 
 
@@ -112,7 +113,13 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
         if exclude == RequestMatch():
             return None
     rules = tuple(_rule(rule, subjects=subjects, refuses=False) for rule in policy.rules)
-    return msgspec.structs.replace(policy, exclude=exclude, rules=rules)
+    exceptions = policy.exceptions
+    if subjects:
+        exceptions = tuple(msgspec.structs.replace(one, match=_without(one.match)) for one in exceptions)
+        # One by subjects alone then names nobody in particular, so its rules refuse nobody for sure.
+        let_in = {rule for one in exceptions if one.match == RequestMatch() for rule in one.rules}
+        rules = tuple(rule for rule in rules if rule.name not in let_in)
+    return msgspec.structs.replace(policy, exclude=exclude, rules=rules, exceptions=exceptions)
 
 
 def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:

@@ -1,0 +1,324 @@
+"""`giveway install` and `uninstall` as processes, with a real webhook behind the Service: what they make and leave."""
+
+import asyncio
+import signal
+import sys
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.inspection.command import giveway
+from tests.manifests.objects import BASE, NAMESPACE, POLICIES
+from tests.manifests.test_install import CONFIGURATIONS, in_force
+from tests.manifests.test_staged import Installed
+from tests.workloads import eventually, namespace, pod
+from webhook.embedded.cluster import EmbeddedCluster
+from webhook.installation.cluster import Cluster
+from webhook.installation.install import look
+from webhook.installation.kustomize import render
+from webhook.kube import resources
+from webhook.kube.client import ApiError
+from webhook.kube.resources import Resource
+from webhook.policy.model import PLAN
+
+POLICY_MAP = resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies")
+
+
+@pytest.fixture
+async def bare(tmp_path):
+    """A cluster with two nodes and nothing of giveway; its webhook can be served."""
+    async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:
+        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
+        yield Installed(cluster, admin, tmp_path)
+
+
+def run(bare, name, *arguments):
+    return giveway(name, "--kubeconfig", bare.cluster.kubeconfig, *arguments)
+
+
+async def install(bare, *arguments):
+    result = await run(bare, "install", "--wait=0", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+async def everything(admin):
+    """Every object that the cluster lists, as kind, namespace and name, but for Events."""
+    found = set()
+    groups = await admin.get("/apis")
+    versions = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups["groups"])]
+    for root in versions:
+        for row in (await admin.get(root))["resources"]:
+            if "list" not in row["verbs"] or "/" in row["name"] or row["kind"] == "Event":
+                continue
+            items, _ = await admin.list(f"{root}/{row['name']}")
+            found |= {(row["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in items}
+    return found
+
+
+async def test_from_nothing_to_judging_and_back(bare):
+    """It waits until the webhook has answered and says what to do next; uninstall leaves no object of any kind."""
+    before = await everything(bare.admin)
+    waiting = asyncio.create_task(run(bare, "install", "--component=scan"))
+
+    async def has_account():
+        return await bare.admin.get(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/giveway-webhook")
+
+    await eventually(lambda: _unless_missing(has_account()), 20)
+    async with bare.serving():
+        result = await asyncio.wait_for(waiting, 60)
+        assert result.exit_code == 0, result.stderr
+        assert "Deployment giveway-system/giveway-webhook created" in result.stdout
+        assert "What to do next:\n  giveway doctor" in result.stdout
+        assert "waiting: " in result.stderr
+        again = await run(bare, "install", "--component=scan")
+        assert again.exit_code == 0, again.stderr
+        assert "created" not in again.stdout
+        assert "changed," not in again.stdout.replace("unchanged", "")
+        removed = await run(bare, "uninstall")
+        assert removed.exit_code == 0, removed.stderr
+        assert await bare.can_make_pods()
+    assert removed.stdout.splitlines()[0] == "MutatingWebhookConfiguration giveway deleted"
+    assert await everything(bare.admin) == before
+
+
+async def _unless_missing(asked):
+    try:
+        return await asked
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+async def versions(bare):
+    """The resourceVersion of everything that the manifests hold."""
+    cluster = Cluster(bare.admin)
+    keys = await cluster.inventory(NAMESPACE)
+    return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
+
+
+async def test_a_second_installation_changes_nothing(bare):
+    """Not an object of the manifests gets another version, but for the Deployments' own status."""
+    await install(bare)
+    before = await versions(bare)
+    assert len(before) == len(render(BASE))
+    text = await install(bare)
+    assert f"{len(before) - 1} unchanged" in text
+    after = await versions(bare)
+    busy = {key for key in before if key.kind in ("Deployment", "PodDisruptionBudget")}
+    assert {key: value for key, value in after.items() if key not in busy} == {
+        key: value for key, value in before.items() if key not in busy
+    }
+
+
+async def test_it_takes_over_what_kubectl_applied(bare):
+    """An installation by `kubectl apply -k` is brought to this version, and removed like one of its own."""
+    before = await everything(bare.admin)
+    await bare.kubectl("apply", "-k", str(BASE))
+    text = await install(bare, "--image=registry.example.com/giveway:0.2.0")
+    assert "Deployment giveway-system/giveway-webhook changed" in text
+    found = await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
+    images = {one["image"] for one in found["spec"]["template"]["spec"]["containers"]}
+    assert images == {"registry.example.com/giveway:0.2.0"}
+    assert (await run(bare, "uninstall")).exit_code == 0
+    assert await everything(bare.admin) == before
+
+
+async def test_what_is_not_asked_for_any_more_goes(bare):
+    """A component that was left out is taken away; what somebody else made under such a name stays."""
+    await install(bare, "--component=scan")
+    cron = resources.CRON_JOB.path(NAMESPACE, "giveway-scan")
+    await bare.admin.get(cron)
+    text = await install(bare)
+    assert "CronJob giveway-system/giveway-scan removed" in text
+    with pytest.raises(ApiError, match="not found"):
+        await bare.admin.get(cron)
+
+
+async def test_entries_survive_an_upgrade(bare):
+    """The webhook's own entries and their trust are not the installation's to change."""
+    await install(bare)
+    async with bare.serving():
+        before = await bare.webhooks()
+        await install(bare, "--image=registry.example.com/giveway:0.2.0")
+        assert await bare.webhooks() == before
+        assert await bare.can_make_pods()
+
+
+async def test_policies_are_whose_who_changed_them(bare, tmp_path):
+    """Another installation keeps the policies that are there, unless it is given files."""
+    await install(bare)
+    await bare.admin.patch(POLICY_MAP, {"data": {"priorities.yaml": "# mine\n"}})
+    assert "ConfigMap giveway-system/giveway-policies kept as it is" in await install(bare)
+    assert (await bare.admin.get(POLICY_MAP))["data"]["priorities.yaml"] == "# mine\n"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "bands.yaml").write_text((POLICIES / "priorities.yaml").read_text())
+    await install(bare, "--policies", tmp_path / "own")
+    assert set((await bare.admin.get(POLICY_MAP))["data"]) >= {"bands.yaml"}
+    (tmp_path / "own" / "bands.yaml").write_text("kind: Nonsense\n")
+    result = await run(bare, "install", "--policies", tmp_path / "own")
+    assert result.exit_code == 1
+    assert "bands.yaml:1" in result.stderr
+
+
+async def test_it_says_what_is_missing(bare):
+    """No server comes up: the pods' own words, exit code 1, and nobody is refused."""
+    result = await run(bare, "install", "--wait=1")
+    assert result.exit_code == 1
+    assert "no pod is refused that was not before; still missing:" in result.stderr
+    assert "  - no webhook server has been ready yet" in result.stderr
+    assert await bare.can_make_pods()
+
+
+async def test_reasons_of_pods_are_told(bare):
+    """An image that cannot be pulled, and an API server that does not reach the server."""
+    await install(bare)
+    pods = await eventually(lambda: _pods(bare.admin))
+    held = {"name": "webhook", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    ready = {"type": "Ready", "status": "False"}
+    for one in pods:
+        status = {"containerStatuses": [held], "conditions": [ready]}
+        await bare.admin.patch(resources.POD.path(NAMESPACE, one["metadata"]["name"], "status"), {"status": status})
+    probe = {"webhooks": [_probe("probe.mutate.giveway.dev")]}
+    await bare.admin.patch(CONFIGURATIONS[0], probe)
+
+    async def told():
+        status = await look(bare.admin, render(BASE))
+        texts = " ".join(status.waiting)
+        return "ImagePullBackOff: no such image" in texts and "TCP port 9443 of its pods is closed" in texts
+
+    await eventually(told)
+
+
+async def _pods(admin):
+    found, _ = await admin.list(resources.POD.path(NAMESPACE), labelSelector="app.kubernetes.io/component=webhook")
+    return found if len(found) == 2 else None
+
+
+def _probe(name):
+    return {
+        "name": name,
+        "clientConfig": {"url": "https://127.0.0.1:1/mutate"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+    }
+
+
+async def test_a_kind_that_the_cluster_does_not_have(bare):
+    """It is said before anything is applied, with what brings it."""
+    before = await everything(bare.admin)
+    result = await run(bare, "install", "--component=cert-manager", "--component=prometheus")
+    assert result.exit_code == 1
+    assert "install cert-manager and the Prometheus operator first, or leave the component out" in result.stderr
+    assert await everything(bare.admin) == before
+
+
+async def test_a_right_that_is_missing(bare):
+    """One sentence, no stack trace."""
+    kubeconfig = bare.cluster.write_kubeconfig("viewer", bare.cluster.add_user("viewer"))
+    for name in ("install", "uninstall"):
+        result = await giveway(name, "--kubeconfig", kubeconfig)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: a right is missing: ")
+        assert len(result.stderr.splitlines()) == 1
+
+
+async def test_a_webhook_outside_the_cluster(bare):
+    """No pods, Service or budget of the webhook; the command says how to start it, and uninstall takes the rest."""
+    before = await everything(bare.admin)
+    text = await install(bare, "--url=https://10.0.0.1:9443")
+    assert "giveway serve --webhook-configuration giveway --url https://10.0.0.1:9443" in text
+    names = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
+    assert not {("Deployment", "giveway-webhook"), ("Service", "giveway-webhook")} & names
+    assert {("Deployment", "giveway-reconciler"), ("ServiceAccount", "giveway-webhook")} <= names
+    assert (await run(bare, "uninstall")).exit_code == 0
+    assert await everything(bare.admin) == before
+    assert (await giveway("install", "--url=http://x")).exit_code == 2
+
+
+async def test_dry_runs_write_nothing(bare):
+    """Install prints YAML that can be applied; uninstall what it would delete, the configurations first."""
+    before = await everything(bare.admin)
+    printed = await run(bare, "install", "--dry-run", "--component=scan")
+    objects = list(YAML(typ="safe", pure=True).load_all(printed.stdout))
+    assert {obj["kind"] for obj in objects} >= {"Deployment", "CronJob", "ConfigMap"}
+    assert await everything(bare.admin) == before
+    await install(bare)
+    there = await everything(bare.admin)
+    text = (await run(bare, "uninstall", "--dry-run")).stdout.splitlines()
+    assert text[0] == "MutatingWebhookConfiguration giveway would be deleted"
+    assert text[-1] == "Namespace giveway-system would be deleted"
+    assert await everything(bare.admin) == there
+
+
+async def test_uninstalling_takes_plans_off_pods(bare):
+    """A nomination that nobody would ever clear goes with its plan; other nominations stay."""
+    await install(bare)
+    for name, annotations in (("planned", {PLAN: "{}"}), ("other", {})):
+        made = pod(name, cpu="1000")
+        made["metadata"]["annotations"] = annotations
+        await bare.admin.create(resources.POD.path("team-a"), made)
+        nominated = {"status": {"nominatedNodeName": "node-1"}}
+        await bare.admin.patch(resources.POD.path("team-a", name, "status"), nominated)
+    result = await run(bare, "uninstall")
+    assert "took the plan off 1 pods" in result.stdout
+    planned = await bare.admin.get(resources.POD.path("team-a", "planned"))
+    assert PLAN not in (planned["metadata"].get("annotations") or {})
+    assert "nominatedNodeName" not in planned["status"]
+    assert (await bare.admin.get(resources.POD.path("team-a", "other")))["status"]["nominatedNodeName"] == "node-1"
+
+
+async def test_a_namespace_with_pods_of_others_is_kept(bare):
+    """What giveway made there goes one by one, and the pods stay."""
+    await install(bare)
+    async with bare.serving():
+        await bare.admin.create(resources.POD.path(NAMESPACE), pod("somebodys", labels={"app": "x"}))
+        result = await run(bare, "uninstall")
+        assert result.exit_code == 0, result.stderr
+    await bare.admin.get(resources.POD.path(NAMESPACE, "somebodys"))
+    left = {one[0] for one in await everything(bare.admin) if one[1] == NAMESPACE}
+    assert left <= {"Pod", "ServiceAccount", "ConfigMap"}  # the ServiceAccount and ConfigMap of every namespace
+    for path in (resources.SECRET.path(NAMESPACE, "giveway-tls"), POLICY_MAP):
+        with pytest.raises(ApiError, match="not found"):
+            await bare.admin.get(path)
+
+
+async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
+    """In the middle of applying: the inventory knows what may be there."""
+    before = await everything(bare.admin)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "webhook.cli", "install", "--component=scan", "--wait=0"),
+        *("--kubeconfig", str(bare.cluster.kubeconfig)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    while b"ClusterRole giveway-scan created" not in (await process.stdout.readline()):
+        pass
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    role = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+    await bare.admin.get(role.path(name="giveway-scan"))
+    await install(bare)
+    with pytest.raises(ApiError, match="not found"):
+        await bare.admin.get(role.path(name="giveway-scan"))
+    assert (await run(bare, "uninstall")).exit_code == 0
+    assert await everything(bare.admin) == before
+
+
+async def test_it_waits_for_every_deployment(bare):
+    """Done means that both Deployments have their new pods, and that the API server asks."""
+    await install(bare)
+    async with bare.serving():
+        await eventually(lambda: in_force(bare.admin))
+
+        async def done():
+            return (await look(bare.admin, render(BASE))).done
+
+        await eventually(done, 20)
+        path = resources.DEPLOYMENT.path(NAMESPACE, "giveway-reconciler")
+        await bare.admin.patch(path, {"spec": {"replicas": 3, "template": {"spec": {"nodeSelector": {"a": "b"}}}}})
+        status = await look(bare.admin, render(BASE))
+        assert status.answered
+        assert status.waiting[0].startswith("giveway-reconciler: ")

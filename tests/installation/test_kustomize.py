@@ -1,0 +1,156 @@
+"""The renderer against `kubectl kustomize`: the base with every component, alone and all together, object by object."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
+from webhook.installation.kustomize import parse_image, render
+from webhook.installation.manifests import ManifestsError, components, manifests
+from webhook.installation.overlaying import PatchError, json_patch, strategic_merge
+
+SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))
+KUBECTL = [
+    pytest.mark.kubectl,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
+IMAGE = "registry.example.com:5000/team/giveway:1.2.3"
+
+
+def by_kubectl(directory, parts):
+    """What kubectl makes of the same kustomization, by kind, namespace and name."""
+    listed = ", ".join(os.path.relpath(path, directory) for path in parts)
+    (directory / "kustomization.yaml").write_text(
+        f"resources: [{os.path.relpath(BASE, directory)}]\ncomponents: [{listed}]\n"
+        "images: [{name: giveway, newName: registry.example.com:5000/team/giveway, newTag: 1.2.3}]\n"
+    )
+    output = directory / "rendered.yaml"
+    with output.open("wb") as file:
+        subprocess.run(["kubectl", "kustomize", directory], stdout=file, check=True, timeout=60)
+    return keyed(documents(output))
+
+
+def keyed(objects):
+    found = {(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]): obj for obj in objects}
+    assert len(found) == len(objects)
+    return found
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([], id="base", marks=KUBECTL),
+        *(pytest.param([path], id=path.name, marks=KUBECTL) for path in SHIPPED),
+        pytest.param(SHIPPED, id="all", marks=KUBECTL),
+    ],
+)
+def test_it_renders_what_kubectl_renders(parts, tmp_path):
+    """Every object, and nothing else; and what belongs in a namespace says in which."""
+    rendered = keyed(render(BASE, parts, [parse_image(IMAGE)]))
+    expected = by_kubectl(tmp_path, parts)
+    assert rendered.keys() == expected.keys()
+    for key, obj in expected.items():
+        assert rendered[key] == obj, key
+
+
+def test_the_shipped_components_are_found_by_name(tmp_path):
+    """Others by their directory; what is neither is told with the names that there are."""
+    assert manifests() == ROOT / "manifests"
+    assert components(("scan", str(tmp_path))) == [ROOT / "manifests" / "components" / "scan", tmp_path]
+    with pytest.raises(ManifestsError, match=r"there is no component scam; there are .*network-policy.*scan"):
+        components(("scam",))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("giveway", {"newName": "giveway"}, id="name"),
+        pytest.param("r.example.com/giveway:1", {"newName": "r.example.com/giveway", "newTag": "1"}, id="tag"),
+        pytest.param("localhost:5000/giveway", {"newName": "localhost:5000/giveway"}, id="port"),
+        pytest.param("r/g@sha256:ab", {"newName": "r/g", "digest": "sha256:ab"}, id="digest"),
+    ],
+)
+def test_images(text, expected):
+    """Registry with port, tag and digest are told apart."""
+    assert parse_image(text) == {"name": "giveway", **expected}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("namePrefix: x-\n", "does not know 'namePrefix' of kustomize", id="unknown-field"),
+        pytest.param("resources: [gone.yaml]\n", "gone.yaml", id="no-file"),
+        pytest.param("resources: [a]\n", "not a Kubernetes object", id="no-object"),
+        pytest.param("configMapGenerator: [{name: x, files: []}]\n", "disableNameSuffixHash", id="name-with-hash"),
+        pytest.param("configMapGenerator: [{name: x, literals: [a=b]}]\n", "'literals'", id="literals"),
+        pytest.param("patches: [{target: {kind: X}, patch: '[]'}]\n", "there is no such object", id="nothing-to-patch"),
+        pytest.param("patches: [{target: {labelSelector: x}, patch: '[]'}]\n", "labelSelector", id="unknown-target"),
+        pytest.param("a: [\n", "kustomization.yaml", id="no-yaml"),
+    ],
+)
+def test_what_is_not_known_is_refused(tmp_path, content, message):
+    """Nothing of a kustomization is passed over."""
+    (tmp_path / "kustomization.yaml").write_text("kind: Component\n" + content)
+    (tmp_path / "a").write_text("x: 1\n")
+    with pytest.raises(ManifestsError, match=message):
+        render(BASE, [tmp_path])
+
+
+def test_a_directory_without_kustomization(tmp_path):
+    """It is named."""
+    with pytest.raises(ManifestsError, match=r"there is no kustomization\.yaml"):
+        render(BASE, [tmp_path])
+
+
+LISTED = {"spec": {"containers": [{"name": "a", "x": 1}, {"name": "b"}], "args": ["1"], "keep": {"y": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "expected"),
+    [
+        pytest.param(
+            {"containers": [{"name": "a", "x": 2}]}, {"containers": [{"name": "a", "x": 2}, {"name": "b"}]}, id="merge"
+        ),
+        pytest.param(
+            {"containers": [{"name": "b", "$patch": "delete"}]}, {"containers": [{"name": "a", "x": 1}]}, id="delete"
+        ),
+        pytest.param(
+            {"containers": [{"name": "c"}]},
+            {"containers": [{"name": "c"}, {"name": "a", "x": 1}, {"name": "b"}]},
+            id="new",
+        ),
+        pytest.param({"args": ["2"]}, {"args": ["2"]}, id="replaced-list"),
+        pytest.param({"keep": {"y": None, "z": 1}}, {"keep": {"z": 1}}, id="null-deletes"),
+    ],
+)
+def test_strategic_merges(patch, expected):
+    """Maps are merged, lists of a pod by their key, other lists replaced."""
+    assert strategic_merge(LISTED, {"spec": patch})["spec"] == {**LISTED["spec"], **expected}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param({"op": "test", "path": "/spec/args/0", "value": "2"}, id="test-fails"),
+        pytest.param({"op": "remove", "path": "/spec/none"}, id="nothing-to-remove"),
+        pytest.param({"op": "replace", "path": "/spec/args/7", "value": 1}, id="no-index"),
+        pytest.param({"op": "move", "path": "/spec/args", "from": "/x"}, id="unknown"),
+    ],
+)
+def test_json_patches_that_do_not_fit(operation):
+    """They say so, and change nothing."""
+    before = repr(LISTED)
+    with pytest.raises(PatchError):
+        json_patch(LISTED, [operation])
+    assert repr(LISTED) == before
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_every_object_of_a_component_lies_in_giveways_namespace(path):
+    """A component is applied by itself as well: nothing lands in whatever namespace kubectl is set to."""
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "FlowSchema", "Namespace"}
+    for obj in render(BASE, [path]):
+        wide = obj["kind"] in cluster_wide or obj["kind"].startswith(("Validating", "Mutating"))
+        assert obj["metadata"].get("namespace") == (None if wide else NAMESPACE), obj["metadata"]["name"]

@@ -1,0 +1,75 @@
+"""`giveway uninstall`: take giveway out of the cluster and leave nothing behind."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from webhook.cli.installing import kubeconfig_option, run_installation
+from webhook.installation.cluster import Cluster, Key
+from webhook.installation.kustomize import render
+from webhook.installation.manifests import ManifestsError, all_components, manifests
+from webhook.installation.uninstall import keys_to_remove, remove
+from webhook.kube.client import Client
+
+__all__ = ["command"]
+
+_AFTERWARDS = """\
+giveway is gone. What stays, because it is yours: PriorityClasses (those that were made while giveway managed them keep
+preemptionPolicy Never, so their pods preempt nobody), labels and annotations of pods that run, and the label
+giveway.dev/exempt on namespaces."""
+
+
+@click.command("uninstall")
+@kubeconfig_option
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, in that order, and delete nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=120,
+    show_default=True,
+    help="Seconds to wait until everything is gone.",
+)
+def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: float) -> None:
+    """Take giveway out of the cluster, however it was installed, in the order in which no pod is refused.
+
+    First the webhook configurations, then the programs; then plans and nominations are taken off pods, and everything
+    else goes with the namespace giveway-system. A namespace in which others run pods is kept.
+    """
+    try:
+        rendered = render(manifests() / "base", all_components())
+    except ManifestsError as error:
+        raise click.ClickException(str(error)) from error
+    left = run_installation(_uninstall(kubeconfig, rendered, wait, dry_run=dry_run, ask=not yes and sys.stdin.isatty()))
+    if left:
+        raise click.ClickException(
+            f"still there after {wait:.0f} s: {', '.join(left)}. Something may hold them with a finalizer; run the"
+            " same command again"
+        )
+    if left is not None:
+        click.echo(_AFTERWARDS)
+
+
+async def _uninstall(
+    kubeconfig: str | None, rendered: list[dict[str, object]], wait: float, *, dry_run: bool, ask: bool
+) -> list[str] | None:
+    """What is left; None if nothing was to be deleted."""
+    async with await Client.connect(kubeconfig) as client:
+        cluster = Cluster(client)
+        keys = await keys_to_remove(cluster, rendered)
+        if not keys:
+            click.echo("There is nothing of giveway in this cluster.")
+        if dry_run:
+            for key in keys:
+                click.echo(f"{key} would be deleted")
+        if dry_run or not keys:
+            return None
+        if ask:
+            _confirm(client.url, keys)
+        return await remove(cluster, keys, click.echo, wait)
+
+
+def _confirm(url: str, keys: list[Key]) -> None:
+    click.confirm(f"delete {len(keys)} objects of giveway from {url}?", abort=True)

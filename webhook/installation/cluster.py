@@ -1,0 +1,192 @@
+"""Objects of any kind in a cluster: where they live by discovery, server-side apply, and what was applied so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import CONFIG_MAP, Resource
+
+__all__ = ["INVENTORY", "Applied", "Cluster", "Key", "UnknownKindError", "key_of", "ordered"]
+
+Json = dict[str, Any]
+MANAGER = "giveway-install"
+"""The field manager of what is applied; an object that has it is giveway's to remove."""
+INVENTORY = "giveway-install"
+"""The ConfigMap in giveway's namespace that lists what was applied."""
+
+_ORDER = (
+    "Namespace",
+    "ResourceQuota",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ConfigMap",
+    "Service",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+    "PodDisruptionBudget",
+)
+"""What others need comes first; kinds that are not named follow, and the Deployments are last."""
+
+
+class Key(NamedTuple):
+    """An object by what identifies it; `namespace` is empty for cluster-wide ones."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind} {where}{self.name}"
+
+
+class Applied(NamedTuple):
+    """What became of an object: "created", "changed", "unchanged", "removed" or "kept as it is"."""
+
+    key: Key
+    how: str
+
+
+class UnknownKindError(Exception):
+    """Kinds that the cluster does not have; the text names them and what brings them."""
+
+
+def key_of(obj: Json) -> Key:
+    """The key of an object."""
+    metadata = obj["metadata"]
+    return Key(obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
+
+
+def ordered(objects: Iterable[Json]) -> list[Json]:
+    """The objects in the order in which they are applied; removal goes the other way."""
+    places = {kind: at for at, kind in enumerate(_ORDER)}
+
+    def place(obj: Json) -> int:
+        return len(_ORDER) + 1 if obj["kind"] in ("Deployment", "CronJob") else places.get(obj["kind"], len(_ORDER))
+
+    return sorted(objects, key=place)
+
+
+class Cluster:
+    """The objects of one cluster. Every method raises ApiError."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._kinds: dict[str, dict[str, Resource]] = {}
+
+    async def resource(self, api_version: str, kind: str) -> Resource | None:
+        """Where a kind lives; None if the cluster does not have it."""
+        if api_version not in self._kinds:
+            self._kinds[api_version] = await self._discover(api_version)
+        return self._kinds[api_version].get(kind)
+
+    async def require(self, objects: Sequence[Json]) -> None:
+        """Raise UnknownKindError for kinds that the cluster does not have, before anything is applied."""
+        missing: dict[str, str] = {}
+        for obj in objects:
+            if await self.resource(obj["apiVersion"], obj["kind"]) is None:
+                missing[f"{obj['kind']} ({obj['apiVersion']})"] = obj["apiVersion"].partition("/")[0]
+        if missing:
+            brings = {_BRINGS[group] for group in missing.values() if group in _BRINGS}
+            hint = f": install {' and '.join(sorted(brings))} first" if brings else ""
+            raise UnknownKindError(
+                f"the cluster does not have {', '.join(missing)}{hint}, or leave the component out. Nothing was applied"
+            )
+
+    async def get(self, key: Key) -> Json | None:
+        """An object; None if there is none, or the cluster does not know its kind."""
+        path = await self._path(key)
+        if path is None:
+            return None
+        try:
+            return await self.client.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def apply(self, obj: Json) -> Applied:
+        """Server-side apply; fields that others set and this object does not have stay as they are."""
+        key = key_of(obj)
+        path = await self._path(key)
+        assert path is not None
+        before = await self.get(key)
+        after = await self.client.patch(path, obj, kind="apply", fieldManager=MANAGER, force=True)
+        if before is None:
+            return Applied(key, "created")
+        same = before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+        return Applied(key, "unchanged" if same else "changed")
+
+    async def delete(self, key: Key) -> bool:
+        """Delete an object and what it owns; False if there was none."""
+        path = await self._path(key)
+        if path is None:
+            return False
+        try:
+            await self.client.delete(path, {"propagationPolicy": "Background"})
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    async def inventory(self, namespace: str) -> list[Key]:
+        """What earlier installations applied, in the order of applying."""
+        found = await self.get(_inventory_key(namespace))
+        text = ((found or {}).get("data") or {}).get("objects", "[]")
+        try:
+            return [Key(*row) for row in json.loads(text)]
+        except (ValueError, TypeError):
+            return []
+
+    async def write_inventory(self, namespace: str, keys: Iterable[Key]) -> None:
+        """Note what is applied."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": INVENTORY, "labels": {"app.kubernetes.io/name": "giveway"}},
+            "data": {"objects": json.dumps([list(key) for key in dict.fromkeys(keys)])},
+        }
+        path = CONFIG_MAP.path(namespace, INVENTORY)
+        await self.client.patch(path, body, kind="apply", fieldManager=MANAGER, force=True)
+
+    async def is_ours(self, key: Key) -> bool:
+        """Whether an object was applied by an installation, and not made by somebody else under its name."""
+        found = await self.get(key)
+        managers = ((found or {}).get("metadata") or {}).get("managedFields") or ()
+        return any(one.get("manager") == MANAGER for one in managers)
+
+    async def _path(self, key: Key) -> str | None:
+        resource = await self.resource(key.api_version, key.kind)
+        if resource is None:
+            return None
+        return resource.path(key.namespace if resource.namespaced else None, key.name)
+
+    async def _discover(self, api_version: str) -> dict[str, Resource]:
+        group, _, version = api_version.rpartition("/")
+        try:
+            found = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
+        except ApiError as error:
+            if error.status == 404:
+                return {}
+            raise
+        return {
+            row["kind"]: Resource(group, version, row["name"], row["kind"], namespaced=row["namespaced"])
+            for row in found.get("resources") or ()
+            if "/" not in row["name"]
+        }
+
+
+_BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
+"""What brings the kinds of a group that clusters do not have by themselves."""
+
+
+def _inventory_key(namespace: str) -> Key:
+    return Key("v1", "ConfigMap", namespace, INVENTORY)

@@ -1,0 +1,185 @@
+"""`giveway install`: apply what the manifests say, take away what an earlier installation had beside it, and wait.
+
+Nothing that is applied refuses a pod: the webhook configurations are empty until the webhook was reached
+(docs/install.md). So the order is only one of convenience, and every step can be tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.installation.cluster import Applied, Cluster, Key, key_of, ordered
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import (
+    DEPLOYMENT,
+    MUTATING_WEBHOOK_CONFIGURATION,
+    POD,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+)
+from webhook.registration.entries import PROBES
+
+__all__ = [
+    "NAMESPACE",
+    "POLICIES",
+    "Status",
+    "apply",
+    "look",
+    "outside_the_cluster",
+    "stay_until_it_answers",
+    "with_policies",
+]
+
+Json = dict[str, Any]
+
+NAMESPACE = "giveway-system"
+"""The namespace that the manifests name."""
+POLICIES = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies")
+"""The policies: whoever installed giveway changes them, so another installation leaves them alone."""
+_CONFIGURATION = "giveway"
+_SERVER = "giveway-webhook"
+_SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
+_POLL = 0.5
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How far an installation has come. `waiting` are sentences for people, empty if all is done."""
+
+    waiting: tuple[str, ...]
+    answered: bool
+
+    @property
+    def done(self) -> bool:
+        """Whether everything runs and the API server asks the webhook."""
+        return not self.waiting
+
+
+def outside_the_cluster(objects: Sequence[Json]) -> list[Json]:
+    """The objects without the webhook's own pods, for one that runs elsewhere and is reached by a URL."""
+    return [obj for obj in objects if not (obj["kind"] in _SERVED_ELSEWHERE and obj["metadata"]["name"] == _SERVER)]
+
+
+def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Json]:
+    """The objects with these policy files instead of the shipped ones."""
+    return [{**obj, "data": dict(files)} if key_of(obj) == POLICIES else obj for obj in objects]
+
+
+async def apply(
+    cluster: Cluster, objects: Sequence[Json], told: Callable[[Applied], None], kept: Collection[Key] = ()
+) -> None:
+    """Apply the objects and take away what an earlier installation had and this one has not.
+
+    Those in `kept` are made if they are not there, and otherwise left as they are. The list of what was applied is
+    written before and after, so that a process that is killed leaves nothing that nobody knows of. Raises ApiError, and
+    UnknownKindError before anything is applied.
+    """
+    await cluster.require(objects)
+    own = ordered(objects)
+    wanted = [key_of(obj) for obj in own]
+    before = await cluster.inventory(NAMESPACE)
+    namespace = next(obj for obj in own if obj["kind"] == "Namespace")
+    told(await cluster.apply(namespace))
+    await cluster.write_inventory(NAMESPACE, [*before, *wanted])
+    for obj in own:
+        key = key_of(obj)
+        if key in kept and await cluster.get(key) is not None:
+            told(Applied(key, "kept as it is"))
+        elif obj is not namespace:
+            told(await cluster.apply(obj))
+    for key in reversed(before):
+        if key not in wanted and await cluster.is_ours(key) and await cluster.delete(key):
+            told(Applied(key, "removed"))
+    await cluster.write_inventory(NAMESPACE, wanted)
+
+
+async def stay_until_it_answers(
+    client: Client, objects: Sequence[Json], seconds: float, show: Callable[[Status], None]
+) -> Status:
+    """Look until everything runs and the API server has reached the webhook, or the time is over; the last status."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            status = await look(client, objects)
+        except ApiError as error:
+            if error.status not in (0, 429, 500, 503):
+                raise
+            status = Status((f"the API server does not answer: {error.message}",), answered=False)
+        show(status)
+        if status.done or time.monotonic() > end:
+            return status
+        await asyncio.sleep(_POLL)
+
+
+async def look(client: Client, objects: Iterable[Json]) -> Status:
+    """How far the installation of these objects has come."""
+    waiting: list[str] = []
+    for obj in objects:
+        if obj["kind"] == "Deployment":
+            waiting += await _deployment(client, obj["metadata"]["name"])
+    entries = {
+        kind.kind: {entry["name"] for entry in await _entries(client, kind)}
+        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
+    }
+    silent = [kind for kind, found in entries.items() if not found - PROBES]
+    if silent and any(entries.values()):
+        waiting.append(
+            "the API server does not reach the webhook yet; if this stays, TCP port 9443 of its pods is closed to the"
+            " control plane (docs/install.md)"
+        )
+    elif silent:
+        waiting.append("no webhook server has been ready yet")
+    return Status(tuple(waiting), answered=not silent)
+
+
+async def _entries(client: Client, resource: Any) -> list[Json]:
+    try:
+        return (await client.get(resource.path(name=_CONFIGURATION))).get("webhooks") or []
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
+
+
+async def _deployment(client: Client, name: str) -> list[str]:
+    """What a Deployment waits for: that its newest pods run, and why they do not."""
+    found = await client.get(DEPLOYMENT.path(NAMESPACE, name))
+    wanted, status = found["spec"].get("replicas", 1), found.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
+    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
+    if ready >= wanted:
+        return []
+    texts = [f"{name}: {ready} of {wanted} pods are ready"]
+    failures = [
+        one.get("message", "")
+        for one in status.get("conditions") or ()
+        if one.get("type") == "ReplicaFailure" and one.get("status") == "True"
+    ]
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=_selector(found))
+    reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
+    return [f"{texts[0]} ({'; '.join(reasons)})"] if reasons else texts
+
+
+def _selector(deployment: Json) -> str:
+    labels = deployment["spec"]["selector"].get("matchLabels") or {}
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _reason(pod: Json) -> str:
+    """Why a pod is not ready, if it says so; empty for one that is ready or only young."""
+    status = pod.get("status") or {}
+    for one in status.get("conditions") or ():
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return f"no node takes it: {one.get('message', '')}"
+    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        state = container.get("state") or {}
+        held = state.get("waiting") or {}
+        if held.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"container {container['name']}: {held['reason']}: {held.get('message', '')}".rstrip(": ")
+        ended = state.get("terminated") or {}
+        if ended.get("exitCode"):
+            return f"container {container['name']} ended with exit code {ended['exitCode']}; see kubectl logs"
+    return ""

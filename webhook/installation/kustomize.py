@@ -1,0 +1,219 @@
+"""A small renderer of kustomizations: what the files in `manifests/` use of kustomize, and nothing else.
+
+It exists so that `giveway install` needs neither kubectl nor a copy of the rendered YAML, and can add any component, a
+platform team's own too. A field that it does not know is an error, never passed over. `tests/installation` holds what
+it makes of the base with every component against `kubectl kustomize`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from webhook.installation.manifests import ManifestsError
+from webhook.installation.overlaying import PatchError, json_patch, strategic_merge
+
+__all__ = ["Json", "parse_image", "render"]
+
+Json = dict[str, Any]
+
+_FILES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_FIELDS = frozenset(
+    {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "resources",
+        "components",
+        "configMapGenerator",
+        "patches",
+        "namespace",
+        "labels",
+        "images",
+    }
+)
+_CLUSTER_WIDE = frozenset(
+    {
+        "ClusterIssuer",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "FlowSchema",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "PriorityClass",
+        "PriorityLevelConfiguration",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    }
+)
+"""Kinds that lie in no namespace."""
+_TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
+
+
+def render(base: Path, components: Iterable[Path] = (), images: Iterable[Json] = ()) -> list[Json]:
+    """The objects of a kustomization of its own with this base, these components, and these `images` entries.
+
+    Raises ManifestsError for files that cannot be read, and for whatever of kustomize is not known here.
+    """
+    found = _kustomization(base, [])
+    for component in components:
+        found = _kustomization(component, found)
+    for image in images:
+        _set_image(found, image)
+    return found
+
+
+def parse_image(text: str) -> Json:
+    """`--image` as an entry of `images`: `registry/name`, `registry/name:tag` or `registry/name@sha256:…`."""
+    name, _, digest = text.partition("@")
+    head, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        head, tag = name, ""
+    if not head or any(character.isspace() for character in text):
+        raise ManifestsError(f"{text!r} is not an image such as registry.example.com/giveway:0.1.0")
+    entry = {"name": "giveway", "newName": head}
+    return entry | ({"newTag": tag} if tag else {}) | ({"digest": digest} if digest else {})
+
+
+def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
+    """What a kustomization or component makes of the objects so far (kustomize's `AccumulateTarget`)."""
+    where = next((directory / name for name in _FILES if (directory / name).is_file()), None)
+    if where is None:
+        raise ManifestsError(f"{directory}: there is no kustomization.yaml")
+    [own] = _documents(where)
+    _only(own, _FIELDS, where)
+    objects = copy.deepcopy(below)
+    for name in own.get("resources") or ():
+        path = directory / name
+        objects += _kustomization(path, []) if path.is_dir() else _documents(path)
+    for name in own.get("components") or ():
+        objects = _kustomization(directory / name, objects)
+    objects += [_config_map(one, directory, where) for one in own.get("configMapGenerator") or ()]
+    for patch in own.get("patches") or ():
+        _patch(objects, patch, directory, where)
+    if own.get("namespace"):
+        for obj in objects:
+            if obj["kind"] not in _CLUSTER_WIDE:
+                obj["metadata"]["namespace"] = own["namespace"]
+    for labels in own.get("labels") or ():
+        _add_labels(objects, labels, where)
+    for image in own.get("images") or ():
+        _only(image, frozenset({"name", "newName", "newTag", "digest"}), where)
+        _set_image(objects, image)
+    return objects
+
+
+def _documents(path: Path) -> list[Json]:
+    try:
+        found = [one for one in YAML(typ="safe", pure=True).load_all(path) if one is not None]
+    except (OSError, YAMLError) as error:
+        raise ManifestsError(f"{path}: {error}") from error
+    for one in found:
+        if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
+            raise ManifestsError(f"{path}: not a Kubernetes object: `kind` is missing")
+    return found
+
+
+def _config_map(entry: Json, directory: Path, where: Path) -> Json:
+    """A ConfigMap of files."""
+    _only(entry, frozenset({"name", "namespace", "files", "options"}), where)
+    options = entry.get("options") or {}
+    _only(options, frozenset({"disableNameSuffixHash", "labels", "annotations"}), where)
+    if not options.get("disableNameSuffixHash"):
+        raise ManifestsError(f"{where}: configMapGenerator {entry.get('name')} needs disableNameSuffixHash: true here")
+    data = {}
+    for item in entry.get("files") or ():
+        key, equals, path = item.partition("=")
+        file = directory / (path if equals else item)
+        try:
+            data[key if equals else file.name] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ManifestsError(f"{where}: {file}: {error}") from error
+    metadata: Json = {"name": entry["name"]}
+    metadata |= {"namespace": entry["namespace"]} if "namespace" in entry else {}
+    metadata |= {key: dict(options[key]) for key in ("labels", "annotations") if options.get(key)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> None:
+    """Apply a patch to what it is aimed at: a strategic merge, or JSON Patch operations if it is a list."""
+    _only(entry, frozenset({"target", "patch", "path"}), where)
+    try:
+        text = entry["patch"] if "patch" in entry else (directory / entry["path"]).read_text(encoding="utf-8")
+        patch = YAML(typ="safe", pure=True).load(text)
+    except (KeyError, OSError, YAMLError) as error:
+        raise ManifestsError(f"{where}: a patch cannot be read: {error}") from error
+    target = entry.get("target")
+    if target is None and isinstance(patch, dict):
+        target = {"kind": patch.get("kind"), "name": (patch.get("metadata") or {}).get("name")}
+    _only(target or {}, frozenset({"kind", "name"}), where)
+    aimed = [obj for obj in objects if target and _is_aimed_at(obj, target)]
+    if not aimed:
+        raise ManifestsError(f"{where}: a patch is for {target}, and there is no such object")
+    for obj in aimed:
+        try:
+            changed = json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
+        except PatchError as error:
+            raise ManifestsError(f"{where}: patch for {obj['kind']} {obj['metadata']['name']}: {error}") from error
+        obj.clear()
+        obj.update(changed)
+
+
+def _is_aimed_at(obj: Json, target: Json) -> bool:
+    return target.get("kind") in (None, obj["kind"]) and target.get("name") in (None, obj["metadata"]["name"])
+
+
+def _add_labels(objects: Iterable[Json], entry: Json, where: Path) -> None:
+    _only(entry, frozenset({"pairs", "includeTemplates"}), where)
+    for obj in objects:
+        holders = [obj, *(_templates(obj) if entry.get("includeTemplates") else ())]
+        for holder in holders:
+            metadata = holder.setdefault("metadata", {})
+            metadata["labels"] = {**(metadata.get("labels") or {}), **entry["pairs"]}
+
+
+def _set_image(objects: Iterable[Json], entry: Json) -> None:
+    for obj in objects:
+        for template in _templates(obj):
+            spec = template.get("spec") or {}
+            for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+                container["image"] = _renamed(container.get("image", ""), entry)
+
+
+def _renamed(image: str, entry: Json) -> str:
+    """The image with the entry's name, and its tag or digest, if it is the one that the entry is about."""
+    name, _, digest = image.partition("@")
+    head, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        head, tag = name, ""
+    if head != entry["name"]:
+        return image
+    if "newTag" in entry or "digest" in entry:
+        tag, digest = entry.get("newTag", ""), entry.get("digest", "")
+    return str(entry.get("newName", head)) + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
+
+
+def _templates(obj: Json) -> Iterable[Json]:
+    """The pod templates in an object."""
+    for path in _TEMPLATES:
+        part: Any = obj
+        for key in path:
+            part = part.get(key) if isinstance(part, dict) else None
+        if isinstance(part, dict) and isinstance(part.get("spec"), dict) and "containers" in part["spec"]:
+            yield part
+
+
+def _only(found: Json, known: frozenset[str], where: Path) -> None:
+    unknown = sorted(set(found) - known)
+    if unknown:
+        raise ManifestsError(
+            f"{where}: giveway install does not know {', '.join(map(repr, unknown))} of kustomize; render it with"
+            " kubectl kustomize and apply that"
+        )

@@ -1,0 +1,111 @@
+"""Patches of kustomizations: JSON Patch (RFC 6902), and strategic merges as far as the manifests need them. Pure."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["PatchError", "json_patch", "strategic_merge"]
+
+Json = dict[str, Any]
+
+_MERGE_KEYS = {
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""By which member the elements of a list of a pod are the same (`patchMergeKey`); other lists are replaced."""
+_DIRECTIVE = "$patch"
+
+
+class PatchError(Exception):
+    """A patch that does not fit its object, or needs something that is not known here."""
+
+
+def strategic_merge(obj: Json, patch: Json) -> Json:
+    """The object with a patch merged into it. Raises PatchError."""
+    return _merged_map(obj, patch)
+
+
+def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
+    """The object after `add`, `remove`, `replace` and `test` operations. Raises PatchError."""
+    changed = copy.deepcopy(obj)
+    for operation in operations:
+        try:
+            _operate(changed, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise PatchError(f"{operation}: there is no such place: {error}") from error
+    return changed
+
+
+def _merged_map(old: Json, patch: Json) -> Json:
+    if _DIRECTIVE in patch:
+        raise PatchError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
+    merged = dict(old)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            there = merged.get(key)
+            merged[key] = _merged_map(there if isinstance(there, dict) else {}, value)
+        elif isinstance(value, list):
+            merged[key] = _merged_list(merged.get(key), value, _MERGE_KEYS.get(key))
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
+    """Elements of the patch are merged into those of the same key, put before them if they are new, or taken out."""
+    if key is None or not all(isinstance(one, dict) for one in patch):
+        return copy.deepcopy(patch)
+    merged: list[Any] = copy.deepcopy(old) if isinstance(old, list) else []
+    new = []
+    for one in patch:
+        if key not in one:
+            raise PatchError(f"an element of a list has no {key}, by which it is found")
+        place = next((at for at, there in enumerate(merged) if there.get(key) == one[key]), None)
+        directive = one.get(_DIRECTIVE)
+        if directive not in (None, "delete"):
+            raise PatchError(f"{_DIRECTIVE}: {directive} is not known")
+        if directive == "delete":
+            if place is not None:
+                del merged[place]
+        elif place is None:
+            new.append(copy.deepcopy(one))
+        else:
+            merged[place] = _merged_map(merged[place], one)
+    return new + merged
+
+
+def _operate(document: Json, operation: Json) -> None:
+    tokens = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
+    target: Any = document
+    for token in tokens[:-1]:
+        target = target[_place(target, token)]
+    last = tokens[-1]
+    match operation["op"]:
+        case "add" if isinstance(target, list):
+            target.insert(len(target) if last == "-" else _place(target, last), operation["value"])
+        case "add":
+            target[last] = operation["value"]
+        case "replace":
+            _ = target[_place(target, last)]
+            target[_place(target, last)] = operation["value"]
+        case "remove":
+            del target[_place(target, last)]
+        case "test":
+            if target[_place(target, last)] != operation["value"]:
+                raise PatchError(f"{operation}: it is {target[_place(target, last)]!r}")
+        case other:
+            raise PatchError(f"operation {other!r} is not known")
+
+
+def _place(target: Any, token: str) -> Any:
+    return int(token) if isinstance(target, list) else token

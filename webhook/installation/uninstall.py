@@ -1,0 +1,121 @@
+"""`giveway uninstall`: take giveway out in the order in which no pod is refused and no reservation stays behind.
+
+First the webhook configurations go, so that the API server asks nobody any more. Then the Deployments, so that nobody
+writes. Then plans and nominations are taken off the pods that have them. Then everything else, the namespace last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from webhook.installation.cluster import INVENTORY, Cluster, Key, key_of, ordered
+from webhook.installation.install import NAMESPACE
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import CONFIG_MAP, LEASE, POD, SECRET
+from webhook.policy.model import PLAN
+
+__all__ = ["keys_to_remove", "remove"]
+
+Json = dict[str, Any]
+
+_OWN = (
+    (SECRET, "giveway-tls"),
+    (CONFIG_MAP, "giveway-policies-in-force"),
+    (CONFIG_MAP, INVENTORY),
+    (LEASE, "giveway-reconciler"),
+)
+"""What giveway makes by itself, in its namespace."""
+_POLL = 0.3
+_LABEL = "app.kubernetes.io/name"
+
+
+async def keys_to_remove(cluster: Cluster, rendered: Sequence[Json]) -> list[Key]:
+    """What is there of the manifests with all components, of earlier installations, and of what giveway made itself.
+
+    In the order of removal, the namespace last, if nobody else has pods in it.
+    """
+    known = [*await cluster.inventory(NAMESPACE), *(key_of(obj) for obj in ordered(rendered))]
+    known += [Key(resource.api_version, resource.kind, NAMESPACE, name) for resource, name in _OWN]
+    found = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
+
+    def place(key: Key) -> int:
+        if key.kind.endswith("WebhookConfiguration"):
+            return 0
+        return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
+
+    others = await _pods_of_others(cluster.client)
+    return sorted((key for key in found if not (others and key.kind == "Namespace")), key=place)
+
+
+async def remove(cluster: Cluster, keys: Sequence[Key], told: Callable[[str], None], seconds: float) -> list[str]:
+    """Remove these, wait until they are gone, and say what is left; empty if nothing is. Raises ApiError."""
+    end = time.monotonic() + seconds
+    running = [key for key in keys if key.kind in ("Deployment", "CronJob")]
+    opening = [key for key in keys if key.kind.endswith("WebhookConfiguration")]
+    rest = [key for key in keys if key not in running and key not in opening]
+    await _delete(cluster, opening, told)
+    await _delete(cluster, running, told)
+    if not await _within(end, lambda: _no_pods(cluster.client)):
+        told("some of giveway's pods still end; going on")
+    count = await _take_plans_off(cluster.client)
+    if count:
+        told(f"took the plan off {count} pods that giveway wanted to make room for")
+    await _delete(cluster, rest, told)
+    left: list[Key] = []
+
+    async def all_gone() -> bool:
+        left[:] = [key for key in keys if await cluster.get(key) is not None]
+        return not left
+
+    await _within(end, all_gone)
+    return [str(key) for key in left]
+
+
+async def _delete(cluster: Cluster, keys: Iterable[Key], told: Callable[[str], None]) -> None:
+    for key in keys:
+        if await cluster.delete(key):
+            told(f"{key} deleted")
+
+
+async def _take_plans_off(client: Client) -> int:
+    """Clear plans and nominations: nobody else clears a nomination (docs/kubernetes-behaviour.md K11)."""
+    count = 0
+    async for page in client.pages(POD.path(), dict, resume=True):
+        for pod in page.items or ():
+            metadata = pod["metadata"]
+            if PLAN not in (metadata.get("annotations") or {}):
+                continue
+            body = {
+                "metadata": {"uid": metadata["uid"], "annotations": {PLAN: None}},
+                "status": {"nominatedNodeName": None},
+            }
+            try:
+                await client.patch(POD.path(metadata["namespace"], metadata["name"], "status"), body)
+            except ApiError as error:
+                if error.status not in (404, 409):
+                    raise
+            else:
+                count += 1
+    return count
+
+
+async def _no_pods(client: Client) -> bool:
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=f"{_LABEL}=giveway")
+    return not pods
+
+
+async def _pods_of_others(client: Client) -> bool:
+    """Whether somebody else has pods in giveway's namespace; then it is not giveway's to delete."""
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=f"{_LABEL}!=giveway")
+    return bool(pods)
+
+
+async def _within(end: float, check: Callable[[], Any]) -> bool:
+    while not await check():
+        if time.monotonic() > end:
+            return False
+        await asyncio.sleep(_POLL)
+    return True
