@@ -10,6 +10,7 @@ import pytest
 from tests.manifests.helm import CHART, helm, refusal, template
 from tests.manifests.objects import NAMESPACE, ROOT, documents
 from tests.manifests.rendering import NAMES, find, key, pod_of, rendered
+from webhook.admission.policymaps import ALLOW_REMOVAL
 from webhook.cli.main import main
 
 pytestmark = pytest.mark.kubectl
@@ -188,6 +189,13 @@ def test_the_image_is_where_the_values_say():
             {"failurePolicy": "Ignore"}, "Deployment", "giveway-webhook", "--failure-policy=Ignore", id="open"
         ),
         pytest.param(
+            {"policies": {"allowRemoval": "*"}},
+            "ConfigMap",
+            "giveway-policies",
+            f'"{ALLOW_REMOVAL}": "*"',
+            id="removal",
+        ),
+        pytest.param(
             {"policies": {"files": {"a.yaml": "x: 1\n"}}},
             "ConfigMap",
             "giveway-policies",
@@ -250,9 +258,13 @@ def test_the_schema_knows_every_value():
     leaves(values, json.loads((CHART / "values.schema.json").read_text()))
 
 
-def test_helm_lint_has_nothing_to_say():
+def test_helm_lint_has_nothing_to_say(tmp_path):
     """No error, and no warning, also with everything switched on."""
-    assert helm("lint", "--strict", "--quiet", str(CHART)).returncode == 0
+    values = json.dumps({name: value for each in VALUES.values() for name, value in each.items()})
+    (tmp_path / "values.json").write_text(values)
+    for more in ([], ["--values", str(tmp_path / "values.json")]):
+        result = helm("lint", "--strict", "--quiet", str(CHART), *more)
+        assert result.returncode == 0, result.stdout
 
 
 def test_the_chart_is_of_this_version():
