@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 __all__ = [
     "BACKDATED",
-    "Pair",
+    "KeyPair",
     "fingerprint",
     "make_authority",
     "make_serving",
@@ -30,7 +30,7 @@ BACKDATED = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its private key."""
 
     certificate: x509.Certificate
@@ -53,7 +53,7 @@ def service_names(service: str, namespace: str) -> list[str]:
     ]
 
 
-def make_authority(now: datetime, lifetime: timedelta) -> Pair:
+def make_authority(now: datetime, lifetime: timedelta) -> KeyPair:
     """A new authority. Each has a subject of its own, so that chains are never ambiguous."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
@@ -65,10 +65,10 @@ def make_authority(now: datetime, lifetime: timedelta) -> Pair:
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
-def make_serving(authority: Pair, names: Iterable[str], now: datetime, lifetime: timedelta) -> Pair:
+def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifetime: timedelta) -> KeyPair:
     """A serving certificate for DNS names and IP addresses; it never outlives its authority.
 
     Raises ValueError for a name that can stand in no certificate.
@@ -91,7 +91,7 @@ def make_serving(authority: Pair, names: Iterable[str], now: datetime, lifetime:
         )
         .sign(authority.key, hashes.SHA256())
     )
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:

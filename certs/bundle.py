@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certs.authority import Pair, pem, signed_by
+from certs.authority import KeyPair, pem, signed_by
 
 __all__ = ["FILES", "PRIVATE", "SERVED", "Bundle", "BundleError", "parse"]
 
@@ -39,8 +39,8 @@ class BundleError(ValueError):
 class Bundle:
     """One state of the certificates."""
 
-    authority: Pair
-    serving: Pair
+    authority: KeyPair
+    serving: KeyPair
     older: tuple[x509.Certificate, ...] = ()
     retired: tuple[x509.Certificate, ...] = ()
 
@@ -107,7 +107,7 @@ def _certificates(files: Mapping[str, bytes], name: str) -> list[x509.Certificat
         raise BundleError(f"{name} holds no certificates in PEM: {error}") from error
 
 
-def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], key_name: str, name: str) -> Pair:
+def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], key_name: str, name: str) -> KeyPair:
     try:
         key = serialization.load_pem_private_key(files[key_name], password=None)
     except (ValueError, TypeError) as error:
@@ -116,4 +116,4 @@ def _pair(certificate: x509.Certificate, files: Mapping[str, bytes], key_name: s
         raise BundleError(f"{key_name} is not an ECDSA key, so it comes from elsewhere and is left alone")
     if key.public_key() != certificate.public_key():
         raise BundleError(f"{key_name} does not belong to {name}")
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from certs.bundle import FILES, PRIVATE, Bundle, BundleError, parse
-from certs.rotation import Settings, begin, renew_authority, renew_serving
+from certs.rotation import CertificateSettings, begin, renew_authority, renew_serving
 
 __all__ = ["maintain_files", "read_bundle", "read_files", "write_files"]
 
@@ -24,7 +24,12 @@ _DATA = "..data"
 
 
 def maintain_files(
-    directory: Path, settings: Settings, now: datetime, *, rotate: bool = False, rotate_authority: bool = False
+    directory: Path,
+    settings: CertificateSettings,
+    now: datetime,
+    *,
+    rotate: bool = False,
+    rotate_authority: bool = False,
 ) -> Bundle:
     """Make the certificates of a directory, or renew what is due; the certificates as they are then.
 

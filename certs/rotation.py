@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from certs.authority import BACKDATED, make_authority, make_serving, names_of, signed_by
 from certs.bundle import Bundle
 
-__all__ = ["SETTLE", "Settings", "begin", "renew_authority", "renew_serving"]
+__all__ = ["SETTLE", "CertificateSettings", "begin", "renew_authority", "renew_serving"]
 
 SETTLE = timedelta(minutes=10)
 """How long a new authority is trusted before it signs what is served."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class CertificateSettings:
     """For which names certificates are issued, and for how long.
 
     Raises ValueError if there is no name, or if authorities would not outlive what they sign.
@@ -39,13 +39,13 @@ class Settings:
             raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
 
-def begin(settings: Settings, now: datetime) -> Bundle:
+def begin(settings: CertificateSettings, now: datetime) -> Bundle:
     """A first authority and serving certificate."""
     authority = make_authority(now, settings.authority_lifetime)
     return Bundle(authority, make_serving(authority, settings.names, now, settings.lifetime))
 
 
-def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
+def renew_authority(bundle: Bundle, settings: CertificateSettings, now: datetime, *, force: bool = False) -> Bundle:
     """The bundle with a new authority if it is time for one, and without what has expired.
 
     It is time when the authority would not outlive two more serving certificates. `force` makes a new one unless the
@@ -59,7 +59,7 @@ def renew_authority(bundle: Bundle, settings: Settings, now: datetime, *, force:
     return replace(bundle, authority=newest, older=bundle.authorities).pruned(now)
 
 
-def renew_serving(bundle: Bundle, settings: Settings, now: datetime, *, force: bool = False) -> Bundle:
+def renew_serving(bundle: Bundle, settings: CertificateSettings, now: datetime, *, force: bool = False) -> Bundle:
     """The bundle with a new serving certificate if it is time for one.
 
     It is time when two thirds of its validity have passed, when a name is missing, or when a newer authority has

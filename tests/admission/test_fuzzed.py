@@ -15,7 +15,7 @@ from tests.admission.builders import make_class, make_context, make_policy, make
 from webhook.admission.webhook import review
 from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
 
-RECORDED = Path(__file__).parents[2] / "webhook" / "serving" / "reviews.jsonl"
+RECORDED = Path(__file__).parents[2] / "webhook" / "demo" / "recorded_reviews.jsonl"
 REVIEWS = [json.loads(line)["review"] for line in RECORDED.read_text().splitlines()]
 CONTEXT = make_context(
     make_class("low-priority", 80, preemptible="true", protection="30"),

@@ -23,8 +23,8 @@ from tests.admission.builders import make_class, make_context, make_policy, make
 from tests.bench.load import Load, drive
 from tests.serving.certificates import Authority
 from webhook.admission.webhook import review
+from webhook.demo.recorded_reviews import recorded
 from webhook.policy.model import PriorityClasses
-from webhook.serving.showcase import recorded
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS, ROUNDS, SECONDS = 16, 15, 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 

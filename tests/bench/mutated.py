@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from tests.bench.admission import _files, _options, _process, _resident
+from webhook.demo.recorded_reviews import recorded
 from webhook.serving.bodies import BODY_LIMIT
-from webhook.serving.showcase import recorded
 
 COUNT, CONNECTIONS, GROWTH_MB = 200_000, 8, 5.0
 CODES = {200, 400, 413, 415}

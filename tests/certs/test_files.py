@@ -11,10 +11,10 @@ import pytest
 
 from certs.bundle import BundleError
 from certs.files import maintain_files, read_bundle, read_files, write_files
-from certs.rotation import Settings, begin
+from certs.rotation import CertificateSettings, begin
 from tests.certs.handshake import server_context, shake_hands
 
-SETTINGS = Settings(("giveway.giveway-system.svc",))
+SETTINGS = CertificateSettings(("giveway.giveway-system.svc",))
 NOW = datetime.now(UTC)
 
 

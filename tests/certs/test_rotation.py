@@ -8,13 +8,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from certs.authority import BACKDATED, Pair, make_authority, make_serving, names_of, service_names, signed_by
+from certs.authority import BACKDATED, KeyPair, make_authority, make_serving, names_of, service_names, signed_by
 from certs.bundle import Bundle, BundleError, parse
-from certs.rotation import SETTLE, Settings, begin, renew_authority, renew_serving
+from certs.rotation import SETTLE, CertificateSettings, begin, renew_authority, renew_serving
 from tests.certs.handshake import SERVER_NAME, server_context, shake_hands
 
 NAMES = (*service_names("giveway", "giveway-system"), "10.0.0.7", "fd00::7", "webhook.example.com")
-SETTINGS = Settings(NAMES)
+SETTINGS = CertificateSettings(NAMES)
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -47,7 +47,7 @@ def test_a_handshake_fails_under_another_name(tmp_path):
 
 def test_what_is_issued():
     """ECDSA on P-256, named validity, a CA that may sign leaves only, a leaf that may serve only."""
-    bundle = begin(Settings(NAMES, 30 * DAY, 300 * DAY), NOW)
+    bundle = begin(CertificateSettings(NAMES, 30 * DAY, 300 * DAY), NOW)
     authority, serving = bundle.authority.certificate, bundle.serving.certificate
     for certificate, days in ((authority, 300), (serving, 30)):
         assert isinstance(certificate.public_key(), ec.EllipticCurvePublicKey)
@@ -86,9 +86,9 @@ def test_the_serving_certificate_is_renewed_after_two_thirds():
 
 def test_a_missing_name_is_added_and_a_further_one_kept():
     """A new name brings a new certificate; a certificate with more names than needed is left alone."""
-    bundle = begin(Settings(("a", "b")), NOW)
-    assert step(bundle, NOW, Settings(("a",))) is bundle
-    assert names_of(step(bundle, NOW, Settings(("a", "c"))).serving.certificate) == {"a", "c"}
+    bundle = begin(CertificateSettings(("a", "b")), NOW)
+    assert step(bundle, NOW, CertificateSettings(("a",))) is bundle
+    assert names_of(step(bundle, NOW, CertificateSettings(("a", "c"))).serving.certificate) == {"a", "c"}
 
 
 def test_the_authority_is_renewed_before_it_can_no_longer_sign():
@@ -148,7 +148,7 @@ def test_after_a_long_sleep_it_does_not_wait(days):
 
 def test_years_go_by():
     """Twelve years day by day: what is or was served verifies under what is and what was trusted."""
-    settings = Settings(NAMES, 30 * DAY, 365 * DAY)
+    settings = CertificateSettings(NAMES, 30 * DAY, 365 * DAY)
     now, bundle = NOW, begin(settings, NOW)
     authorities, changes = set(), 0
     for day in range(12 * 365):
@@ -182,7 +182,7 @@ def test_years_go_by():
 def test_settings_that_cannot_work_are_refused(arguments, told):
     """Validities that would leave something untrusted are an error at the start."""
     with pytest.raises(ValueError, match=told):
-        Settings(**arguments)
+        CertificateSettings(**arguments)
 
 
 def test_a_bundle_survives_being_written_and_read():
@@ -229,7 +229,7 @@ def test_what_comes_from_elsewhere_is_left_alone(files, told):
 def test_a_forged_issuer_is_noticed():
     """A certificate that only names the authority as issuer is not taken for its own."""
     bundle = begin(SETTINGS, NOW)
-    imposter = Pair(bundle.authority.certificate, ec.generate_private_key(ec.SECP256R1()))
+    imposter = KeyPair(bundle.authority.certificate, ec.generate_private_key(ec.SECP256R1()))
     forged = make_serving(imposter, NAMES, NOW, 90 * DAY)
     assert not signed_by(forged.certificate, bundle.authority.certificate)
     with pytest.raises(VerificationError):

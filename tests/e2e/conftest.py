@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from tests.workloads import Json, budget, condition, eventually, pod, priority_class
-from webhook.embedded.cluster import node
-from webhook.embedded.scenarios import class_is_usable
-from webhook.embedded.standins.informers import Informers
+from webhook.demo.scenarios import class_is_usable
+from webhook.embedded.embedded_cluster import node
+from webhook.embedded.standins.informers import StandInInformers
 from webhook.embedded.standins.kubelet import Kubelet
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
@@ -188,7 +188,7 @@ async def sandbox(client: Client, request: pytest.FixtureRequest) -> AsyncIterat
     await made.begin()
     tasks: list[asyncio.Task[None]] = []
     if request.config.getoption("--kubelet-stand-in"):
-        informers = Informers(client)
+        informers = StandInInformers(client)
         kubelet = Kubelet(informers, lambda _: client, serves=lambda name: name.startswith(made.id))
         tasks = [asyncio.create_task(informers.run()), asyncio.create_task(kubelet.run())]
         await informers.synced()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from certs.files import maintain_files
-from certs.rotation import Settings
+from certs.rotation import CertificateSettings
 from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software, free_port
 from tests.manifests.objects import POLICIES
 from tests.workloads import Json, eventually, pod
@@ -140,7 +140,7 @@ class Installation:
     async def start(self, *arguments: str) -> tuple[Process, int]:
         """Start a webhook of this installation and send reviews to it once it is ready."""
         certificates = self.software.directory / "certs"
-        maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+        maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
         process = await self.software.start(
             "serve",

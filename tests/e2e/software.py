@@ -17,7 +17,7 @@ import msgspec
 from ruamel.yaml import YAML
 
 from certs.files import maintain_files
-from certs.rotation import Settings
+from certs.rotation import CertificateSettings
 from tests.workloads import eventually
 from webhook.kube.client import ApiError, Client
 
@@ -125,7 +125,7 @@ class Software:
         directory, certificates = self.directory / "served", self.directory / "certs"
         directory.mkdir(exist_ok=True)
         (directory / "policies.yaml").write_text(policies)
-        maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+        maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
         port = free_port()
         process = await self.start(
             "serve",

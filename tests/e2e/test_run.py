@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from certs.files import maintain_files
-from certs.rotation import Settings
+from certs.rotation import CertificateSettings
 from tests.e2e.software import SHORT_LEASE, free_port, installed, policies
 from tests.workloads import eventually
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
@@ -35,7 +35,7 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
     directory.mkdir()
     file = directory / "policies.yaml"
     file.write_text(policies("nobody"))
-    maintain_files(certificates, Settings(("127.0.0.1",)), datetime.now(UTC))
+    maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
     health, private = free_port(), free_port()
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         process = await giveway.start(

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from tests.e2e.software import installed
 from tests.workloads import eventually
-from webhook.embedded.scenarios import POLICIES, SCENARIOS, Stage, prepare
+from webhook.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
 from webhook.kube.client import ApiError
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.embedded.background import running
 from tests.embedded.kubectl import in_namespace_of
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.server.api import ApiServer
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.embedded.webhook_server import WebhookServer, configuration, patching, set_field
 from tests.workloads import pod, priority_class
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, POD, PRIORITY_CLASS
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.embedded.webhook_server import WebhookServer, configuration
 from tests.workloads import namespace, priority_class
-from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.protocol.calls import Call, UserInfo
-from webhook.embedded.protocol.resources import RESOURCES
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.protocol.api_resources import RESOURCES
+from webhook.embedded.protocol.calls import ApiCall, UserInfo
 from webhook.kube.client import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
@@ -130,7 +130,9 @@ async def send(cluster: EmbeddedCluster, method: str, path: str, body: Any, requ
     query = {key: str(options[key]) for key in ("fieldManager", "fieldValidation") if key in options}
     if request["dryRun"]:
         query["dryRun"] = "All"
-    call = Call(method, path, query, {"content-type": "application/json"}, json.dumps(body).encode(), user_of(request))
+    call = ApiCall(
+        method, path, query, {"content-type": "application/json"}, json.dumps(body).encode(), user_of(request)
+    )
     reply = await cluster.api.handle(call)
     assert reply.status < 300, reply.body
 

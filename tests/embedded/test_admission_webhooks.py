@@ -10,8 +10,8 @@ import pytest
 
 from tests.embedded.webhook_server import WebhookServer, allow, configuration, patching, set_field
 from tests.workloads import namespace, pod, priority_class
-from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.kube.client import ApiError
 from webhook.kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATION,
@@ -289,7 +289,7 @@ async def test_warnings_become_headers(cluster, admin, server):
     server.answer = lambda _: {"allowed": True, "warnings": ["mind the step", 'say "please"']}
     await register(admin, "Mutating", server.hook())
     body = b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"nginx"}]}}'
-    reply = await cluster.api.handle(Call("POST", PODS, {}, {"content-type": "application/json"}, body))
+    reply = await cluster.api.handle(ApiCall("POST", PODS, {}, {"content-type": "application/json"}, body))
     warnings = [value for name, value in reply.headers if name == "Warning"]
     assert warnings == ['299 - "mind the step"', '299 - "say \\"please\\""']
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.server.faults import FaultError, Match
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.server.faults import FaultError, FaultMatch
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
 
@@ -42,7 +42,7 @@ async def test_the_next_requests_fail(cluster, client, code, reason):
 
 async def test_only_what_matches_fails(cluster, client):
     """A fault may be for a verb, a resource, a namespace and a name."""
-    cluster.faults.fail(500, match=Match(verb="delete", resource="configmaps", name="b*"))
+    cluster.faults.fail(500, match=FaultMatch(verb="delete", resource="configmaps", name="b*"))
     await client.create(MAPS, {"metadata": {"name": "a"}})
     await client.create(MAPS, {"metadata": {"name": "b1"}})
     await client.delete(f"{MAPS}/a")
@@ -94,8 +94,8 @@ async def opened(cluster, client):
 async def test_watches_are_dropped(cluster, client):
     """Open watches end as at a shutdown: cleanly, with nothing said."""
     task, events = await opened(cluster, client)
-    assert cluster.faults.drop_watches(Match(resource="secrets")) == 0
-    assert cluster.faults.drop_watches(Match(resource="configmaps")) == 1
+    assert cluster.faults.drop_watches(FaultMatch(resource="secrets")) == 0
+    assert cluster.faults.drop_watches(FaultMatch(resource="configmaps")) == 1
     await asyncio.wait_for(task, 5)
     assert events.count("ERROR") == 0
 
@@ -105,7 +105,7 @@ async def test_watches_are_cut_in_mid_line(cluster, client):
     task, events = await opened(cluster, client)
     await asyncio.sleep(0.05)
     known = len(events)
-    assert cluster.faults.truncate_watches(Match(resource="configmaps")) == 1
+    assert cluster.faults.truncate_watches(FaultMatch(resource="configmaps")) == 1
     await client.create(MAPS, {"metadata": {"name": "a"}})
     await asyncio.wait([task], timeout=5)
     assert task.done()

@@ -5,7 +5,7 @@ import base64
 import msgspec
 import pytest
 
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
@@ -44,7 +44,7 @@ async def test_an_expired_page_can_be_gone_on_with(api, client):
     with pytest.raises(ApiError) as refusal:
         await page(client, **{"continue": first["continue"]})
     assert (refusal.value.status, refusal.value.reason) == (410, "Expired")
-    reply = await api.handle(Call("GET", MAPS, {"continue": first["continue"]}))
+    reply = await api.handle(ApiCall("GET", MAPS, {"continue": first["continue"]}))
     token = msgspec.json.decode(reply.body)["metadata"]["continue"]
     assert (await page(client, **{"continue": token}))[0] == ["d", "e"]
 
@@ -135,7 +135,7 @@ async def test_fields_of_pods(api):
 async def test_metadata_only(api, client):
     """A client that wants metadata only gets that."""
     accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    reply = await api.handle(Call("GET", MAPS, {"limit": "1"}, {"accept": accept}))
+    reply = await api.handle(ApiCall("GET", MAPS, {"limit": "1"}, {"accept": accept}))
     answer = msgspec.json.decode(reply.body)
     assert answer["kind"] == "PartialObjectMetadataList"
     assert [set(item) for item in answer["items"]] == [{"metadata"}]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
@@ -268,7 +268,7 @@ async def test_scale(client):
 )
 async def test_what_there_is_not(api, method, path, status):
     """What is not served is refused as a Status."""
-    reply = await api.handle(Call(method, path, body=b"{}"))
+    reply = await api.handle(ApiCall(method, path, body=b"{}"))
     assert reply.status == status
     assert b'"kind":"Status"' in reply.body
 

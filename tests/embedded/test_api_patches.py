@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from webhook.embedded.merging.patches import PatchError, json_patch, merge_patch
 from webhook.embedded.merging.strategic import strategic_merge
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.protocol.statuses import StatusError
 from webhook.embedded.schema.schemas import of_model
 from webhook.embedded.server.api import ApiServer
@@ -185,7 +185,7 @@ async def test_unknown_kind_of_patch():
     api = ApiServer()
     maps = "/api/v1/namespaces/n/configmaps"
     await api.local().create(maps, {"metadata": {"name": "a"}})
-    reply = await api.handle(Call("PATCH", f"{maps}/a", headers={"content-type": "application/json"}, body=b"{}"))
+    reply = await api.handle(ApiCall("PATCH", f"{maps}/a", headers={"content-type": "application/json"}, body=b"{}"))
     assert reply.status == 415
 
 

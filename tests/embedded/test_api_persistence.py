@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.server.api import ApiServer
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError, Journal

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from webhook.embedded.protocol.calls import Call
-from webhook.embedded.protocol.resources import RESOURCES, by_kind
+from webhook.embedded.protocol.api_resources import RESOURCES, by_kind
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.rendering.ages import age, human
 from webhook.embedded.rendering.columns import of
 from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
@@ -100,7 +100,7 @@ async def test_every_kind_has_a_table(resource):
         record_body |= {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}
     defaulting.complete(resource, record_body)
     api.store.put(resource, record_body)
-    reply = await api.handle(Call("GET", f"{resource.root}/{resource.plural}", headers=TABLE))
+    reply = await api.handle(ApiCall("GET", f"{resource.root}/{resource.plural}", headers=TABLE))
     table = msgspec.json.decode(reply.body)
     assert reply.status == 200
     assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(of(resource))
@@ -111,7 +111,7 @@ async def test_what_a_row_carries():
     api = ApiServer()
     await api.local().create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
     for include, kind in (("", "PartialObjectMetadata"), ("Object", "Pod"), ("None", None)):
-        reply = await api.handle(Call("GET", PODS, {"includeObject": include}, TABLE))
+        reply = await api.handle(ApiCall("GET", PODS, {"includeObject": include}, TABLE))
         row = msgspec.json.decode(reply.body)["rows"][0]
         assert row.get("object", {}).get("kind") == kind
 
@@ -122,7 +122,7 @@ async def test_rows_of_pods_that_ended():
     client = api.local()
     await client.create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
     await client.patch(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})
-    reply = await api.handle(Call("GET", PODS, headers=TABLE))
+    reply = await api.handle(ApiCall("GET", PODS, headers=TABLE))
     assert msgspec.json.decode(reply.body)["rows"][0]["conditions"][0]["type"] == "Completed"
 
 

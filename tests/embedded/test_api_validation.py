@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.schema.quantities import QuantityFormatError, canonical
 from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
@@ -134,7 +134,7 @@ async def test_unknown_fields_are_dropped(mode, warned):
     """A field Kubernetes does not know is not stored; by default its author is warned."""
     api = ApiServer()
     body = b'{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"x","colour":"red"}],"shape":1}}'
-    reply = await api.handle(Call("POST", PODS, {"fieldValidation": mode}, body=body))
+    reply = await api.handle(ApiCall("POST", PODS, {"fieldValidation": mode}, body=body))
     assert reply.status == 201
     assert b"colour" not in reply.body
     texts = ['299 - "unknown field \\"spec.containers[0].colour\\""', '299 - "unknown field \\"spec.shape\\""']
@@ -244,5 +244,5 @@ async def test_quality_of_service(client, resources, quality):
 async def test_body_that_is_no_json():
     """A body that cannot be read is a 400."""
     for body in (b"{", b"[]", b"7"):
-        reply = await ApiServer().handle(Call("POST", PODS, body=body))
+        reply = await ApiServer().handle(ApiCall("POST", PODS, body=body))
         assert reply.status == 400

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from webhook.embedded.protocol.calls import Call
+from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.server.api import ApiServer
 from webhook.embedded.storage.store import Store
 
@@ -151,7 +151,7 @@ async def test_a_watch_of_one_object(api):
     client = api.local()
     for name in "ab":
         await client.create(MAPS, config_map(name))
-    reply = await api.handle(Call("GET", f"{MAPS}/b", {"watch": "true"}))
+    reply = await api.handle(ApiCall("GET", f"{MAPS}/b", {"watch": "true"}))
     async with aclosing(reply.stream) as stream:
         line = json.loads(await anext(stream))
     assert (line["type"], line["object"]["metadata"]["name"]) == ("ADDED", "b")

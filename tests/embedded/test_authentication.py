@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.embedded.access.authentication import ANONYMOUS, Authentication, TokenSigner, read_token_file
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import UserInfo
 from webhook.kube.client import ApiError
 from webhook.kube.resources import POD

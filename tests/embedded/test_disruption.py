@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads import budget, condition, deployment, eventually, pod
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 
 NS = "default"

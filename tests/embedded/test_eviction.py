@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.workloads import budget, condition, deployment, eventually, pod
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
 from webhook.kube.resources import DEPLOYMENT, POD, POD_DISRUPTION_BUDGET
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.workloads import budget, deployment, eventually, namespace, pod
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError
 from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from tests.workloads import condition, eventually, never, pod
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.kubelet import RUN_SECONDS
 from webhook.kube.client import ApiError
 from webhook.kube.instants import epoch

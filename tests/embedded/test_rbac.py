@@ -6,7 +6,7 @@ import pytest
 
 from tests.workloads import Json, namespace, pod
 from webhook.embedded.access.rights import unused
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.kube.client import ApiError
 from webhook.kube.resources import NAMESPACE, NODE, POD

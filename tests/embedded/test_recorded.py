@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
 
 RECORDED = Path(__file__).parent / "data" / "recorded"

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from tests.workloads import condition, eventually, never, pod, priority_class
-from webhook.embedded.cluster import EmbeddedCluster, node
-from webhook.embedded.server.faults import Match
+from webhook.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.embedded.server.faults import FaultMatch
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
@@ -243,7 +243,7 @@ async def test_no_node_is_ever_overbooked():
 async def test_binding_that_fails_is_tried_again():
     """A refused binding puts the pod back, and its space is not lost."""
     cluster, admin = await started()
-    cluster.faults.fail(500, 2, Match(resource="pods/binding"))
+    cluster.faults.fail(500, 2, FaultMatch(resource="pods/binding"))
     await admin.create(PODS, pod("p", cpu="800m"))
     assert await bound(admin, "p") == "node-1"
     await cluster.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.rotation import Settings, begin
+from certs.rotation import CertificateSettings, begin
 from tests.admission.builders import make_class, make_policy, make_rule, manage
 from tests.inspection.observing import (
     LOW,
@@ -36,7 +36,7 @@ from webhook.inspection.findings import counted, names
 from webhook.kube.instants import rfc3339
 from webhook.kube.versions import OLDEST, TESTED
 from webhook.policy.model import Policies, PriorityClasses, RequestMatch, Reserve, Subject
-from webhook.registration.entries import MUTATING, VALIDATING, Target, entries
+from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 
 HIGH = make_class("high", 1000)
 USES = summary("user", "high", 1000)
@@ -260,7 +260,7 @@ def test_lock_out(fields, services, expected):
 
 def test_giveway_itself_locks_nobody_out():
     """The entries that giveway registers pass its own check."""
-    made = entries(Policies(), Target())
+    made = entries(Policies(), WebhookTarget())
     cluster = observed(
         mutatingwebhookconfigurations=[configuration("giveway", *made[MUTATING])],
         validatingwebhookconfigurations=[configuration("giveway", *made[VALIDATING])],
@@ -358,7 +358,7 @@ def test_rights(cluster, expected):
 def trust(days, *, name="giveway", bundle=None):
     """A cluster whose webhook trusts an authority with so many days left, and its certificates."""
     start = datetime.fromtimestamp(NOW, UTC)
-    made = begin(Settings(("x",), timedelta(days=90), timedelta(days=3650)), start)
+    made = begin(CertificateSettings(("x",), timedelta(days=90), timedelta(days=3650)), start)
     config = {"caBundle": base64.b64encode(bundle or made.trust()).decode()}
     configurations = {"validatingwebhookconfigurations": [configuration(name, entry(clientConfig=config))]}
     cluster = observed(**configurations, certificates=made.files())
@@ -375,7 +375,9 @@ def trust(days, *, name="giveway", bundle=None):
         pytest.param(trust(3645), ["error", "warning"], id="authority-nearly-over"),
         pytest.param(trust(1, bundle=b"nonsense"), ["error", "error"], id="no-certificates"),
         pytest.param(
-            trust(1, bundle=begin(Settings(("x",)), datetime.now(UTC)).trust()), ["error"], id="another-authority"
+            trust(1, bundle=begin(CertificateSettings(("x",)), datetime.now(UTC)).trust()),
+            ["error"],
+            id="another-authority",
         ),
     ],
 )

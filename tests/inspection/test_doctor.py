@@ -13,8 +13,8 @@ from tests.inspection.command import giveway
 from tests.manifests.objects import POLICIES, ROOT
 from tests.workloads import eventually, namespace, pod
 from webhook.embedded.access.rights import unused
-from webhook.embedded.cluster import EmbeddedCluster
-from webhook.embedded.server.faults import Match
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.server.faults import FaultMatch
 from webhook.inspection.canary import LABEL, examine_nominations
 from webhook.inspection.doctor import CHECKS
 from webhook.kube import resources
@@ -117,7 +117,7 @@ async def test_no_scheduler_is_inconclusive(monkeypatch):
 
 async def test_a_refused_nomination_is_an_error(cluster):
     """If the API server does not let an outsider nominate, giveway cannot work."""
-    cluster.faults.fail(500, 10, Match(verb="patch", resource="pods/status", name="giveway-canary-*"))
+    cluster.faults.fail(500, 10, FaultMatch(verb="patch", resource="pods/status", name="giveway-canary-*"))
     [finding] = await examine_nominations(cluster.admin, OWN)
     assert finding.severity == "error"
     assert await canaries(cluster.admin) == []

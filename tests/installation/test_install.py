@@ -12,7 +12,7 @@ from tests.manifests.objects import BASE, NAMESPACE, POLICIES
 from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.manifests.test_staged import Installed
 from tests.workloads import eventually, namespace, pod
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.installation.cluster import Cluster
 from webhook.installation.install import look
 from webhook.installation.kustomize import render

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.kube.proxies import environment_proxy
+from webhook.kube.endpoint import environment_proxy
 
 PROXY = "http://proxy.example:3128"
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.authority import Pair, make_authority, make_serving, pem
+from certs.authority import KeyPair, make_authority, make_serving, pem
 from tests.kube.server import Server
 from webhook.kube import endpoint as endpoints
 from webhook.kube.client import ApiError, Client
@@ -27,7 +27,7 @@ def client_pair(authority, user):
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
     builder = x509.CertificateBuilder(authority.certificate.subject, subject, key.public_key(), 1, NOW - DAY, NOW + DAY)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-    return Pair(builder.add_extension(usage, critical=False).sign(authority.key, hashes.SHA256()), key)
+    return KeyPair(builder.add_extension(usage, critical=False).sign(authority.key, hashes.SHA256()), key)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from webhook.admission.policymaps import POLICIES as POLICIES_APPLIED
 from webhook.admission.probing import PROBE
 from webhook.cli.main import main
 from webhook.kube.quantity import units
-from webhook.registration.entries import MUTATING, VALIDATING, Target
+from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
 from webhook.serving.connections import MOST_CONNECTIONS
 
@@ -69,7 +69,7 @@ def test_every_entry_finds_the_server():
     server = containers("giveway-webhook")["webhook"]
     options = arguments(server)
     namespace, name = options["service"].split("/")
-    target = Target(namespace=namespace, service=name)
+    target = WebhookTarget(namespace=namespace, service=name)
     found = find("Service", name)
     [port] = found["spec"]["ports"]
     assert (namespace, target.port) == (found["metadata"]["namespace"], port["port"])

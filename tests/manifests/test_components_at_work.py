@@ -9,12 +9,12 @@ import pytest
 
 from certs.authority import service_names
 from certs.files import maintain_files
-from certs.rotation import Settings
+from certs.rotation import CertificateSettings
 from tests.manifests.objects import BASE, NAMESPACE
 from tests.manifests.rendering import find, pod_of, rendered
 from tests.manifests.test_install import CONFIGURATIONS, answers, eventually, in_force, pod, running
 from tests.manifests.test_staged import ACCOUNT, Installed
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 
@@ -55,7 +55,7 @@ async def test_the_server_follows_the_secret_of_cert_manager(tmp_path):
     directory = tmp_path / "certs"
 
     def renew(**what):
-        maintain_files(directory, Settings(names), datetime.now(UTC), **what)
+        maintain_files(directory, CertificateSettings(names), datetime.now(UTC), **what)
         return base64.b64encode((directory / "ca.crt").read_bytes()).decode()
 
     async with cluster_with_base(tmp_path) as installed:
@@ -78,7 +78,9 @@ async def test_without_the_priority_plugin_the_system_has_its_priorities(tmp_pat
     """Pods of kube-system and giveway get priority and policy, an incomplete update gets them back, nothing waits."""
     async with cluster_with_base(tmp_path, disabled_plugins=["Priority"]) as installed:
         maintain_files(
-            tmp_path / "certs", Settings(tuple(service_names("giveway-webhook", NAMESPACE))), datetime.now(UTC)
+            tmp_path / "certs",
+            CertificateSettings(tuple(service_names("giveway-webhook", NAMESPACE))),
+            datetime.now(UTC),
         )
         critical = pod("critical", priorityClassName="system-node-critical")
         async with serving(installed, "priority-plugin-off"):

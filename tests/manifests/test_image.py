@@ -17,7 +17,7 @@ from tests.manifests.objects import NAMESPACE, ROOT, arguments, containers, pod_
 from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
 from tests.manifests.test_rights import install_rights
 from webhook.cli.main import COMMANDS
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ALONE = {"PATH": os.defpath, "PYTHONPATH": sysconfig.get_path("purelib")}
@@ -45,7 +45,7 @@ def test_what_is_sent_to_the_build():
         for source in sources:
             assert any(path == source or path.startswith(f"{source}/") for path in sent), source
     assert {path.split("/")[0] for path in sent} == {source for sources, _ in copies() for source in sources}
-    for pattern in ("webhook/embedded", "**/showcase.py", "**/reviews.jsonl", "**/tests", "**/examples", "**/*.pyc"):
+    for pattern in ("webhook/embedded", "webhook/demo", "**/*.jsonl", "**/tests", "**/examples", "**/*.pyc"):
         assert [path for path in sent if matches(pattern, path)] == [], pattern
     assert {
         path.name for path in (ROOT / "webhook" / "cli").glob("*.py") if not is_sent(f"webhook/cli/{path.name}")
@@ -77,7 +77,7 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
     modules = "; print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('webhook.')}))"
     result = python(laid_out, "-c", load + modules, *there)
     assert result.returncode == 0, result.stderr
-    assert "embedded" not in result.stdout.split()
+    assert not {"demo", "embedded"} & set(result.stdout.split())
     listed = python(laid_out, "-m", "webhook.cli", "--help").stdout
     assert set(re.findall(r"^  (\w+)  +\w", listed.partition("Commands:")[2], re.MULTILINE)) == set(there)
     refused = python(laid_out, "-m", "webhook.cli", "demo")

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.kube.resources import Resource

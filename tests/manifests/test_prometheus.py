@@ -13,9 +13,11 @@ from tests.manifests.rendering import find, pod_of, rendered
 from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
 from tests.manifests.test_rights import install_rights
 from tests.tools import needed
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.component_base.metrics import ProcessMetrics
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.reconciler.metrics import Metrics as ReconcilerMetrics
-from webhook.serving.metrics import Metrics
+from webhook.serving.metrics import AdmissionMetrics
 
 COMPONENT = ROOT / "manifests" / "components" / "prometheus"
 [RULES] = documents(COMPONENT / "rules.yaml")
@@ -45,11 +47,13 @@ def sample_names(families):
 
 def labels_by_sample():
     """Label names of everything that both processes could export."""
-    own = Metrics()
+    registry = ProcessMetrics().registry
+    PolicyMetrics(registry)
+    own = AdmissionMetrics(registry)
     own.configurations_in_force(lambda: True)
-    ReconcilerMetrics(own.registry)
+    ReconcilerMetrics(registry)
     found = {}
-    for collector in own.registry._collector_to_names:
+    for collector in registry._collector_to_names:
         for family in collector.collect():
             labels = set(getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ()))
             for name in sample_names([family]):

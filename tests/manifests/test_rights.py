@@ -18,7 +18,7 @@ from tests.manifests.test_install import (
     serving_changes,
 )
 from webhook.embedded.access.rights import unused
-from webhook.embedded.cluster import EmbeddedCluster, node
+from webhook.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 

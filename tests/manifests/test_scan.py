@@ -10,7 +10,7 @@ from tests.manifests.test_install import RESOURCES, kubeconfig_of
 from tests.manifests.test_rights import install_rights
 from tests.workloads import namespace, pod
 from webhook.embedded.access.rights import unused
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 
 SCAN = ROOT / "manifests" / "components" / "scan"

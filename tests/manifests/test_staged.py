@@ -20,7 +20,7 @@ from tests.manifests.test_install import (
     running,
     serving_changes,
 )
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
 from webhook.registration.entries import PROBES

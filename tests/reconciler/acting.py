@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.workloads import Json, eventually, priority_class
 from tests.workloads import pod as pod_body
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS

@@ -10,7 +10,7 @@ import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import budget, condition, eventually, never
-from webhook.embedded.server.faults import Match
+from webhook.embedded.server.faults import FaultMatch
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import EvictionMode, Limits, Rate
@@ -107,7 +107,7 @@ async def test_victim_that_cannot_be_evicted_is_passed_over():
         await play.victim("one", "node-2", "4")
         await play.victim("two", "node-2", "4")
         await play.client.patch(NODE.path(name="node-2"), {"spec": {"unschedulable": True}})
-        play.cluster.faults.fail(500, math.inf, Match(resource="pods/eviction", name="kept"))
+        play.cluster.faults.fail(500, math.inf, FaultMatch(resource="pods/eviction", name="kept"))
         await play.preemptor("p", "5")
         await eventually(lambda: play.lines("plan ended"))
         assert play.lines("plan ended")[0]["ending"] == "failed"

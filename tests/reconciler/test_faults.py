@@ -10,14 +10,14 @@ import pytest
 
 from tests.reconciler.acting import PODS, Wire, playing
 from tests.workloads import eventually
-from webhook.embedded.server.faults import Match
+from webhook.embedded.server.faults import FaultMatch
 from webhook.kube.objects import Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.state.annotations import decision_of
 
-EVICTIONS, STATUS = Match(resource="pods/eviction"), Match(verb="patch", resource="pods/status", name="p?")
+EVICTIONS, STATUS = FaultMatch(resource="pods/eviction"), FaultMatch(verb="patch", resource="pods/status", name="p?")
 PREEMPTORS = 4
 
 
@@ -48,9 +48,9 @@ async def preemptors(play, count: int = PREEMPTORS) -> None:
         pytest.param(lambda faults: faults.fail(409, 16, STATUS), id="a storm of conflicts"),
         pytest.param(lambda faults: faults.fail(500, 16, STATUS), id="nominations answer 500"),
         pytest.param(lambda faults: faults.delay(1.0, 20, EVICTIONS), id="evictions hang for a second"),
-        pytest.param(lambda faults: faults.delay_watches(0.7, Match(resource="pods")), id="the watch lags"),
+        pytest.param(lambda faults: faults.delay_watches(0.7, FaultMatch(resource="pods")), id="the watch lags"),
         pytest.param(
-            lambda faults: faults.delay_watches(0.7, Match(resource="poddisruptionbudgets")), id="budgets lag"
+            lambda faults: faults.delay_watches(0.7, FaultMatch(resource="poddisruptionbudgets")), id="budgets lag"
         ),
     ],
 )
@@ -82,7 +82,7 @@ async def test_watches_that_break(how: str):
             if how == "restart":
                 await play.cluster.restart()
             elif how == "410":
-                play.cluster.faults.fail(410, 2, Match(verb="watch"))
+                play.cluster.faults.fail(410, 2, FaultMatch(verb="watch"))
             play.cluster.faults.truncate_watches() if how == "truncated" else play.cluster.faults.drop_watches()
             await asyncio.sleep(0.15)
         await all_settled(play)

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from tests.reconciler.acting import SHORT, playing
 from tests.workloads import eventually
-from webhook.embedded.scenarios import POLICIES
+from webhook.demo.scenarios import POLICIES
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug
 

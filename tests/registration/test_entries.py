@@ -12,9 +12,9 @@ from webhook.admission.lookup import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION, Policies
-from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, Target, entries
+from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 
-PLAIN = entries(Policies(), Target())
+PLAIN = entries(Policies(), WebhookTarget())
 ALL = [pytest.param(kind, entry, id=entry["name"]) for kind in PLAIN for entry in PLAIN[kind]]
 LABEL_RULE = rules("{name: v, validate: {expression: \"object.metadata.labels.?tier.orValue('') != 'x'\"}}")
 SPEC_RULE = rules("{name: v, validate: {expression: 'size(object.spec.containers) < 3'}}")
@@ -104,7 +104,7 @@ def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):
     found = policies(name)
     context = Context(engine(*SETS[name]), make_context().lookup) if SETS[name] else make_context()
     new = change(OLD, **changes)
-    if not travels(by_name(entries(found, Target()), "pods.validate.giveway.dev"), make_review(new, OLD)):
+    if not travels(by_name(entries(found, WebhookTarget()), "pods.validate.giveway.dev"), make_review(new, OLD)):
         assert verdict(context, OLD, new) == verdict(context, OLD, copy.deepcopy(OLD))
 
 
@@ -133,14 +133,14 @@ def test_an_update_that_does_not_travel_is_judged_like_no_change(name, changes):
 )
 def test_only_updates_of_what_is_read_travel(name, changes, asked):
     """An UPDATE waits for the webhook only where a policy in force or a built-in rule looks at what it changes."""
-    entry = by_name(entries(policies(name), Target()), "pods.validate.giveway.dev")
+    entry = by_name(entries(policies(name), WebhookTarget()), "pods.validate.giveway.dev")
     assert travels(entry, make_review(change(OLD, **CHANGES[changes]), OLD)) is asked
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_every_new_pod_travels_and_none_that_goes(name):
     """CREATE is always asked about; an UPDATE of a pod that is being deleted never is."""
-    entry = by_name(entries(policies(name), Target()), "pods.validate.giveway.dev")
+    entry = by_name(entries(policies(name), WebhookTarget()), "pods.validate.giveway.dev")
     gone = change(OLD, deletionTimestamp="2026-11-21T00:00:00Z", labels=None, spec={"priority": 9})
     assert travels(entry, make_review(OLD))
     assert not travels(entry, make_review(gone, OLD))
@@ -158,7 +158,7 @@ def test_every_new_pod_travels_and_none_that_goes(name):
 )
 def test_no_condition_fails_on_any_object(name, kind, pod):
     """A condition that fails refuses the request under `Fail`: none does, on what has no optional field at all."""
-    for entry in entries(policies(name), Target(priority_plugin=False))[kind]:
+    for entry in entries(policies(name), WebhookTarget(priority_plugin=False))[kind]:
         for old, operation in ((None, "CREATE"), ({"metadata": {}, "spec": {}}, "UPDATE"), (OLD, "UPDATE")):
             if not any(operation in rule["operations"] for rule in entry["rules"]):
                 continue
@@ -253,22 +253,22 @@ def test_the_policies_are_judged_when_they_are_applied(name, asked):
 def test_the_same_policies_make_the_same_entries():
     """Two replicas write the same bytes, in whatever order their files name keys."""
     one, other = (rules(f"{{name: p, protectAnnotations: {{keys: {keys}}}}}") for keys in ("[b/x, a/y]", "[a/y, b/x]"))
-    made = [json.dumps(entries(engine(spec).policies, Target())) for spec in (one, other)]
+    made = [json.dumps(entries(engine(spec).policies, WebhookTarget())) for spec in (one, other)]
     assert made[0] == made[1]
 
 
 def test_other_addresses():
     """A Service elsewhere, or a URL, and pods that run unjudged rather than not at all."""
-    moved = entries(Policies(), Target(namespace="policy", service="hook", port=8443, failure_policy="Ignore"))
+    moved = entries(Policies(), WebhookTarget(namespace="policy", service="hook", port=8443, failure_policy="Ignore"))
     service = {"namespace": "policy", "name": "hook", "path": "/validate", "port": 8443}
     assert moved[VALIDATING][0]["clientConfig"] == {"service": service}
     assert moved[VALIDATING][0]["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "policy"]
     assert {entry["failurePolicy"] for webhooks in moved.values() for entry in webhooks} == {"Ignore"}
-    away = entries(Policies(), Target(url="https://10.0.0.1:9443/"))
+    away = entries(Policies(), WebhookTarget(url="https://10.0.0.1:9443/"))
     assert away[MUTATING][0]["clientConfig"] == {"url": "https://10.0.0.1:9443/mutate"}
 
 
-WITHOUT_PLUGIN = entries(Policies(), Target(priority_plugin=False))
+WITHOUT_PLUGIN = entries(Policies(), WebhookTarget(priority_plugin=False))
 NEW_ENTRIES = ["pods-system.mutate.giveway.dev", "pods-update.mutate.giveway.dev"]
 
 
@@ -320,13 +320,13 @@ SCHEDULER = "system:kube-scheduler"
 
 
 def protected(name):
-    return by_name(entries(policies("protected"), Target()), f"pods-{name}.validate.giveway.dev")
+    return by_name(entries(policies("protected"), WebhookTarget()), f"pods-{name}.validate.giveway.dev")
 
 
 @pytest.mark.parametrize(("part", "key"), KEYS)
 def test_a_protected_key_travels_whichever_way(part, key):
     """Setting, changing or removing one is asked about, on a pod and its status, and so is a Binding that has one."""
-    pods = by_name(entries(policies("protected"), Target()), "pods.validate.giveway.dev")
+    pods = by_name(entries(policies("protected"), WebhookTarget()), "pods.validate.giveway.dev")
     bare, one, other = ({"metadata": {part: value}, "spec": {}} for value in ({}, {key: ""}, {key: "x"}))
     for entry in (pods, protected("status")):
         for old, new in ((bare, one), (one, other), (one, bare)):

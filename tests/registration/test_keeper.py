@@ -13,8 +13,8 @@ from webhook.admission.probing import answers
 from webhook.kube.client import ApiError
 from webhook.policy.model import Policies
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, PROBES, VALIDATING, Target, entries
-from webhook.registration.keeper import Keeper, Settings, Situation
+from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
+from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
 
 PREFIX = "/apis/admissionregistration.k8s.io/v1/"
 PATHS = {
@@ -81,7 +81,7 @@ class Server:
         self.policies, self.ready, self.trust, self.terminating = Policies(), True, PEM, False
 
     def situation(self):
-        return Situation(
+        return ServerState(
             policies=lambda: self.policies,
             ready=lambda: self.ready,
             trust=lambda: self.trust,
@@ -92,7 +92,7 @@ class Server:
 @asynccontextmanager
 async def keeping(api, server=None, **settings):
     defaults = {"period": 0.02, "patience": 0.3, "deployment": "giveway-webhook"}
-    keeper = Keeper(api, Settings(**{**defaults, **settings}), (server or Server()).situation())
+    keeper = Keeper(api, KeeperSettings(**{**defaults, **settings}), (server or Server()).situation())
     task = asyncio.create_task(keeper.run())
     try:
         yield keeper
@@ -108,7 +108,7 @@ async def until(check, seconds=5):
 
 
 def complete(api, policies=None, target=None):
-    wanted = entries(policies or Policies(), target or Target())
+    wanted = entries(policies or Policies(), target or WebhookTarget())
     return all(stored.digest(api.webhooks(path)) == stored.digest(wanted[kind]) for kind, path in PATHS.items())
 
 
@@ -179,7 +179,7 @@ async def test_an_api_server_that_drops_fields_is_not_written_to_for_ever(caplog
         await settle()
         assert len(api.writes) == before
         del api.objects[PATHS[MUTATING]]["webhooks"][0]
-        await until(lambda: len(api.webhooks(PATHS[MUTATING])) == len(entries(Policies(), Target())[MUTATING]))
+        await until(lambda: len(api.webhooks(PATHS[MUTATING])) == len(entries(Policies(), WebhookTarget())[MUTATING]))
     assert caplog.text.count("needs Kubernetes 1.30") == len(PATHS)
 
 
@@ -225,8 +225,8 @@ async def test_trust_belongs_to_whoever_renews_it():
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({"target": Target(url="https://10.0.0.1:9443")}, id="url"),
-        pytest.param({"target": Target(), "owns_trust": True}, id="told-so"),
+        pytest.param({"target": WebhookTarget(url="https://10.0.0.1:9443")}, id="url"),
+        pytest.param({"target": WebhookTarget(), "owns_trust": True}, id="told-so"),
     ],
 )
 async def test_where_nobody_else_renews_it_the_file_is_what_is_trusted(settings):
@@ -259,7 +259,7 @@ async def test_an_authority_that_cannot_be_read_is_waited_for():
             raise FileNotFoundError("ca.crt")
         return PEM
 
-    keeper = Keeper(api, Settings(period=0.02), msgspec.structs.replace(server.situation(), trust=trust))
+    keeper = Keeper(api, KeeperSettings(period=0.02), msgspec.structs.replace(server.situation(), trust=trust))
     task = asyncio.create_task(keeper.run())
     await until(lambda: "ca.crt" in keeper.note)
     missing.clear()

@@ -15,18 +15,19 @@ import pytest
 
 from tests.serving.certificates import Authority
 from webhook.admission.lookup import Objects
-from webhook.serving.cluster import Given
-from webhook.serving.options import Options
-from webhook.serving.server import Server
+from webhook.manager.manager import Manager, ManagerOptions
+from webhook.manager.webhook import Webhook
+from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.server import ServingOptions
 
 
 class Running:
     """A server that runs, with a client that trusts its CA."""
 
-    def __init__(self, server: Server, session: aiohttp.ClientSession, log: io.BytesIO) -> None:
-        self.server, self.session, self.log = server, session, log
-        self.url = f"https://127.0.0.1:{server.secure_port}"
-        self.health = f"http://127.0.0.1:{server.health_port}"
+    def __init__(self, manager: Manager, webhook: Webhook, session: aiohttp.ClientSession, log: io.BytesIO) -> None:
+        self.manager, self.server, self.session, self.log = manager, webhook.server, session, log
+        self.url = f"https://127.0.0.1:{self.server.secure_port}"
+        self.health = f"http://127.0.0.1:{manager.health_port}"
 
     async def post(self, path: str, body: Any, **more: Any) -> tuple[int, dict[str, Any]]:
         """The status and the AdmissionReview's response."""
@@ -77,26 +78,24 @@ def start(tmp_path, authority):
     @asynccontextmanager
     async def starting(*, source=None, objects=None, engine=None, client=None, kept=None, **options):
         certificate, key = authority.issue(tmp_path, "server")
-        settings = Options(
+        process = {"health_port": 0, "poll_interval": 0.02, "allow_removal": True}
+        process |= {
+            name: options.pop(name) for name in ("policies", "poll_interval", "allow_removal") if name in options
+        }
+        log = io.BytesIO()
+        manager = Manager(ManagerOptions(bind_address="127.0.0.1", **process), log, engine=engine, kept=kept)
+        serving = ServingOptions(
             **{
                 "tls_cert_file": certificate,
                 "tls_private_key_file": key,
                 "bind_address": "127.0.0.1",
                 "secure_port": 0,
-                "health_port": 0,
-                "poll_interval": 0.02,
-                "allow_removal": True,
                 **options,
             }
         )
-        log = io.BytesIO()
+        webhook = manager.add(Webhook(manager, serving, source or GivenObjects(objects or Objects())))
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
-        made = Server(settings, source or Given(objects or Objects()), log, engine=engine)
-        made.kept_policies = kept
-        async with (
-            made as server,
-            aiohttp.ClientSession(connector=connector) as session,
-        ):
-            yield Running(server, session, log)
+        async with manager, aiohttp.ClientSession(connector=connector) as session:
+            yield Running(manager, webhook, session, log)
 
     return starting

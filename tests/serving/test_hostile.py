@@ -10,11 +10,12 @@ import time
 import pytest
 
 from tests.admission.builders import make_class, make_pod, make_review
+from tests.manager.test_reload import until
 from tests.serving.conftest import trusting
-from tests.serving.test_reload import until
 from webhook.admission.lookup import Objects
-from webhook.serving import bodies, connections, listener, server
-from webhook.serving.front import _budget
+from webhook.component_base import listener
+from webhook.serving import bodies, connections, server
+from webhook.serving.review_handler import _budget
 
 HIGH = make_class("high", 100)
 GOOD = json.dumps(make_review(make_pod(priorityClassName="high"))).encode()
@@ -140,11 +141,11 @@ async def test_of_too_many_unfinished_requests_of_one_address_the_oldest_is_ende
         assert await ask(*await connect(running)) == 200
         assert await answered(hanging[0]) == 503
         assert await metric(running, "giveway_requests_ended_total", reason="peer") == 1
-        assert len(running.server.front._bodies) == 2
+        assert len(running.server.handler._bodies) == 2
 
 
 async def unfinished(running, count: int) -> bool:
-    return len(running.server.front._bodies) == count
+    return len(running.server.handler._bodies) == count
 
 
 async def test_bytes_of_unfinished_bodies_are_bounded(start, connect, monkeypatch):
@@ -160,11 +161,11 @@ async def test_bytes_of_unfinished_bodies_are_bounded(start, connect, monkeypatc
         assert await answered(hanging[0]) == 503
         assert await ask(*await connect(running)) == 200
         assert await metric(running, "giveway_requests_ended_total", reason="room") == 1
-    assert running.server.front._bodies.bytes == 0
+    assert running.server.handler._bodies.bytes == 0
 
 
 async def received(running, count: int) -> bool:
-    return running.server.front._bodies.bytes == count
+    return running.server.handler._bodies.bytes == count
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ async def test_a_server_that_cannot_accept_is_not_ready(start, connect, monkeypa
     monkeypatch.setattr(listener, "_RECENT_SECONDS", 0.3)
     async with start(objects=Objects([HIGH])) as running:
         with monkeypatch.context() as patched:
-            patched.setattr(running.server._listener, "_serve", no_file)
+            patched.setattr(running.server._listener, "serve", no_file)
             with pytest.raises(OSError):
                 await connect(running)
             await until(lambda: ready(running, 503))
@@ -291,7 +292,7 @@ async def test_garbage_is_refused_without_a_traceback(start, connect, caplog, ca
 async def test_probes_are_answered_beside_connections_that_hang(start):
     """The private port closes its oldest connections when there are too many."""
     async with start() as running:
-        opened = [await asyncio.open_connection("127.0.0.1", running.server.health_port) for _ in range(200)]
+        opened = [await asyncio.open_connection("127.0.0.1", running.manager.health_port) for _ in range(200)]
         assert (await running.get("/readyz"))[0] == 200
         assert await asyncio.wait_for(opened[0][0].read(), 2) == b""
         assert sum(not reader.at_eof() for reader, _ in opened) <= 64

@@ -10,7 +10,7 @@ from asyncio.sslproto import SSLProtocol
 import pytest
 
 from tests.serving.conftest import trusting
-from webhook.serving.listener import bind
+from webhook.component_base.listener import bind
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.bench.mutated import send_all
+from tests.demo.test_recorded_reviews import POLICIES
 from tests.serving.conftest import trusting
-from tests.serving.test_recorded import POLICIES
-from webhook.serving.showcase import recorded_objects
+from webhook.demo.recorded_reviews import recorded_objects
 
 
 async def test_mutated_reviews_get_well_formed_answers(start, authority, caplog):
@@ -14,5 +14,5 @@ async def test_mutated_reviews_get_well_formed_answers(start, authority, caplog)
         found = await send_all(running.server.secure_port, trusting(authority), 1500, seed=7)
         assert found.total() == 1500
         assert {"patched", "allowed", "denied", "400", "415"} <= set(found)
-        assert running.server.front._bodies.bytes == 0
+        assert running.server.handler._bodies.bytes == 0
     assert not [record for record in caplog.records if record.exc_info]

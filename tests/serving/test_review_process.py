@@ -141,4 +141,4 @@ async def test_who_waits_for_whom(start, values, beside):
         review = make_review(make_pod(priorityClassName="high", tolerations=values))
         body = json.dumps(review, separators=(",", ":")).encode()
         assert (await running.post("/validate", body))[0] == 200
-        assert (running.server.front._process._process is not None) is beside
+        assert (running.server.handler._process._process is not None) is beside

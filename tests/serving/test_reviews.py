@@ -12,6 +12,7 @@ import tracemalloc
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admission.builders import (
     UID,
@@ -29,14 +30,15 @@ from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects, Overlay
 from webhook.admission.respond import Answer
 from webhook.admission.webhook import HANDLERS, Reviewed
+from webhook.component_base.logs import LogWriter
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.verdict import Verdict
 from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
 from webhook.serving import metrics
-from webhook.serving.cluster import Given
-from webhook.serving.logs import Lines, ReviewLine
+from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.review_log import ReviewLine
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -151,7 +153,7 @@ async def test_a_handler_that_raises_is_a_500_and_logged(start, monkeypatch):
     assert "ZeroDivisionError" in line["exception"]
 
 
-class Live(Given):
+class Live(GivenObjects):
     """A source whose live look-up is a function."""
 
     def __init__(self, ask) -> None:
@@ -368,31 +370,15 @@ async def test_an_exception_that_is_used_leaves_a_trace(start):
     assert f"giveway_policy_violations_total{{{labels}}} 1.0" in text
 
 
-def test_exceptions_are_counted_as_of_the_scrape():
-    """The metric says how many hold and how many are over."""
-    counted = metrics.Metrics()
-    here = SourcePosition("p.yaml", 1, 1)
-    rows = tuple(
-        PolicyException(
-            match=RequestMatch(namespaces=("a",)), rules=("allowed",), reason="r", owner="o", until=end, source=here
-        )
-        for end in (time.time() + 60, time.time() - 60, 0.0)
-    )
-    counted.use(Policies(priority=(msgspec.structs.replace(make_policy("teams"), exceptions=rows),)))
-    text = counted.expose({}).decode()
-    assert 'giveway_policy_exceptions{state="active"} 1.0' in text
-    assert 'giveway_policy_exceptions{state="ended"} 2.0' in text
-
-
 def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):
     """Namespaces beyond the bound are counted together."""
     monkeypatch.setattr(metrics, "MOST_VIOLATION_SERIES", 3)
-    counted = metrics.Metrics()
+    counted = metrics.AdmissionMetrics(CollectorRegistry())
     verdict = Verdict("teams", "allowed", Enforcement.AUDIT, "deny", "no")
     reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]))
     for number in range(10):
         counted.observe("validate", reviewed, 0.001, known=False, namespace=f"team-{number}")
-    text = counted.expose({}).decode()
+    text = generate_latest(counted.registry).decode()
     assert text.count("giveway_policy_violations_total{") == 4
     labels = 'enforcement="audit",namespace="other",policy="teams",rule="allowed"'
     assert f"giveway_policy_violations_total{{{labels}}} 7.0" in text
@@ -429,7 +415,7 @@ FORGED = [
 def test_nobody_forges_a_text_line(field, text):
     """Whatever a user calls himself or his objects, it stays one line, and inside the quotes of its field."""
     stream = io.BytesIO()
-    lines = Lines(stream, "text")
+    lines = LogWriter(stream, "text")
     line = ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25)
     setattr(line, field, text)
     lines.write(line)
@@ -445,7 +431,7 @@ def test_nobody_forges_a_text_line(field, text):
 def test_tracebacks_of_text_logs_cannot_be_taken_for_lines():
     """Each line of a traceback is set off."""
     stream = io.BytesIO()
-    lines = Lines(stream, "text")
+    lines = LogWriter(stream, "text")
     lines.write({"time": "T", "level": "error", "message": "failed", "exception": "Traceback:\n  x\nError: a\u2028b"})
     lines.close()
     assert stream.getvalue().decode().splitlines() == [
@@ -459,7 +445,7 @@ def test_tracebacks_of_text_logs_cannot_be_taken_for_lines():
 def test_text_logs_are_for_people():
     """`--log-format text` writes the same as one readable line."""
     stream = io.BytesIO()
-    lines = Lines(stream, "text")
+    lines = LogWriter(stream, "text")
     lines.write(ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25, user="alice"))
     lines.close()
     expected = b"1970-01-01T00:00:00.500Z INFO review phase=mutate uid=u verdict=denied ms=0.25 user=alice\n"
@@ -469,7 +455,7 @@ def test_text_logs_are_for_people():
 def test_a_line_that_cannot_be_written_costs_no_other():
     """The thread that writes goes on, and says that a line is missing."""
     stream = io.BytesIO()
-    lines = Lines(stream, "json")
+    lines = LogWriter(stream, "json")
     lines.write({"message": object()})
     lines.write({"message": "hello"})
     lines.close()
@@ -485,7 +471,7 @@ def test_lines_nobody_reads_are_dropped_and_counted():
             raise OSError("full")
 
     dropped = []
-    lines = Lines(Broken(), "json", dropped.append)
+    lines = LogWriter(Broken(), "json", dropped.append)
     lines.write({"time": "now", "level": "info", "message": "hello"})
     lines.close()
     assert dropped == [1]

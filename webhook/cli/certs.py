@@ -16,9 +16,9 @@ import click
 
 from certs.authority import fingerprint, names_of, service_names
 from certs.bundle import SERVED, Bundle, BundleError
-from certs.cluster import SecretName, maintain, read_secret
 from certs.files import maintain_files, read_bundle, write_files
-from certs.rotation import SETTLE, Settings
+from certs.rotation import SETTLE, CertificateSettings
+from certs.secret import SecretName, maintain, read_secret
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 
@@ -101,7 +101,7 @@ async def keep_current(
     client: Client,
     secret: SecretName,
     configurations: tuple[str, ...],
-    settings: Settings,
+    settings: CertificateSettings,
     directory: Path | None = None,
 ) -> None:
     """Look once a minute for what is due in Secret, `caBundle` and directory, without end. Errors are logged."""
@@ -131,7 +131,7 @@ def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, r
         return
 
 
-async def _in_cluster(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
+async def _in_cluster(options: dict[str, Any], settings: CertificateSettings, *, keep: bool, **rotate: bool) -> None:
     secret = SecretName(*options["secret"])
     async with await Client.connect(options["kubeconfig"]) as client:
         if keep:
@@ -142,7 +142,7 @@ async def _in_cluster(options: dict[str, Any], settings: Settings, *, keep: bool
         _describe(bundle, _now())
 
 
-async def _keep(client: Client, secret: SecretName, settings: Settings, options: dict[str, Any]) -> None:
+async def _keep(client: Client, secret: SecretName, settings: CertificateSettings, options: dict[str, Any]) -> None:
     """Stay until SIGTERM, whatever goes wrong: beside a server, ending would take the server out of service."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     keeping = asyncio.ensure_future(
@@ -153,7 +153,7 @@ async def _keep(client: Client, secret: SecretName, settings: Settings, options:
         await keeping
 
 
-def _in_directory(options: dict[str, Any], settings: Settings, *, keep: bool, **rotate: bool) -> None:
+def _in_directory(options: dict[str, Any], settings: CertificateSettings, *, keep: bool, **rotate: bool) -> None:
     if options["configurations"]:
         raise click.UsageError("--webhook-config goes with --secret: the certificates must be where the webhook is")
     if keep:
@@ -166,13 +166,13 @@ async def _read(secret: tuple[str, str], kubeconfig: str | None) -> Bundle | Non
         return await read_secret(client, SecretName(*secret))
 
 
-def _settings(options: dict[str, Any]) -> Settings:
+def _settings(options: dict[str, Any]) -> CertificateSettings:
     service = options["service"]
     names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
     if not names:
         raise click.UsageError("for which names? Give --service NAMESPACE/NAME, --name NAME or both")
     try:
-        return Settings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
+        return CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

@@ -12,16 +12,16 @@ from typing import Any
 
 import click
 
-from webhook.cli.reconcile import debug_port
+from webhook.component_base.supervision import Supervisor
 from webhook.embedded.access.authentication import read_token_file
 from webhook.embedded.admission.chain import PLUGINS
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.server.eviction import PROGRESS_PERIOD
 from webhook.embedded.server.faults import FaultError, Faults
 from webhook.embedded.server.faultspec import inject
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError
-from webhook.kube.supervision import Supervisor
+from webhook.manager.reconciler import debug_port
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError

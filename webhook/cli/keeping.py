@@ -1,4 +1,4 @@
-"""The options by which a server keeps its webhook configurations, and the keeper they make."""
+"""The options by which a server keeps its webhook configurations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from webhook.cli.targets import target_from, target_options
-from webhook.kube.client import Client
-from webhook.registration.keeper import Keeper, Settings, Situation
-from webhook.serving.cluster import Cluster
-from webhook.serving.server import Server
+from webhook.registration.keeper import KeeperSettings
 
-__all__ = ["keep_configurations", "keeping_options"]
+__all__ = ["keeper_settings_from", "keeping_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,29 +53,14 @@ def keeping_options(function: F) -> F:
     return function
 
 
-def keep_configurations(server: Server, source: Cluster, client: Client, values: Mapping[str, Any]) -> None:
-    """Have the server keep the configurations that a command's values name, if they name any."""
+def keeper_settings_from(values: Mapping[str, Any]) -> KeeperSettings | None:
+    """Which configurations are kept, by a command's values; None if they name none."""
     if values["webhook_configuration"] is None:
-        return
-    target, ca_file = target_from(values), values["ca_file"]
-
-    def terminating() -> bool:
-        found = source.namespace(target.namespace)
-        return found is not None and found.metadata.deletion_timestamp is not None
-
-    situation = Situation(
-        policies=lambda: server.policies,
-        ready=lambda: all(check.ok for check in server.checks()),
-        trust=lambda: ca_file.read_bytes() if ca_file else b"",
-        terminating=terminating,
-    )
-    settings = Settings(
+        return None
+    return KeeperSettings(
         name=values["webhook_configuration"],
-        target=target,
+        target=target_from(values),
         deployment=values["deployment"],
         owns_trust=values["sync_ca_bundle"],
         period=values["sync_period"],
     )
-    keeper = Keeper(client, settings, situation)
-    source.on_namespace(target.namespace, keeper.wake)
-    server.keep(keeper)

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from logging import INFO, getLogger
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.serve import kept_policies_from, manager_options_from
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.kube.instants import rfc3339_micro
-from webhook.kube.supervision import Supervisor
+from webhook.manager.manager import Manager, run_until_signalled
+from webhook.manager.reconciler import Reconciliation
+from webhook.page.model import Certificate
 from webhook.policy.files.loading import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
-from webhook.reconciler.evict.executor import FAULT_POINTS, no_checkpoint
-from webhook.reconciler.overview.overview import Surroundings
-from webhook.reconciler.reporting import Tell
-from webhook.reconciler.service import Options, Service
-from webhook.serving.kept import KeptPolicies
-from webhook.serving.logs import Handler, Lines
-from webhook.serving.metrics import Metrics
-from webhook.serving.options import LogFormat
-from webhook.serving.plain import LOOPBACK, plain_port
-from webhook.serving.policies import PolicyFiles
-from webhook.serving.probes import Check, probes
-from webhook.serving.watching import Follower
+from webhook.reconciler.evict.executor import FAULT_POINTS
+from webhook.reconciler.service import Options
 
-__all__ = ["checkpoint_at", "command", "debug_port", "reconciler_options", "reconciler_options_from", "telling"]
-
-log = getLogger(__name__)
+__all__ = ["add_reconciler", "command", "reconciler_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-_POLL_SECONDS = 0.5
 _SECONDS = {"type": click.FloatRange(min=0.1)}
 _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("--leader-elect/--no-leader-elect", "Act only while holding the lease.", {"default": True}),
@@ -58,14 +42,6 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-class Ports(NamedTuple):
-    """Where a reconciler listens: probes and metrics on `address`, debug pages on the loopback."""
-
-    address: str
-    health: int
-    debug: int
-
-
 def reconciler_options(function: F) -> F:
     """Add the options of a command that reconciles; each can be given as GIVEWAY_… in the environment."""
     hidden = click.option("--fault-point", envvar="GIVEWAY_FAULT_POINT", type=click.Choice(FAULT_POINTS), hidden=True)
@@ -78,9 +54,14 @@ def reconciler_options(function: F) -> F:
     return function
 
 
-def reconciler_options_from(values: Mapping[str, Any]) -> Options:
-    """The reconciler's options among a command's values."""
-    return Options(
+def add_reconciler(
+    manager: Manager,
+    client: Client,
+    values: Mapping[str, Any],
+    certificates: Callable[[], tuple[Certificate, ...]] = tuple,
+) -> None:
+    """Add the reconciler that a command's values ask for."""
+    options = Options(
         leader_elect=values["leader_elect"],
         lease_namespace=values["lease_namespace"],
         lease_name=values["lease_name"],
@@ -89,23 +70,16 @@ def reconciler_options_from(values: Mapping[str, Any]) -> Options:
         retry_period=values["leader_elect_retry_period"],
         dry_run=values["dry_run"],
     )
-
-
-def checkpoint_at(fault_point: str | None) -> Callable[[str], Awaitable[None]]:
-    """A checkpoint that ends the process at one step as `kill -9` would: how crash recovery is tested."""
-    if fault_point is None:
-        return no_checkpoint
-
-    async def reach(step: str) -> None:
-        if step == fault_point:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return reach
-
-
-def telling(lines: Lines) -> Tell:
-    """Structured log lines to where the others go."""
-    return lambda fields: lines.write({"time": rfc3339_micro(time.time()), "level": "info", **fields})
+    manager.add(
+        Reconciliation(
+            manager,
+            client,
+            options,
+            debug_port=values["debug_port"],
+            fault_point=values["fault_point"],
+            certificates=certificates,
+        )
+    )
 
 
 @click.command()
@@ -151,125 +125,17 @@ def telling(lines: Lines) -> Tell:
     help="How a log line looks.",
 )
 @reconciler_options
-def command(
-    *,
-    kubeconfig: str | None,
-    policies: Path,
-    kept_policies: tuple[str, str] | None,
-    allow_removal: bool,
-    bind_address: str,
-    health_port: int,
-    log_format: LogFormat,
-    fault_point: str | None,
-    **values: Any,
-) -> None:
+def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT."""
     try:
-        options = reconciler_options_from(values)
-        ports = Ports(bind_address, health_port, values["debug_port"])
-        sources = policies, kept_policies, allow_removal
-        asyncio.run(_reconcile(kubeconfig, sources, ports, log_format, options, fault_point))
+        asyncio.run(_reconcile(kubeconfig, values))
     except (ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _reconcile(  # noqa: PLR0917 - the command's values, handed on
-    kubeconfig: str | None,
-    sources: tuple[Path, tuple[str, str] | None, bool],
-    ports: Ports,
-    log_format: LogFormat,
-    options: Options,
-    fault_point: str | None,
-) -> None:
-    metrics = Metrics()
-    supervisor = Supervisor(lambda name: metrics.task_failures.labels(name).inc())
-    async with _logging(log_format, metrics) as lines:
-        policies, kept_policies, allow_removal = sources
-        follower = Follower(_POLL_SECONDS)
-        follower.add([policies], lambda: _reload(files))
-        async with await Client.connect(kubeconfig) as client:
-            kept = KeptPolicies(client, *kept_policies) if kept_policies else None
-            files = PolicyFiles(policies, metrics, kept=kept, judge=False, allow_removal=allow_removal)
-            service = Service(
-                client,
-                files.engine.policies,
-                options,
-                tell=telling(lines),
-                registry=metrics.registry,
-                checkpoint=checkpoint_at(fault_point),
-                supervisor=supervisor,
-            )
-            files.changed = lambda: service.use(files.engine.policies)
-            tasks = {"files": follower.run, **({"policies": files.follow} if kept else {})}
-            async with (
-                _private_port(ports, service, files, metrics, supervisor),
-                debug_port(service, ports.debug, supervisor, lambda: Surroundings(files.problem)),
-            ):
-                supervised = [supervisor.keep(name, work) for name, work in tasks.items()]
-                await _until_stopped([_run(service, files), *supervised])
-
-
-async def _run(service: Service, files: PolicyFiles) -> None:
-    """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
-    await files.settled.wait()
-    await service.run()
-
-
-async def _until_stopped(kept: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Keep these running until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    work = [asyncio.create_task(one) for one in kept]
-    await stop.wait()
-    for task in work:
-        task.cancel()
-    await asyncio.gather(*work, return_exceptions=True)
-
-
-async def _reload(files: PolicyFiles) -> bool:
-    await files.reload()
-    return not files.problem
-
-
-@asynccontextmanager
-async def debug_port(
-    service: Service, port: int, supervisor: Supervisor, surroundings: Callable[[], Surroundings] = Surroundings
-) -> AsyncIterator[int]:
-    """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
-    if port < 0:
-        yield port
-        return
-    async with plain_port(
-        debug.pages(service, port or debug.DEBUG_PORT, surroundings), LOOPBACK, port, supervisor, "debug port"
-    ) as bound:
-        log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
-        yield bound
-
-
-@asynccontextmanager
-async def _private_port(
-    ports: Ports, service: Service, files: PolicyFiles, metrics: Metrics, supervisor: Supervisor
-) -> AsyncIterator[None]:
-    def checks() -> list[Check]:
-        problem = service.problem()
-        note = files.describe() + (f"; the files are broken: {files.problem}" if files.problem else "")
-        return [Check("caches", not problem, problem), Check("policies", files.settled.is_set(), note)]
-
-    app = probes(checks, metrics, service.ages, supervisor.problem)
-    async with plain_port(app, ports.address, ports.health, supervisor, "private port"):
-        yield
-
-
-@asynccontextmanager
-async def _logging(log_format: LogFormat, metrics: Metrics) -> AsyncIterator[Lines]:
-    lines = Lines(sys.stdout.buffer, log_format, metrics.lines_dropped.inc)
-    handler, logger = Handler(lines), getLogger("webhook")
-    logger.addHandler(handler)
-    logger.setLevel(INFO)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
-        lines.close()
+async def _reconcile(kubeconfig: str | None, values: Mapping[str, Any]) -> None:
+    async with await Client.connect(kubeconfig) as client:
+        options, kept = manager_options_from(values), kept_policies_from(values, client)
+        manager = Manager(options, sys.stdout.buffer, kept=kept, judge=False)
+        add_reconciler(manager, client, values)
+        await run_until_signalled(manager)

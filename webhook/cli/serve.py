@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,17 +11,18 @@ from typing import Any, TypeVar
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
-from webhook.cli.keeping import keep_configurations, keeping_options
+from webhook.cli.keeping import keeper_settings_from, keeping_options
 from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.manager.kept_policies import KeptPolicies
+from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
+from webhook.manager.webhook import Registration, Webhook
 from webhook.policy.files.loading import PolicyError
-from webhook.serving.cluster import Cluster, Given
-from webhook.serving.kept import KeptPolicies
-from webhook.serving.options import LogFormat, Options
-from webhook.serving.server import Server
+from webhook.serving.cluster_objects import ClusterObjects, GivenObjects
+from webhook.serving.server import ServingOptions
 from webhook.serving.tls import TlsError
 
-__all__ = ["STARTUP_ERRORS", "command", "kept_policies_from", "options_from", "serving_options"]
+__all__ = ["STARTUP_ERRORS", "add_webhook", "command", "kept_policies_from", "manager_options_from", "serving_options"]
 
 STARTUP_ERRORS = (ApiError, ConfigError, ObjectsError, OSError, PolicyError, TlsError)
 """What can keep a server from starting, each with a text for whoever starts it."""
@@ -65,15 +64,30 @@ def serving_options(function: F) -> F:
     return reconciler_option(function)
 
 
-def options_from(values: Mapping[str, Any]) -> Options:
+def manager_options_from(values: Mapping[str, Any]) -> ManagerOptions:
+    """The process's options among a command's values."""
+    return ManagerOptions(**{field: values[field] for field in ManagerOptions.__struct_fields__ if field in values})
+
+
+def options_from(values: Mapping[str, Any]) -> ServingOptions:
     """The server's options among a command's values."""
-    known = {field: values[field] for field in Options.__struct_fields__ if field in values}
-    return Options(**known, reconciler=reconciler_from(values))
+    known = {field: values[field] for field in ServingOptions.__struct_fields__ if field in values}
+    return ServingOptions(**known, reconciler=reconciler_from(values))
 
 
 def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicies | None:
     """Where the policies in force are kept, by a command's values; None if they are not."""
     return KeptPolicies(client, *values["kept_policies"]) if values["kept_policies"] else None
+
+
+def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> Webhook:
+    """Add the server, and the registration if a command's values name configurations."""
+    source = ClusterObjects(client)
+    webhook = manager.add(Webhook(manager, options_from(values), source))
+    settings = keeper_settings_from(values)
+    if settings is not None:
+        manager.add(Registration(manager, webhook, client, source, settings, ca_file=values["ca_file"]))
+    return webhook
 
 
 @click.command()
@@ -87,38 +101,25 @@ def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicie
     type=_FILE,
     help="PriorityClasses and Namespaces from this file, instead of a cluster; may be repeated.",
 )
-def command(*, kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat, **values: Any) -> None:
+def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
     for needed in ("webhook_configuration", "kept_policies"):
         if objects and values[needed] is not None:
             raise click.UsageError(f"--{needed.replace('_', '-')} needs a cluster; --objects does without")
     try:
-        asyncio.run(_serve(values, kubeconfig, objects, log_format))
+        asyncio.run(_serve(values, kubeconfig, objects))
     except STARTUP_ERRORS as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _serve(
-    values: Mapping[str, Any], kubeconfig: str | None, objects: tuple[Path, ...], log_format: LogFormat
-) -> None:
-    options = options_from(values)
+async def _serve(values: Mapping[str, Any], kubeconfig: str | None, objects: tuple[Path, ...]) -> None:
+    options, stream = manager_options_from(values), sys.stdout.buffer
     if objects:
-        await _until_stopped(Server(options, Given(read_objects(objects)), sys.stdout.buffer, log_format=log_format))
+        manager = Manager(options, stream)
+        manager.add(Webhook(manager, options_from(values), GivenObjects(read_objects(objects))))
+        await run_until_signalled(manager)
         return
     async with await Client.connect(kubeconfig) as client:
-        source = Cluster(client)
-        server = Server(options, source, sys.stdout.buffer, log_format=log_format)
-        server.kept_policies = kept_policies_from(values, client)
-        keep_configurations(server, source, client, values)
-        await _until_stopped(server)
-
-
-async def _until_stopped(server: Server) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    async with server:
-        gc.collect()
-        gc.freeze()  # what is there now stays: the collector need not walk it again and again
-        await server.serve_until(stop)
+        manager = Manager(options, stream, kept=kept_policies_from(values, client))
+        add_webhook(manager, client, values)
+        await run_until_signalled(manager)

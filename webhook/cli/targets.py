@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.registration.entries import Target
+from webhook.registration.entries import WebhookTarget
 
 __all__ = ["NameInNamespace", "target_from", "target_options"]
 
@@ -78,13 +78,13 @@ def target_options(function: F) -> F:
     return function
 
 
-def target_from(values: Mapping[str, Any]) -> Target:
+def target_from(values: Mapping[str, Any]) -> WebhookTarget:
     """The target among a command's values. Raises UsageError for a URL that the API server would not take."""
     url = values["url"]
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url is {url!r}; webhooks are called by https:// only")
     namespace, service = values["service"]
-    return Target(
+    return WebhookTarget(
         namespace=namespace,
         service=service,
         port=values["service_port"],

@@ -10,7 +10,7 @@ import msgspec
 from webhook.kube.objects import LabelSelector, Namespace
 from webhook.kube.selectors import label_matcher
 from webhook.policy.model import Policies
-from webhook.registration.entries import VALIDATING, Target, entries
+from webhook.registration.entries import VALIDATING, WebhookTarget, entries
 
 __all__ = ["in_reach"]
 
@@ -20,7 +20,7 @@ def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
 
     `own` is the namespace that giveway runs in.
     """
-    pods: dict[str, Any] = entries(Policies(), Target(namespace=own))[VALIDATING][0]
+    pods: dict[str, Any] = entries(Policies(), WebhookTarget(namespace=own))[VALIDATING][0]
     selected = label_matcher(msgspec.convert(pods["namespaceSelector"], LabelSelector))
     return frozenset(
         one.metadata.name

@@ -11,16 +11,19 @@ import os
 import ssl
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from webhook.kube.loaders import loaders
-from webhook.kube.proxies import environment_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["ConfigError", "Endpoint", "discover", "tls_context"]
+__all__ = ["ConfigError", "Endpoint", "discover", "environment_proxy", "tls_context"]
 
 _RENEW_AFTER = 60.0
 """Seconds after which credentials are looked at again, as in the `kubernetes` package."""
@@ -165,9 +168,7 @@ class _Kubeconfig(_Source):
         self._loader: Any = None
 
     async def load(self, config: Any) -> None:
-        from kubernetes.aio.config import kube_config  # noqa: PLC0415 - lean start, see module
-
-        load: Any = kube_config.load_kube_config
+        load: Any = loaders().kube_config.load_kube_config
         self._loader = await load(config_file=self._paths, client_configuration=config, persist_config=False)
 
     async def reload(self, config: Any, force: bool) -> None:
@@ -222,3 +223,38 @@ def _reload_files(context: ssl.SSLContext, config: Any) -> None:
         context.load_verify_locations(cafile=config.ssl_ca_cert)
     if config.cert_file:
         context.load_cert_chain(config.cert_file, config.key_file)
+
+
+def environment_proxy(url: str) -> str | None:
+    """The proxy to reach this URL through; None to reach it directly, as loopback addresses always are.
+
+    As kubectl reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Looked up once for a server: asking for every request would
+    cost more than many a request does.
+    """
+    server = urlsplit(url)
+    proxies = getproxies_environment()
+    proxy, host = proxies.get(server.scheme), server.hostname or ""
+    if not proxy or _is_loopback(host) or proxy_bypass(server.netloc):
+        return None
+    if _is_within(host, proxies.get("no", "")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _is_within(host: str, ranges: str) -> bool:
+    """Whether the host is an address in one of the comma-separated ranges, such as 10.96.0.0/12; names are not."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    for text in ranges.split(","):
+        with suppress(ValueError):
+            if address in ip_network(text.strip(), strict=False):
+                return True
+    return False

@@ -37,7 +37,7 @@ from webhook.kube.client import Page
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.objects import ObjectMeta, key_of
 
-__all__ = ["Change", "Informer", "Source"]
+__all__ = ["Change", "Informer", "ListerWatcher"]
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
     new: T | None
 
 
-class Source(Protocol):
+class ListerWatcher(Protocol):
     """What a cache needs of a client."""
 
     def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
@@ -115,7 +115,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        client: Source,
+        client: ListerWatcher,
         path: str,
         type_: type[T],
         *,

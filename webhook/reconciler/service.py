@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from webhook.component_base.supervision import Supervisor
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
-from webhook.kube.supervision import Supervisor
 from webhook.policy.model import Policies
 from webhook.reconciler.clock import Clock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint

@@ -19,7 +19,7 @@ from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotati
 from webhook.policy.model import MARK, Policies
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
 
-__all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "Target", "entries"]
+__all__ = ["EXEMPT", "MUTATING", "PROBES", "VALIDATING", "Entry", "WebhookTarget", "entries"]
 
 Entry = dict[str, Any]
 """One element of `webhooks`, as JSON data."""
@@ -40,7 +40,7 @@ _RESOLVED = ("spec.?preemptionPolicy", "spec.?priority")
 """The fields that the Priority plugin fills in."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
     """Where reviews are sent: the Service `namespace/service`, or `url` (without a path) if there is one.
 
     `namespace` is giveway's own in either case, `reconciler` the user name of its reconciler. `failure_policy` is what
@@ -57,7 +57,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     priority_plugin: bool = True
 
 
-def entries(policies: Policies, target: Target) -> dict[str, list[Entry]]:
+def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]:
     """The `webhooks` of both configurations, by kind, without `caBundle`; the same for the same policies."""
     reads, protected = reads_on_update(policies), protected_annotations(policies)
     return {
@@ -147,7 +147,7 @@ _TEMPLATES = ("spec.?template", "spec.?jobTemplate.?spec.?template")
 _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
 
 
-def _entry(target: Target, kind: str, name: str, rules: list[dict[str, Any]], **more: Any) -> Entry:
+def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], **more: Any) -> Entry:
     phase = _PHASES[kind]
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
     made: Entry = {
@@ -169,7 +169,7 @@ def _entry(target: Target, kind: str, name: str, rules: list[dict[str, Any]], **
     return made | more
 
 
-def _instead_of_the_plugin(target: Target) -> list[Entry]:
+def _instead_of_the_plugin(target: WebhookTarget) -> list[Entry]:
     """What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
 
     Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the API
@@ -196,7 +196,7 @@ def _instead_of_the_plugin(target: Target) -> list[Entry]:
     ]
 
 
-def _policies(target: Target) -> Entry:
+def _policies(target: WebhookTarget) -> Entry:
     """The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them."""
     return _entry(
         target,
@@ -209,11 +209,11 @@ def _policies(target: Target) -> Entry:
     )
 
 
-def _own(target: Target) -> dict[str, Any]:
+def _own(target: WebhookTarget) -> dict[str, Any]:
     return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
 
 
-def _probe(target: Target, kind: str) -> Entry:
+def _probe(target: WebhookTarget, kind: str) -> Entry:
     return _entry(
         target,
         kind,
@@ -225,14 +225,14 @@ def _probe(target: Target, kind: str) -> Entry:
     )
 
 
-def _client(target: Target, phase: str) -> dict[str, Any]:
+def _client(target: WebhookTarget, phase: str) -> dict[str, Any]:
     if target.url is not None:
         return {"url": f"{target.url.rstrip('/')}/{phase}"}
     service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
     return {"service": service}
 
 
-def _namespaces(target: Target) -> dict[str, Any]:
+def _namespaces(target: WebhookTarget) -> dict[str, Any]:
     """What the cluster needs to get back on its feet, and the webhook itself, must not wait for it."""
     return _outside_exempt(_system(target, "NotIn"))
 
@@ -241,7 +241,7 @@ def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:
     return {"matchExpressions": [*more, {"key": EXEMPT, "operator": "DoesNotExist"}]}
 
 
-def _system(target: Target, operator: str) -> dict[str, Any]:
+def _system(target: WebhookTarget, operator: str) -> dict[str, Any]:
     return {"key": _NAME, "operator": operator, "values": sorted({"kube-system", target.namespace})}
 
 

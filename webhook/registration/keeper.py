@@ -26,10 +26,10 @@ from webhook.kube.resources import (
 )
 from webhook.policy.model import Policies
 from webhook.registration import stored
-from webhook.registration.entries import MUTATING, VALIDATING, Entry, Target, entries
+from webhook.registration.entries import MUTATING, VALIDATING, Entry, WebhookTarget, entries
 from webhook.registration.stored import Trust
 
-__all__ = ["Api", "Keeper", "Settings", "Situation"]
+__all__ = ["ConfigurationClient", "Keeper", "KeeperSettings", "ServerState"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _CONFLICT, _NOT_FOUND = 409, 404
 Json = dict[str, Any]
 
 
-class Api(Protocol):
+class ConfigurationClient(Protocol):
     """What is needed of a client."""
 
     async def get(self, path: str) -> Json:
@@ -59,7 +59,7 @@ class Api(Protocol):
         """Change an object; what the API server warns of is added to `warnings`."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class KeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which objects are kept, and what they say; times are in seconds.
 
     `deployment` is the server's own, in the target's namespace; None if it has none. `owns_trust` says that nobody else
@@ -67,14 +67,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str = "giveway"
-    target: Target = Target()
+    target: WebhookTarget = WebhookTarget()
     deployment: str | None = None
     owns_trust: bool = False
     period: float = _PERIOD
     patience: float = _PATIENCE
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     """What the keeper asks of its server.
 
     The policies in force, whether it can answer, whom the API server is to trust (PEM), and whether giveway's own
@@ -90,7 +90,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 class Keeper:
     """Keeps one server's entries. Any number of servers may do so at once. `note` says how they stand."""
 
-    def __init__(self, api: Api, settings: Settings, situation: Situation) -> None:
+    def __init__(self, api: ConfigurationClient, settings: KeeperSettings, situation: ServerState) -> None:
         self._api, self._settings, self._situation = api, settings, situation
         self._paths = {kind: resource.path(name=settings.name) for kind, resource in _RESOURCES.items()}
         self._working = asyncio.Lock()

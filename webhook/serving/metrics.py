@@ -1,29 +1,23 @@
-"""The server's Prometheus metrics, in a registry of their own."""
+"""What is counted of reviews, in Prometheus' terms."""
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections import Counter as Counts
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from webhook.admission.lookup import CLASSES, NAMESPACES
 from webhook.admission.webhook import Reviewed
 from webhook.policy.evaluation.verdict import Verdict
-from webhook.policy.exceptions import exceptions
-from webhook.policy.model import Policies
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
+__all__ = ["AdmissionMetrics"]
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
 _PHASES = ("mutate", "validate")
@@ -96,44 +90,20 @@ class _Violations(Collector):
         yield found
 
 
-class _Exceptions(Collector):
-    """The exceptions of the policies in use, as of each scrape."""
-
-    def __init__(self) -> None:
-        self.policies = Policies()
-
-    def collect(self) -> Iterator[Metric]:
-        """The family, as of now."""
-        found = GaugeMetricFamily(
-            "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
-        )
-        states = Counts("ended" if one.ended else "active" for one in exceptions(self.policies, time.time()))
-        for state in ("active", "ended"):
-            found.add_metric([state], states[state])
-        yield found
-
-
-class Metrics:
+class AdmissionMetrics:
     """What is counted. Labels come from closed sets, so that no request can make new series without end."""
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         self._reviews = _Reviews()
         registry.register(self._reviews)
         self._violations = _Violations()
         registry.register(self._violations)
-        self._exceptions = _Exceptions()
-        registry.register(self._exceptions)
         self._evaluations = Counter(
             "giveway_policy_evaluations",
             "Rules evaluated, by verdict: allow, deny or error.",
             ["policy", "rule", "verdict"],
             registry=registry,
-        )
-        self.reloads = Counter(
-            "giveway_policy_reloads", "Policy reloads, by result: success or failure.", ["result"], registry=registry
         )
         self.certificate_reloads = Counter(
             "giveway_certificate_reloads",
@@ -141,25 +111,9 @@ class Metrics:
             ["result"],
             registry=registry,
         )
-        self.policies_current = Gauge(
-            "giveway_policies_current",
-            "1 if the policies in use are those in the files, 0 if the files are broken.",
-            registry=registry,
-        )
-        self.removals_held = Gauge(
-            "giveway_policy_removals_held",
-            "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go.",
-            registry=registry,
-        )
         self.certificate_expiry = Gauge(
             "giveway_certificate_expiry_timestamp_seconds",
             "When the serving certificate expires, in seconds since the epoch.",
-            registry=registry,
-        )
-        self.cache_age = Gauge(
-            "giveway_cache_age_seconds",
-            "Seconds since the API server was last heard from, by resource.",
-            ["resource"],
             registry=registry,
         )
         self.live_lookups = Counter(
@@ -167,9 +121,6 @@ class Metrics:
             "Objects looked up live before an answer, by resource.",
             ["resource"],
             registry=registry,
-        )
-        self.lines_dropped = Counter(
-            "giveway_log_lines_dropped", "Log lines dropped because nobody read them.", registry=registry
         )
         self.connections_closed = Counter(
             "giveway_connections_closed",
@@ -185,14 +136,7 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
-        self.task_failures = Counter(
-            "giveway_task_failures",
-            "Background tasks that ended and were started again, by task.",
-            ["task"],
-            registry=registry,
-        )
         for result in ("success", "failure"):
-            self.reloads.labels(result)
             self.certificate_reloads.labels(result)
         for reason in ("room", "head"):
             self.connections_closed.labels(reason)
@@ -201,10 +145,6 @@ class Metrics:
         for resource in (CLASSES, NAMESPACES):
             self.live_lookups.labels(resource)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)
-
-    def use(self, policies: Policies) -> None:
-        """Count the exceptions of these policies from now on."""
-        self._exceptions.policies = policies
 
     def configurations_in_force(self, holds: Callable[[], bool]) -> None:
         """Show whether the webhook configurations are in force, asked at each scrape."""
@@ -228,9 +168,3 @@ class Metrics:
             self._evaluation_of(verdict.policy, verdict.rule, verdict.outcome).inc()
             if verdict.outcome != "allow":
                 self._violations.add(verdict, namespace)
-
-    def expose(self, ages: dict[str, float]) -> bytes:
-        """The exposition text, with cache ages as of now."""
-        for resource, age in ages.items():
-            self.cache_age.labels(resource).set(age)
-        return generate_latest(self.registry)

@@ -8,16 +8,14 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 
-from webhook.serving.options import Options
-
-__all__ = ["Serving", "TlsError", "load"]
+__all__ = ["ServingCertificate", "TlsError", "load"]
 
 
 class TlsError(Exception):
     """A certificate, key or client CA that cannot be used; the text names the file and what is wrong."""
 
 
-class Serving(msgspec.Struct, frozen=True):
+class ServingCertificate(msgspec.Struct, frozen=True):
     """A certificate in use: `expires` in seconds since the epoch."""
 
     context: ssl.SSLContext
@@ -25,20 +23,24 @@ class Serving(msgspec.Struct, frozen=True):
     subject: str
 
 
-def load(options: Options) -> Serving:
+def load(certificate_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ServingCertificate:
     """Load certificate, key and client CA. Raises TlsError; nothing that is in use is touched."""
-    certificate = _leaf(options.tls_cert_file)
+    certificate = _leaf(certificate_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(options.tls_cert_file, options.tls_private_key_file)
+        context.load_cert_chain(certificate_file, key_file)
     except (OSError, ssl.SSLError) as error:
-        raise TlsError(
-            f"{options.tls_private_key_file} is no private key for {options.tls_cert_file}: {_reason(error)}"
-        ) from error
-    if options.client_ca_file is not None:
-        _require_clients(context, options.client_ca_file)
-    return Serving(context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string())
+        raise TlsError(f"{key_file} is no private key for {certificate_file}: {_reason(error)}") from error
+    if client_ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=client_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise TlsError(f"{client_ca_file} holds no usable client CA: {_reason(error)}") from error
+        context.verify_mode = ssl.CERT_REQUIRED
+    return ServingCertificate(
+        context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
+    )
 
 
 def _leaf(path: Path) -> x509.Certificate:
@@ -48,14 +50,6 @@ def _leaf(path: Path) -> x509.Certificate:
         raise TlsError(f"cannot read the certificate: {error}") from error
     except ValueError as error:
         raise TlsError(f"{path} holds no PEM certificate: {error}") from error
-
-
-def _require_clients(context: ssl.SSLContext, path: Path) -> None:
-    try:
-        context.load_verify_locations(cafile=path)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsError(f"{path} holds no usable client CA: {_reason(error)}") from error
-    context.verify_mode = ssl.CERT_REQUIRED
 
 
 def _reason(error: OSError) -> str:

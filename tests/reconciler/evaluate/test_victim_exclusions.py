@@ -9,9 +9,9 @@ import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import eventually, never
-from webhook.embedded.server.faults import Match
+from webhook.embedded.server.faults import FaultMatch
 
-EVICTION = Match(resource="pods/eviction", name="kept")
+EVICTION = FaultMatch(resource="pods/eviction", name="kept")
 MIGRATING = (
     'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '
     'Evacuation in progress: Eviction triggered evacuation of VMI "default/vm"'

@@ -1,6 +1,6 @@
 """RBAC: who may do what, evaluated from the stored Role and Binding objects as kube-apiserver does.
 
-`Authorizer` compiles the stored objects once and again after one of them changed; a request is then decided
+`RbacAuthorizer` compiles the stored objects once and again after one of them changed; a request is then decided
 from the bindings that name its user or one of its groups.
 """
 
@@ -14,12 +14,12 @@ import msgspec
 
 from webhook.embedded.access.rights import UsedRights
 from webhook.embedded.protocol.calls import Right, UserInfo
-from webhook.embedded.storage.reading import Memo, Reader
+from webhook.embedded.storage.reading import Memo, StoreReader
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
 from webhook.kube.selectors import nothing as matches_nothing
 
-__all__ = ["Authorizer", "Rule", "rule_from"]
+__all__ = ["PolicyRule", "RbacAuthorizer", "rule_from"]
 
 RBAC_RESOURCES = ("clusterroles", "roles", "clusterrolebindings", "rolebindings")
 SUPERUSERS = "system:masters"
@@ -30,7 +30,7 @@ Objects = Callable[[str], Iterable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """One PolicyRule, as sets."""
 
     verbs: frozenset[str]
@@ -62,13 +62,13 @@ class Grant:
     """Rules bound to subjects, in one namespace or (namespace None) everywhere."""
 
     namespace: str | None
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
 
 
-class Authorizer:
+class RbacAuthorizer:
     """Decides requests from the stored RBAC objects; the rights that were exercised are kept in `used`."""
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: StoreReader) -> None:
         self.used = UsedRights()
         self._grants = Memo(read, RBAC_RESOURCES, lambda: _compile(read.all))
 
@@ -89,7 +89,7 @@ class Authorizer:
             for rule in grant.rules
         )
 
-    def rules_of(self, user: UserInfo, namespace: str) -> list[Rule]:
+    def rules_of(self, user: UserInfo, namespace: str) -> list[PolicyRule]:
         """Every rule that holds for the user in the namespace (SelfSubjectRulesReview)."""
         everything = rule_from({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})
         all_paths = rule_from({"verbs": ["*"], "nonResourceURLs": ["*"]})
@@ -105,9 +105,9 @@ class Authorizer:
             yield from grants.get(subject, ())
 
 
-def rule_from(rule: Mapping[str, Any]) -> Rule:
+def rule_from(rule: Mapping[str, Any]) -> PolicyRule:
     """Compile one PolicyRule of a Role or ClusterRole."""
-    return Rule(
+    return PolicyRule(
         verbs=frozenset(rule.get("verbs") or ()),
         groups=frozenset(rule.get("apiGroups") or ()),
         resources=frozenset(rule.get("resources") or ()),
@@ -152,17 +152,17 @@ def _subject_key(subject: Mapping[str, Any], namespace: str) -> tuple[str, str]:
     return subject["kind"], subject["name"]
 
 
-def _rules(role: Mapping[str, Any]) -> tuple[Rule, ...]:
+def _rules(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
     return tuple(rule_from(rule) for rule in role.get("rules") or ())
 
 
-def _cluster_roles(roles: list[Mapping[str, Any]]) -> dict[str, tuple[Rule, ...]]:
+def _cluster_roles(roles: list[Mapping[str, Any]]) -> dict[str, tuple[PolicyRule, ...]]:
     """Rules by ClusterRole; a role with an aggregationRule has the rules of the roles it selects, transitively."""
     own = {role["metadata"]["name"]: _rules(role) for role in roles}
     labels = {role["metadata"]["name"]: role["metadata"].get("labels") or {} for role in roles}
     selectors = {role["metadata"]["name"]: _aggregation(role) for role in roles if role.get("aggregationRule")}
 
-    def collect(name: str, seen: frozenset[str]) -> Iterator[Rule]:
+    def collect(name: str, seen: frozenset[str]) -> Iterator[PolicyRule]:
         if name not in selectors:
             yield from own[name]
             return

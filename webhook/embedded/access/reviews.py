@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.embedded.access.authentication import Authentication
-from webhook.embedded.access.rbac import Authorizer, Rule
+from webhook.embedded.access.rbac import PolicyRule, RbacAuthorizer
 from webhook.embedded.protocol.calls import Object, Right, SubresourceCall, SubresourceHandler, UserInfo
 
 __all__ = ["review_handlers"]
 
 
-def review_handlers(authorizer: Authorizer, authentication: Authentication) -> dict[str, SubresourceHandler]:
+def review_handlers(authorizer: RbacAuthorizer, authentication: Authentication) -> dict[str, SubresourceHandler]:
     """The handlers by the plural of the review they answer."""
 
     async def own_access(call: SubresourceCall) -> tuple[int, Object]:
@@ -51,7 +51,7 @@ def _answer(call: SubresourceCall, status: Object) -> tuple[int, Object]:
     return 201, {**call.body, "status": status}
 
 
-def _access(authorizer: Authorizer, user: UserInfo, spec: Mapping[str, Any], namespace: str) -> Object:
+def _access(authorizer: RbacAuthorizer, user: UserInfo, spec: Mapping[str, Any], namespace: str) -> Object:
     asked = spec.get("resourceAttributes")
     if asked is not None:
         right = Right(
@@ -72,7 +72,7 @@ def _subject(spec: Mapping[str, Any]) -> UserInfo:
     return UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
 
 
-def _rules(rules: list[Rule]) -> Object:
+def _rules(rules: list[PolicyRule]) -> Object:
     resources = [
         {
             "verbs": sorted(rule.verbs),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from webhook.embedded.admission.hooks import Hook
-from webhook.embedded.admission.review import Answer, InvalidAnswerError, read_answer, review_of
+from webhook.embedded.admission.review import InvalidAnswerError, WebhookResponse, read_answer, review_of
 from webhook.embedded.protocol.calls import Object
 
 __all__ = ["HookCallError", "HookCaller"]
@@ -45,7 +45,7 @@ class HookCaller:
         self._service_exists = service_exists
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, hook: Hook, request: Object, *, mutating: bool) -> Answer:
+    async def call(self, hook: Hook, request: Object, *, mutating: bool) -> WebhookResponse:
         """Ask one webhook. Raises HookCallError with the text after `failed calling webhook "NAME": `."""
         destination = self._destination(hook)
         body = await self._post(hook, destination, review_of(request))

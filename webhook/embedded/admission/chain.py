@@ -13,7 +13,7 @@ from webhook.embedded.admission.lifecycle import add_default_tolerations, admit_
 from webhook.embedded.admission.priority import PriorityPlugin
 from webhook.embedded.admission.webhooks import Webhooks
 from webhook.embedded.protocol.calls import Attributes, Object
-from webhook.embedded.storage.reading import Reader
+from webhook.embedded.storage.reading import StoreReader
 
 __all__ = ["PLUGINS", "AdmissionChain"]
 
@@ -30,7 +30,7 @@ PLUGINS = (
 class AdmissionChain:
     """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
 
-    def __init__(self, read: Reader, webhooks: Webhooks, disabled: Collection[str] = ()) -> None:
+    def __init__(self, read: StoreReader, webhooks: Webhooks, disabled: Collection[str] = ()) -> None:
         unknown = set(disabled) - set(PLUGINS)
         if unknown:
             raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")

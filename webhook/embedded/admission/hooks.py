@@ -16,7 +16,7 @@ from webhook.embedded.protocol.calls import Attributes, Object
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
 
-__all__ = ["Hook", "Target", "compile_hooks"]
+__all__ = ["Hook", "HookTarget", "compile_hooks"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 EQUIVALENT = {
@@ -36,7 +36,7 @@ class HookRule:
     resources: tuple[tuple[str, str], ...]
     scope: str
 
-    def matches(self, target: Target) -> bool:
+    def matches(self, target: HookTarget) -> bool:
         """Whether the rule asks for the request."""
         return (
             _in(target.operation, self.operations)
@@ -51,7 +51,7 @@ class HookRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class HookTarget:
     """What a rule looks at. A Namespace object counts as cluster-wide although its request names a namespace."""
 
     operation: str
@@ -62,7 +62,7 @@ class Target:
     namespaced: bool
 
     @classmethod
-    def of(cls, attributes: Attributes) -> Target:
+    def of(cls, attributes: Attributes) -> HookTarget:
         """Return the target of a request."""
         resource = attributes.resource
         namespaced = bool(attributes.namespace) and resource.plural != "namespaces"
@@ -75,13 +75,13 @@ class Target:
             namespaced,
         )
 
-    def equivalent(self) -> Target | None:
+    def equivalent(self) -> HookTarget | None:
         """The same resource under its other group, if it has one."""
         other = EQUIVALENT.get((self.group, self.version, self.plural))
         if other is None:
             return None
         group, version, plural = other
-        return Target(self.operation, group, version, plural, self.subresource, self.namespaced)
+        return HookTarget(self.operation, group, version, plural, self.subresource, self.namespaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Hook:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        target = Target.of(attributes)
+        target = HookTarget.of(attributes)
         other = None if self.exact else target.equivalent()
         if not any(rule.matches(target) or (other is not None and rule.matches(other)) for rule in self.rules):
             return False

@@ -16,7 +16,15 @@ from webhook.embedded.admission.naming import kind_of
 from webhook.embedded.protocol.calls import Attributes, Object, UserInfo
 from webhook.embedded.protocol.statuses import StatusError, bad_request
 
-__all__ = ["Answer", "InvalidAnswerError", "denial", "dry_run_unsupported", "read_answer", "request_of", "review_of"]
+__all__ = [
+    "InvalidAnswerError",
+    "WebhookResponse",
+    "denial",
+    "dry_run_unsupported",
+    "read_answer",
+    "request_of",
+    "review_of",
+]
 
 LOWEST_REFUSAL = 400
 _ESCAPED = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
@@ -28,7 +36,7 @@ class InvalidAnswerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WebhookResponse:
     """What a webhook said; `patch` holds JSON patch operations."""
 
     allowed: bool
@@ -71,7 +79,7 @@ def review_of(request: Object) -> bytes:
     return json.dumps(review, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED).encode(errors="replace")
 
 
-def read_answer(body: bytes, uid: str, *, mutating: bool) -> Answer:
+def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
     """Decode a webhook's answer. Raises InvalidAnswerError with what the API server would say."""
     try:
         review = json.loads(body)
@@ -87,7 +95,7 @@ def read_answer(body: bytes, uid: str, *, mutating: bool) -> Answer:
         raise InvalidAnswerError("webhook response was absent")
     if response.get("uid") != uid:
         raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
-    return Answer(
+    return WebhookResponse(
         allowed=bool(response.get("allowed")),
         status=response.get("status") or {},
         patch=_patch(response) if mutating else [],

@@ -14,11 +14,11 @@ from webhook.embedded.admission.calling import HookCaller, HookCallError
 from webhook.embedded.admission.hooks import Hook, compile_hooks
 from webhook.embedded.admission.match_conditions import ConditionError, conditions_hold
 from webhook.embedded.admission.naming import denied
-from webhook.embedded.admission.review import Answer, denial, dry_run_unsupported, request_of
+from webhook.embedded.admission.review import WebhookResponse, denial, dry_run_unsupported, request_of
 from webhook.embedded.merging.patches import json_patch
 from webhook.embedded.protocol.calls import Attributes
 from webhook.embedded.protocol.statuses import StatusError, internal_error
-from webhook.embedded.storage.reading import Memo, Reader
+from webhook.embedded.storage.reading import Memo, StoreReader
 
 __all__ = ["Webhooks"]
 
@@ -28,7 +28,7 @@ Labels = Mapping[str, str]
 class Webhooks:
     """Calls the webhooks that ask for a request, as the stored configurations say."""
 
-    def __init__(self, read: Reader, caller: HookCaller, audit: AuditLog) -> None:
+    def __init__(self, read: StoreReader, caller: HookCaller, audit: AuditLog) -> None:
         self._read = read
         self._audit = audit
         self._mutating = _registered(read, "mutatingwebhookconfigurations")
@@ -102,7 +102,7 @@ class Webhooks:
     async def _judge(self, hook: Hook, attributes: Attributes) -> None:
         await self._ask(hook, attributes, mutating=False)
 
-    async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> Answer | None:
+    async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> WebhookResponse | None:
         """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
         request = request_of(attributes)
         try:
@@ -127,7 +127,7 @@ class Webhooks:
         return answer
 
 
-def _registered(read: Reader, plural: str) -> Memo[list[Hook]]:
+def _registered(read: StoreReader, plural: str) -> Memo[list[Hook]]:
     return Memo(read, (plural,), lambda: compile_hooks(read.all(plural)))
 
 

@@ -10,10 +10,10 @@ import msgspec
 
 from webhook.embedded.merging import fieldsets, ownership
 from webhook.embedded.merging.fieldsets import Path, Paths
-from webhook.embedded.merging.ownership import Entry
+from webhook.embedded.merging.ownership import ManagedFieldsEntry
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Change, Object
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol.calls import Object, WriteRequest
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 from webhook.kube.instants import rfc3339
@@ -27,7 +27,7 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 class Application:
     """One apply of a configuration by `change.manager`; `merge` and `track` are what `Writer` calls."""
 
-    def __init__(self, change: Change, configuration: Object, *, force: bool) -> None:
+    def __init__(self, change: WriteRequest, configuration: Object, *, force: bool) -> None:
         resource = change.resource
         if "managedFields" in configuration["metadata"]:
             raise statuses.bad_request("metadata.managedFields must be nil")
@@ -55,24 +55,26 @@ class Application:
         self._prune(entries, merged)
         return merged
 
-    def track(self, resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+    def track(self, resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
         """Enter the manager's fields; with force they are no longer anybody else's."""
         del change
         entries = [] if old is None else ownership.read(old)
         mine = self._mine(entries)
         if mine is None or mine.paths != self._paths:
-            mine = Entry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
+            mine = ManagedFieldsEntry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
         others = [entry for entry in entries if entry.key != mine.key]
         if old is not None:
             taken = self._changed(old, new) & self._paths
-            others = [Entry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others]
+            others = [
+                ManagedFieldsEntry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others
+            ]
         ownership.write(new, [*others, mine])
 
-    def _key(self, resource: Resource) -> tuple[str, str, str, str]:
+    def _key(self, resource: ApiResource) -> tuple[str, str, str, str]:
         subresource = self._change.subresource if self._change.subresource == "status" else ""
         return self._change.manager, "Apply", resource.api_version, subresource
 
-    def _mine(self, entries: list[Entry]) -> Entry | None:
+    def _mine(self, entries: list[ManagedFieldsEntry]) -> ManagedFieldsEntry | None:
         key = self._key(self._change.resource)
         return next((entry for entry in entries if entry.key == key), None)
 
@@ -82,12 +84,16 @@ class Application:
             self._schema, ownership.strip(resource, subresource, old), ownership.strip(resource, subresource, new)
         )[0]
 
-    def _conflicts(self, entries: list[Entry], current: Object, merged: Object) -> list[tuple[Entry, Path]]:
+    def _conflicts(
+        self, entries: list[ManagedFieldsEntry], current: Object, merged: Object
+    ) -> list[tuple[ManagedFieldsEntry, Path]]:
         changed = self._changed(current, merged)
         mine = self._mine(entries)
         return [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
 
-    def _not_applied_before(self, conflicts: list[tuple[Entry, Path]], current: Object) -> list[tuple[Entry, Path]]:
+    def _not_applied_before(
+        self, conflicts: list[tuple[ManagedFieldsEntry, Path]], current: Object
+    ) -> list[tuple[ManagedFieldsEntry, Path]]:
         """Without those over fields that kubectl itself applied before on the client's side: these it takes over."""
         text = (current["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
         if self._change.manager != "kubectl" or not text:
@@ -99,7 +105,7 @@ class Application:
             return conflicts
         return [(entry, path) for entry, path in conflicts if path not in paths]
 
-    def _prune(self, entries: list[Entry], merged: Object) -> None:
+    def _prune(self, entries: list[ManagedFieldsEntry], merged: Object) -> None:
         mine = self._mine(entries)
         if mine is None:
             return
@@ -140,7 +146,7 @@ def _remove(schema: Schema | None, obj: Any, path: Path) -> None:
         obj.remove(items[path[-1]][1])
 
 
-def _conflict(conflicts: list[tuple[Entry, Path]]) -> statuses.StatusError:
+def _conflict(conflicts: list[tuple[ManagedFieldsEntry, Path]]) -> statuses.StatusError:
     by_manager: dict[str, list[str]] = defaultdict(list)
     for entry, path in conflicts:
         by_manager[_named(entry)].append(fieldsets.shown(path))
@@ -157,6 +163,6 @@ def _conflict(conflicts: list[tuple[Entry, Path]]) -> statuses.StatusError:
     return statuses.failure(409, "Conflict", message, {"causes": causes})
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: ManagedFieldsEntry) -> str:
     subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
     return f'"{entry.manager}"{subresource} using {entry.version}'

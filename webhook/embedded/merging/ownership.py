@@ -9,14 +9,14 @@ from functools import cached_property
 
 from webhook.embedded.merging import fieldsets
 from webhook.embedded.merging.fieldsets import Path, Paths
-from webhook.embedded.protocol.calls import Change, Object
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol.calls import Object, WriteRequest
 from webhook.embedded.schema import defaulting, schemas
 from webhook.kube.instants import rfc3339
 
-__all__ = ["Entry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
+__all__ = ["ManagedFieldsEntry", "Track", "blank", "kept", "read", "strip", "updated", "write"]
 
-Track = Callable[[Resource, Object | None, Object, Change], None]
+Track = Callable[[ApiResource, Object | None, Object, WriteRequest], None]
 """Enter into the new object (third) who changed what since the old one (None at CREATE)."""
 
 _SYSTEM = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"} | {
@@ -31,7 +31,7 @@ _VALUES = ("template", "strategy", "updateStrategy", "jobTemplate", "metadata", 
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManagedFieldsEntry:
     """One row of managedFields."""
 
     manager: str
@@ -53,10 +53,10 @@ class Entry:
         return self.manager, self.operation, self.version, self.subresource
 
 
-def read(obj: Object) -> list[Entry]:
+def read(obj: Object) -> list[ManagedFieldsEntry]:
     """The rows of an object; rows that are malformed are left out."""
     return [
-        Entry(
+        ManagedFieldsEntry(
             row["manager"],
             row.get("operation", "Update"),
             row.get("apiVersion", ""),
@@ -69,7 +69,7 @@ def read(obj: Object) -> list[Entry]:
     ]
 
 
-def write(obj: Object, entries: list[Entry]) -> None:
+def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
     rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.fields]
     if rows:
@@ -78,7 +78,7 @@ def write(obj: Object, entries: list[Entry]) -> None:
         obj["metadata"].pop("managedFields", None)
 
 
-def strip(resource: Resource, subresource: str, obj: Object) -> Object:
+def strip(resource: ApiResource, subresource: str, obj: Object) -> Object:
     """The part of an object that a write to a sub-resource can manage."""
     metadata = {key: value for key, value in obj["metadata"].items() if key not in _SYSTEM}
     rest = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion", "metadata")}
@@ -89,12 +89,12 @@ def strip(resource: Resource, subresource: str, obj: Object) -> Object:
     return {"metadata": metadata, **rest}
 
 
-def kept(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter nothing: the server itself made the change, such as a binding."""
     del resource, old, new, change
 
 
-def updated(resource: Resource, old: Object | None, new: Object, change: Change) -> None:
+def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter an update or create: what it changed is now its manager's, and nobody else's."""
     if old is None:
         _created(resource, new, change)
@@ -111,32 +111,36 @@ def updated(resource: Resource, old: Object | None, new: Object, change: Change)
     write(new, _with_update(entries, resource, change, changed, removed))
 
 
-def _created(resource: Resource, new: Object, change: Change) -> None:
+def _created(resource: ApiResource, new: Object, change: WriteRequest) -> None:
     new["metadata"].pop("managedFields", None)
     found = fieldsets.added(
         schemas.of_resource(resource), strip(resource, "", blank(resource)), strip(resource, "", new)
     )
     if found:
-        row = Entry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
         new["metadata"]["managedFields"] = [_row(row)]
 
 
 def _with_update(
-    entries: list[Entry], resource: Resource, change: Change, changed: set[Path], removed: set[Path]
-) -> list[Entry]:
+    entries: list[ManagedFieldsEntry],
+    resource: ApiResource,
+    change: WriteRequest,
+    changed: set[Path],
+    removed: set[Path],
+) -> list[ManagedFieldsEntry]:
     subresource = change.subresource if change.subresource in ("status", "scale") else ""
     key = (change.manager, "Update", resource.api_version, subresource)
-    mine = next((entry for entry in entries if entry.key == key), Entry(*key, {}, ""))
+    mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))
     others = [entry for entry in entries if entry is not mine]
     if changed or removed:
         others = [_without(entry, changed, removed) for entry in others]
     kept = _without(mine, set(), removed).paths | changed
     if kept != mine.paths or changed:
-        mine = Entry(*key, fieldsets.encode(kept), rfc3339(time.time()))
+        mine = ManagedFieldsEntry(*key, fieldsets.encode(kept), rfc3339(time.time()))
     return [*others, mine]
 
 
-def _without(entry: Entry, changed: set[Path], removed: set[Path]) -> Entry:
+def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) -> ManagedFieldsEntry:
     fields = entry.fields
     if not any(fieldsets.holds(fields, path) for path in changed) and not any(
         fieldsets.at(fields, path) is not None for path in removed
@@ -144,10 +148,10 @@ def _without(entry: Entry, changed: set[Path], removed: set[Path]) -> Entry:
         return entry
     paths = entry.paths - changed
     left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
-    return Entry(*entry.key, fieldsets.encode(left), entry.time)
+    return ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
 
 
-def _row(entry: Entry) -> Object:
+def _row(entry: ManagedFieldsEntry) -> Object:
     row: Object = {
         "manager": entry.manager,
         "operation": entry.operation,
@@ -159,11 +163,11 @@ def _row(entry: Entry) -> Object:
     return {**row, "subresource": entry.subresource} if entry.subresource else row
 
 
-def _order(entry: Entry) -> tuple[bool, str, str, str, str]:
+def _order(entry: ManagedFieldsEntry) -> tuple[bool, str, str, str, str]:
     return entry.operation != "Apply", entry.time, entry.manager, entry.version, entry.subresource
 
 
-def blank(resource: Resource) -> Object:
+def blank(resource: ApiResource) -> Object:
     """An object of a resource before anyone wrote to it."""
     found = _BLANKS.get(resource.qualified)
     if found is None:

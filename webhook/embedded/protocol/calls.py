@@ -1,6 +1,6 @@
 """What goes through the API server: a call, its reply, what admission sees, and the parts that can be plugged in.
 
-Everything here is free of transport: `webhook.embedded.server.http` makes a `Call` of an HTTP request,
+Everything here is free of transport: `webhook.embedded.server.http` makes a `ApiCall` of an HTTP request,
 `webhook.embedded.server.local` makes one without.
 """
 
@@ -10,18 +10,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.policy.evaluation.request import UserInfo
 
 __all__ = [
     "ADMIN",
     "Admission",
     "AllowAll",
+    "ApiCall",
     "Attributes",
     "Authenticator",
     "Authorizer",
-    "Call",
-    "Change",
     "NoAdmission",
     "Object",
     "Reply",
@@ -29,6 +28,7 @@ __all__ = [
     "SubresourceCall",
     "SubresourceHandler",
     "UserInfo",
+    "WriteRequest",
     "authenticate_as_admin",
 ]
 
@@ -40,7 +40,7 @@ ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
 
 
 @dataclass(slots=True)
-class Call:
+class ApiCall:
     """One request: `path` is decoded and without query, `query` has the last value of each parameter."""
 
     method: str
@@ -73,7 +73,7 @@ class Attributes:
     """
 
     operation: str
-    resource: Resource
+    resource: ApiResource
     subresource: str
     namespace: str
     name: str
@@ -86,13 +86,13 @@ class Attributes:
 
 
 @dataclass(slots=True)
-class Change:
+class WriteRequest:
     """One write as `Writer` takes it: on what, by whom, how.
 
     `manager` is the field manager; `options` are those of the request (DeleteOptions for a delete, and so on).
     """
 
-    resource: Resource
+    resource: ApiResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -127,7 +127,7 @@ class SubresourceCall:
 
     verb: str
     body: Object
-    change: Change
+    change: WriteRequest
 
 
 SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webhook.embedded.protocol.api_resources import BY_URL, ApiResource
 from webhook.embedded.protocol.calls import Right
-from webhook.embedded.protocol.resources import BY_URL, Resource
 
 __all__ = ["Route", "route", "truthy"]
 
@@ -21,7 +21,7 @@ class Route:
 
     verb: str
     path: str
-    resource: Resource | None = None
+    resource: ApiResource | None = None
     namespace: str = ""
     name: str = ""
     subresource: str = ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 
 __all__ = [
     "Cause",
@@ -78,7 +78,7 @@ def success(code: int = 200, **details: Any) -> Object:
     return status
 
 
-def _named(resource: Resource, name: str, subresource: str = "") -> Object:
+def _named(resource: ApiResource, name: str, subresource: str = "") -> Object:
     details: Object = {"name": name} if name else {}
     if resource.group:
         details["group"] = resource.group
@@ -96,13 +96,13 @@ def unauthorized() -> StatusError:
     return failure(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: Resource, name: str, why: str) -> StatusError:
+def forbidden(resource: ApiResource, name: str, why: str) -> StatusError:
     """403 by admission or authorization."""
     subject = f'{resource.qualified} "{name}"' if name else resource.qualified
     return failure(403, "Forbidden", f"{subject} is forbidden: {why}", _named(resource, name))
 
 
-def not_found(resource: Resource, name: str) -> StatusError:
+def not_found(resource: ApiResource, name: str) -> StatusError:
     """404 for an object."""
     return failure(404, "NotFound", f'{resource.qualified} "{name}" not found', _named(resource, name))
 
@@ -131,12 +131,12 @@ def unsupported_media_type(types: str) -> StatusError:
     )
 
 
-def already_exists(resource: Resource, name: str) -> StatusError:
+def already_exists(resource: ApiResource, name: str) -> StatusError:
     """409 at create."""
     return failure(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists', _named(resource, name))
 
 
-def conflict(resource: Resource, name: str, why: str, subresource: str = "") -> StatusError:
+def conflict(resource: ApiResource, name: str, why: str, subresource: str = "") -> StatusError:
     """409: the operation does not fit the object's state."""
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     qualified = f"{plural}.{resource.group}" if resource.group else plural
@@ -144,7 +144,7 @@ def conflict(resource: Resource, name: str, why: str, subresource: str = "") -> 
     return failure(409, "Conflict", message, _named(resource, name, subresource))
 
 
-def modified(resource: Resource, name: str) -> StatusError:
+def modified(resource: ApiResource, name: str) -> StatusError:
     """409: somebody else was faster."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(resource, name, why)
@@ -155,7 +155,7 @@ def expired(message: str, **metadata: Any) -> StatusError:
     return failure(410, "Expired", message, None, **metadata)
 
 
-def invalid(resource: Resource, name: str, causes: Iterable[Cause], kind: str = "") -> StatusError:
+def invalid(resource: ApiResource, name: str, causes: Iterable[Cause], kind: str = "") -> StatusError:
     """422 with every cause."""
     rows = list(causes)
     texts = [f"{row.field}: {row.message}" for row in rows]

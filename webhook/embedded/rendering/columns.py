@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 from webhook.embedded.rendering import cells
 from webhook.embedded.rendering.ages import age
 from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
@@ -25,7 +25,7 @@ class Column(NamedTuple):
     type: str = "string"
 
 
-def of(resource: Resource) -> list[Column]:
+def of(resource: ApiResource) -> list[Column]:
     """The columns of a resource's table."""
     return _COLUMNS.get(resource.kind, _DEFAULT)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from webhook.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import GROUPS, RESOURCES, Resource
 
 __all__ = ["VERSION", "aggregated", "group", "groups", "legacy_versions", "resource_list"]
 
@@ -67,15 +67,15 @@ def resource_list(root: str, hooks: Hooks) -> Object:
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
 
 
-def _is_served(row: Resource, hooks: Hooks) -> bool:
+def _is_served(row: ApiResource, hooks: Hooks) -> bool:
     return row.stored or (row.plural, "") in hooks
 
 
-def _subresources(row: Resource, hooks: Hooks) -> Iterable[str]:
+def _subresources(row: ApiResource, hooks: Hooks) -> Iterable[str]:
     return [sub for sub in row.sub if sub in _BUILT_IN or (row.plural, sub) in hooks]
 
 
-def _entries(row: Resource, hooks: Hooks) -> Iterable[Object]:
+def _entries(row: ApiResource, hooks: Hooks) -> Iterable[Object]:
     if not _is_served(row, hooks):
         return
     entry: Object = {
@@ -107,7 +107,7 @@ def _foreign(sub: str) -> Object:
     return {"group": group_name, "version": version} if group_name else {}
 
 
-def _kind_of(row: Resource, sub: str) -> str:
+def _kind_of(row: ApiResource, sub: str) -> str:
     return _FOREIGN_KINDS[sub][2] if sub in _FOREIGN_KINDS else row.kind
 
 
@@ -130,7 +130,7 @@ def _discovered_group(name: str, hooks: Hooks) -> Object:
     return {"metadata": {**metadata, "creationTimestamp": None}, "versions": versions}
 
 
-def _discovered(row: Resource, hooks: Hooks) -> Object:
+def _discovered(row: ApiResource, hooks: Hooks) -> Object:
     entry: Object = {
         "resource": row.plural,
         "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
@@ -145,7 +145,7 @@ def _discovered(row: Resource, hooks: Hooks) -> Object:
     return {**entry, "subresources": subresources} if subresources else entry
 
 
-def _discovered_sub(row: Resource, sub: str) -> Object:
+def _discovered_sub(row: ApiResource, sub: str) -> Object:
     group_name, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
     return {
         "subresource": sub,

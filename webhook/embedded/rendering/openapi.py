@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import RESOURCES, ApiResource
 from webhook.embedded.protocol.calls import Object, Reply
-from webhook.embedded.protocol.resources import RESOURCES, Resource
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 
@@ -127,7 +127,7 @@ def _extensions(schema: Schema) -> Object:
     return extensions
 
 
-def _paths(row: Resource) -> Object:
+def _paths(row: ApiResource) -> Object:
     """The addresses of a resource with the verbs and parameters by which kubectl tells what the server can."""
     if not row.stored:
         return {}
@@ -143,7 +143,7 @@ def _paths(row: Resource) -> Object:
     }
 
 
-def _operation(row: Resource, action: str, *bodies: str) -> Object:
+def _operation(row: ApiResource, action: str, *bodies: str) -> Object:
     names = ("dryRun", "fieldManager", "fieldValidation") if bodies else ()
     parameters: list[Any] = [
         {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in names

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import by_kind
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import by_kind
 from webhook.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.rendering.negotiation import Media
 from webhook.embedded.rendering.tables import table
 from webhook.embedded.storage import views
-from webhook.embedded.storage.listing import Page
-from webhook.embedded.storage.store import Record
+from webhook.embedded.storage.listing import ListPage
+from webhook.embedded.storage.store import StoredObject
 
 __all__ = ["many", "one", "watched"]
 
@@ -27,7 +27,7 @@ class _Partial(msgspec.Struct):
 _PARTIAL = msgspec.json.Decoder(_Partial)
 
 
-def one(resource: Resource, record: Record, media: Media) -> bytes:
+def one(resource: ApiResource, record: StoredObject, media: Media) -> bytes:
     """One object."""
     if media.form == "Table":
         return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include)
@@ -36,7 +36,7 @@ def one(resource: Resource, record: Record, media: Media) -> bytes:
     return views.whole(resource, record)
 
 
-def many(resource: Resource, page: Page, media: Media) -> bytes:
+def many(resource: ApiResource, page: ListPage, media: Media) -> bytes:
     """A page of a list."""
     if media.form == "Table":
         return table(resource, page.records, page.metadata(), media.include)
@@ -49,13 +49,13 @@ def many(resource: Resource, page: Page, media: Media) -> bytes:
     return b'%b,"items":[%b]}' % (head[:-1], b",".join(items))
 
 
-def watched(resource: Resource, media: Media) -> Callable[[Record], bytes]:
+def watched(resource: ApiResource, media: Media) -> Callable[[StoredObject], bytes]:
     """How a watch sends its objects. Of tables only the first has its columns defined."""
     if media.form != "Table":
         return lambda record: one(resource, record, media)
     headed = True
 
-    def row(record: Record) -> bytes:
+    def row(record: StoredObject) -> bytes:
         nonlocal headed
         first, headed = headed, False
         return table(resource, [record], {"resourceVersion": str(record.revision)}, media.include, headed=first)
@@ -63,5 +63,5 @@ def watched(resource: Resource, media: Media) -> Callable[[Record], bytes]:
     return row
 
 
-def _metadata_only(resource: Resource, record: Record) -> bytes:
+def _metadata_only(resource: ApiResource, record: StoredObject) -> bytes:
     return b'{"metadata":%b}' % bytes(_PARTIAL.decode(views.body(resource, record)).metadata)

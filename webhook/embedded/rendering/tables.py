@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import BY_STORAGE, Resource
 from webhook.embedded.rendering import columns
 from webhook.embedded.storage import views
-from webhook.embedded.storage.store import Record
+from webhook.embedded.storage.store import StoredObject
 
 __all__ = ["table"]
 
@@ -19,8 +19,8 @@ _META = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"}
 
 
 def table(
-    resource: Resource,
-    records: Sequence[Record],
+    resource: ApiResource,
+    records: Sequence[StoredObject],
     metadata: Object,
     include: str = "Metadata",
     *,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 from webhook.embedded.schema.quality import qos_class
 
 __all__ = ["begin", "complete"]
@@ -18,7 +18,7 @@ _MODE = 420
 _HTTP = "HTTP"
 
 
-def complete(resource: Resource, obj: Object) -> None:
+def complete(resource: ApiResource, obj: Object) -> None:
     """Fill in what Kubernetes defaults; does nothing to what is complete."""
     for part in _PARTS.get(resource.kind, ()):
         if obj.get(part) is None:
@@ -28,7 +28,7 @@ def complete(resource: Resource, obj: Object) -> None:
         completion(obj)
 
 
-def begin(resource: Resource, obj: Object) -> None:
+def begin(resource: ApiResource, obj: Object) -> None:
     """Give a new object the status it is born with, whatever its author wrote there."""
     status = _FIRST_STATUS.get(resource.kind)
     if status is not None:

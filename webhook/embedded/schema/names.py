@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.statuses import Cause
 
 __all__ = ["generate_name_cause", "name_cause"]
@@ -33,12 +33,12 @@ _FREE = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
 """Kinds whose names need only be a segment of a path."""
 
 
-def name_cause(resource: Resource, name: str) -> Cause | None:
+def name_cause(resource: ApiResource, name: str) -> Cause | None:
     """What is wrong with a name, or None."""
     return _cause(resource, name, "metadata.name", name)
 
 
-def generate_name_cause(resource: Resource, prefix: str | None) -> Cause | None:
+def generate_name_cause(resource: ApiResource, prefix: str | None) -> Cause | None:
     """What is wrong with a prefix; a dash at its end is no fault, for a suffix follows."""
     if not prefix:
         return None
@@ -46,7 +46,7 @@ def generate_name_cause(resource: Resource, prefix: str | None) -> Cause | None:
     return _cause(resource, judged, "metadata.generateName", prefix)
 
 
-def _cause(resource: Resource, judged: str, field: str, shown: str) -> Cause | None:
+def _cause(resource: ApiResource, judged: str, field: str, shown: str) -> Cause | None:
     if resource.kind in _FREE:
         if judged in (".", "..") or re.search("[/%]", judged):
             return Cause(field, "FieldValueInvalid", f"Invalid value: \"{shown}\": may not contain '/' or '%'")

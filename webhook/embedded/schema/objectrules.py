@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 from webhook.embedded.protocol.statuses import Cause
 from webhook.kube.objects import LabelSelector
 from webhook.kube.quantity import millis
@@ -33,7 +33,7 @@ _WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
 _NO_MATCH = "`selector` does not match template `labels`"
 
 
-def new_object(resource: Resource, obj: Object) -> list[Cause]:
+def new_object(resource: ApiResource, obj: Object) -> list[Cause]:
     """What is wrong with an object of any kind."""
     causes = _labels("metadata.labels", obj["metadata"].get("labels") or {})
     spec = obj.get("spec") or {}
@@ -45,7 +45,7 @@ def new_object(resource: Resource, obj: Object) -> list[Cause]:
     return causes
 
 
-def changed_object(resource: Resource, old: Object, new: Object) -> list[Cause]:
+def changed_object(resource: ApiResource, old: Object, new: Object) -> list[Cause]:
     """What an update of an object of any kind may not do."""
     causes = new_object(resource, new)
     before, after = old.get("spec") or {}, new.get("spec") or {}

@@ -7,7 +7,7 @@ from functools import cache
 
 from kubernetes.client import models
 
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.schema.listtypes import ListType, is_atomic, is_int64, is_quantity, list_type
 
 __all__ = ["Schema", "model_of", "of_model", "of_resource"]
@@ -50,12 +50,12 @@ class Schema:
         """Whether a struct or map is replaced as a whole."""
 
 
-def of_resource(resource: Resource) -> Schema:
+def of_resource(resource: ApiResource) -> Schema:
     """The schema of a resource's objects."""
     return of_model(model_of(resource))
 
 
-def model_of(resource: Resource) -> str:
+def model_of(resource: ApiResource) -> str:
     """The name of the client's model for a resource."""
     if resource.kind == "Event":
         return "EventsV1Event" if resource.group else "CoreV1Event"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import BY_STORAGE, Resource
 from webhook.embedded.protocol.statuses import Cause
 from webhook.embedded.schema import fields, podrules, schemas
 from webhook.embedded.schema.names import generate_name_cause, name_cause
@@ -14,7 +14,7 @@ from webhook.embedded.schema.priorityrules import changed_class, new_class
 __all__ = ["check_changed", "check_new"]
 
 
-def check_new(resource: Resource, obj: Object) -> None:
+def check_new(resource: ApiResource, obj: Object) -> None:
     """Raise StatusError (422) with everything that is wrong with a new object."""
     causes = [*_name(resource, obj), *fields.missing(schemas.of_resource(resource), obj)]
     causes += new_object(resource, obj)
@@ -26,7 +26,7 @@ def check_new(resource: Resource, obj: Object) -> None:
     _refuse(resource, obj, causes)
 
 
-def check_changed(resource: Resource, subresource: str, old: Object, new: Object) -> None:
+def check_changed(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
     """Raise StatusError (422) with everything an update may not do."""
     causes = _finalizers(old, new)
     if subresource != "status":  # it leaves alone everything that can be required
@@ -40,12 +40,12 @@ def check_changed(resource: Resource, subresource: str, old: Object, new: Object
     _refuse(resource, new, causes)
 
 
-def _refuse(resource: Resource, obj: Object, causes: list[Cause]) -> None:
+def _refuse(resource: ApiResource, obj: Object, causes: list[Cause]) -> None:
     if causes:
         raise statuses.invalid(BY_STORAGE[resource.key], obj["metadata"].get("name", ""), causes)
 
 
-def _name(resource: Resource, obj: Object) -> list[Cause]:
+def _name(resource: ApiResource, obj: Object) -> list[Cause]:
     metadata = obj["metadata"]
     causes = [cause for cause in [generate_name_cause(resource, metadata.get("generateName"))] if cause]
     if not metadata.get("name"):

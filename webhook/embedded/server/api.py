@@ -10,27 +10,27 @@ import msgspec
 
 from webhook.embedded.access.impersonation import acting_user
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import GROUPS, RESOURCES
 from webhook.embedded.protocol.calls import (
     ADMIN,
     Admission,
     AllowAll,
+    ApiCall,
     Authenticator,
     Authorizer,
-    Call,
     NoAdmission,
     Reply,
     SubresourceHandler,
     UserInfo,
     authenticate_as_admin,
 )
-from webhook.embedded.protocol.resources import GROUPS, RESOURCES
 from webhook.embedded.protocol.routing import Route, route
 from webhook.embedded.rendering import discovery, openapi
 from webhook.embedded.server.binding import bind
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.handling import Handlers, reply_of
 from webhook.embedded.server.local import LocalClient
-from webhook.embedded.server.writing import Writer
+from webhook.embedded.server.writing import ObjectWriter
 from webhook.embedded.storage.store import Store
 from webhook.kube.transport import USER_AGENT
 
@@ -61,7 +61,7 @@ class ApiServer:
         self.authorizer = authorizer or AllowAll()
         self.admission = admission or NoAdmission()
         self.store = store or Store()
-        self.writer = Writer(self.store, self.admission)
+        self.writer = ObjectWriter(self.store, self.admission)
         self.faults = Faults()
         self.subresources: dict[tuple[str, str], SubresourceHandler] = {
             ("pods", "binding"): partial(bind, self.writer),
@@ -71,7 +71,7 @@ class ApiServer:
         """Host and port, as discovery tells them."""
         self._handlers = Handlers(self.writer, self.subresources, self.faults)
 
-    async def handle(self, call: Call) -> Reply:
+    async def handle(self, call: ApiCall) -> Reply:
         """Answer a call; never raises for what a caller can do wrong."""
         try:
             where = route(call.method, call.path, call.query)
@@ -86,7 +86,7 @@ class ApiServer:
             log.exception("%s %s", call.method, call.path)
             return refusal(statuses.internal_error(f"{type(error).__name__}: {error}"))
 
-    async def serve(self, call: Call, peer_cert: Any) -> Reply:
+    async def serve(self, call: ApiCall, peer_cert: Any) -> Reply:
         """Authenticate by headers and certificate, then handle."""
         user = self.authenticator(call.headers, peer_cert)
         if user is None:
@@ -103,14 +103,14 @@ class ApiServer:
             user = ADMIN if user == ADMIN.username else UserInfo(user, _groups(user))
         return LocalClient(self.handle, user, agent)
 
-    def _authorize(self, call: Call, where: Route) -> None:
+    def _authorize(self, call: ApiCall, where: Route) -> None:
         if call.path in _OPEN:
             return
         allowed, reason = self.authorizer.authorize(call.user, where.right)
         if not allowed:
             raise _denied(call.user, where, reason)
 
-    def _document(self, call: Call) -> Reply:
+    def _document(self, call: ApiCall) -> Reply:
         if call.method not in ("GET", "HEAD"):
             raise statuses.path_not_found()
         path = call.path.rstrip("/") or "/"

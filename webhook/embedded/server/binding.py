@@ -6,17 +6,17 @@ from dataclasses import replace
 
 from webhook.embedded.merging import ownership
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import BY_URL
 from webhook.embedded.protocol.calls import Object, SubresourceCall
-from webhook.embedded.protocol.resources import BY_URL
 from webhook.embedded.server.conditions import set_condition
-from webhook.embedded.server.writing import Writer
+from webhook.embedded.server.writing import ObjectWriter
 
 __all__ = ["bind"]
 
 _PODS = BY_URL["/api/v1", "pods"]
 
 
-async def bind(writer: Writer, call: SubresourceCall) -> tuple[int, Object]:
+async def bind(writer: ObjectWriter, call: SubresourceCall) -> tuple[int, Object]:
     """Assign the pod to `target`. Raises StatusError: 409 for a pod that has a node, is leaving or is another one."""
     body, name = call.body, call.change.name or str(call.body["metadata"].get("name", ""))
     target = body.get("target") or {}

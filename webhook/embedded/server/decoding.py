@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Call, Change, Object
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol.calls import ApiCall, Object, WriteRequest
 from webhook.embedded.protocol.routing import truthy
 from webhook.embedded.rendering import negotiation
 from webhook.embedded.schema import fields, schemas
@@ -17,7 +17,7 @@ _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOpti
 _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
 
 
-def decode_any(call: Call) -> Object:
+def decode_any(call: ApiCall) -> Object:
     """The body as an object of any kind. Raises StatusError (400)."""
     obj = negotiation.decode(call.body, call.headers.get("content-type", ""))
     if not isinstance(obj, dict):
@@ -25,13 +25,13 @@ def decode_any(call: Call) -> Object:
     return obj
 
 
-def decode_object(resource: Resource, call: Call, change: Change) -> Object:
+def decode_object(resource: ApiResource, call: ApiCall, change: WriteRequest) -> Object:
     """The body as an object of the resource's kind. Raises StatusError (400)."""
     obj = decode_any(call)
     return check_object(resource, obj, change)
 
 
-def check_object(resource: Resource, obj: Object, change: Change) -> Object:
+def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Object:
     """The object if it is of the resource's kind. Raises StatusError (400)."""
     kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
     if kind != resource.kind or version != resource.api_version:
@@ -49,7 +49,7 @@ def check_object(resource: Resource, obj: Object, change: Change) -> Object:
     return obj
 
 
-def _report(resource: Resource, unknown: list[str], change: Change) -> None:
+def _report(resource: ApiResource, unknown: list[str], change: WriteRequest) -> None:
     """Unknown fields are refused (Strict), warned of (Warn, the default) or passed over (Ignore)."""
     texts = [f'unknown field "{path}"' for path in unknown]
     match change.options.get("fieldValidation") or "Warn":
@@ -69,7 +69,7 @@ def _shown(version: str, kind: str) -> str:
     return f"{version}, Kind={kind}"
 
 
-def options(call: Call) -> Object:
+def options(call: ApiCall) -> Object:
     """The options object of a write, as admission sees it."""
     kind = _OPTIONS.get(call.method)
     if kind is None:
@@ -85,7 +85,7 @@ def options(call: Call) -> Object:
     return found
 
 
-def delete_options(call: Call) -> Object:
+def delete_options(call: ApiCall) -> Object:
     """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
     found = options(call)
     body = negotiation.decode(call.body, call.headers.get("content-type", ""))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import Enum, auto
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 from webhook.kube.instants import epoch, rfc3339
 
-__all__ = ["Step", "check_preconditions", "is_finished", "plan"]
+__all__ = ["DeletionStep", "check_preconditions", "is_finished", "plan"]
 
 _DEFAULT_GRACE = 30
 _ORPHAN = "orphan"
@@ -17,7 +17,7 @@ _FOREGROUND = "foregroundDeletion"
 _PROPAGATION = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}
 
 
-class Step(Enum):
+class DeletionStep(Enum):
     """How far a DELETE gets."""
 
     NOTHING = auto()
@@ -29,7 +29,7 @@ class Step(Enum):
     REMOVE = auto()
 
 
-def check_preconditions(resource: Resource, obj: Object, options: Object) -> None:
+def check_preconditions(resource: ApiResource, obj: Object, options: Object) -> None:
     """Refuse (409) where uid or resourceVersion are not those the caller knows."""
     wanted, metadata = options.get("preconditions") or {}, obj["metadata"]
     for field, text, hint in (
@@ -46,7 +46,7 @@ def check_preconditions(resource: Resource, obj: Object, options: Object) -> Non
             raise statuses.failure(409, "Conflict", message, {"name": metadata["name"], "kind": resource.kind})
 
 
-def plan(resource: Resource, obj: Object, options: Object, now: float) -> Step:
+def plan(resource: ApiResource, obj: Object, options: Object, now: float) -> DeletionStep:
     """Mark the object as the options ask, and tell what is to be done with it. `now` is seconds since the epoch."""
     metadata = obj["metadata"]
     marked = bool(metadata.get("deletionTimestamp"))
@@ -56,18 +56,18 @@ def plan(resource: Resource, obj: Object, options: Object, now: float) -> Step:
     if resource.graceful:
         return _plan_graceful(obj, options, now, pending=pending)
     if not pending:
-        return Step.REMOVE
+        return DeletionStep.REMOVE
     if marked and before == list(metadata.get("finalizers") or ()):
-        return Step.NOTHING
+        return DeletionStep.NOTHING
     if not marked:
         _mark(obj, 0, now)
         if resource.kind == "Namespace":
             obj.setdefault("status", {})["phase"] = "Terminating"
             del metadata["deletionGracePeriodSeconds"]
-    return Step.MARK
+    return DeletionStep.MARK
 
 
-def is_finished(resource: Resource, obj: Object) -> bool:
+def is_finished(resource: ApiResource, obj: Object) -> bool:
     """Whether an object that is being deleted has nothing left to wait for."""
     metadata = obj["metadata"]
     return (
@@ -78,16 +78,16 @@ def is_finished(resource: Resource, obj: Object) -> bool:
     )
 
 
-def _spec_finalizers(resource: Resource, obj: Object) -> list[str]:
+def _spec_finalizers(resource: ApiResource, obj: Object) -> list[str]:
     return (obj.get("spec") or {}).get("finalizers") or [] if resource.kind == "Namespace" else []
 
 
-def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> Step:
+def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> DeletionStep:
     metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
     if metadata.get("deletionTimestamp"):
         current = metadata.get("deletionGracePeriodSeconds") or 0
         if wanted is None or wanted >= current:
-            return Step.NOTHING
+            return DeletionStep.NOTHING
         asked_at = epoch(metadata["deletionTimestamp"]) - current
         metadata["deletionTimestamp"] = rfc3339(asked_at + wanted)
         metadata["deletionGracePeriodSeconds"] = wanted
@@ -95,7 +95,7 @@ def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -
     else:
         grace = _grace(obj, wanted)
         _mark(obj, grace, now)
-    return Step.MARK if grace or pending else Step.MARK_AND_REMOVE
+    return DeletionStep.MARK if grace or pending else DeletionStep.MARK_AND_REMOVE
 
 
 def _grace(obj: Object, wanted: int | None) -> int:

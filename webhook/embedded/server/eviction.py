@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.embedded.protocol.calls import Change, Object, SubresourceCall
-from webhook.embedded.protocol.resources import BY_URL
+from webhook.embedded.protocol.api_resources import BY_URL
+from webhook.embedded.protocol.calls import Object, SubresourceCall, WriteRequest
 from webhook.embedded.protocol.statuses import StatusError, bad_request, failure, forbidden, success, too_many_requests
-from webhook.embedded.server.writing import Writer
-from webhook.embedded.storage.reading import Reader
+from webhook.embedded.server.writing import ObjectWriter
+from webhook.embedded.storage.reading import StoreReader
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
@@ -44,7 +44,7 @@ class Evictor:
     `progress_period` is in seconds; with 0 no eviction waits.
     """
 
-    def __init__(self, read: Reader, writer: Writer, progress_period: float = PROGRESS_PERIOD) -> None:
+    def __init__(self, read: StoreReader, writer: ObjectWriter, progress_period: float = PROGRESS_PERIOD) -> None:
         self._read = read
         self._writer = writer
         self._period = progress_period
@@ -106,19 +106,19 @@ def budget_condition(status: Object, generation: int, now: str) -> Object:
     }
 
 
-def _deletion(call: SubresourceCall) -> Change:
+def _deletion(call: SubresourceCall) -> WriteRequest:
     """The delete that the eviction leads to, with the options it carries."""
     options = dict(call.body.get("deleteOptions") or {})
     dry_run = call.change.dry_run or "All" in (options.get("dryRun") or ())
     return replace(call.change, subresource="", options=options, dry_run=dry_run, admit=False)
 
 
-def _of_budget(change: Change, budget: Object) -> Change:
+def _of_budget(change: WriteRequest, budget: Object) -> WriteRequest:
     name = budget["metadata"]["name"]
     return replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
 
 
-def _check_uid(change: Change, pod: Object) -> None:
+def _check_uid(change: WriteRequest, pod: Object) -> None:
     wanted, known = (change.options.get("preconditions") or {}).get("uid"), pod["metadata"]["uid"]
     if wanted is None or wanted == known:
         return

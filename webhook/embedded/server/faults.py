@@ -11,7 +11,7 @@ from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.routing import Route
 from webhook.embedded.server.watching import Watch
 
-__all__ = ["FaultError", "Faults", "Match"]
+__all__ = ["FaultError", "FaultMatch", "Faults"]
 
 _TEXTS = {
     409: ("Conflict", "the object has been modified; please apply your changes to the latest version and try again"),
@@ -27,7 +27,7 @@ class FaultError(ValueError):
 
 
 @dataclass(frozen=True)
-class Match:
+class FaultMatch:
     """Which requests a fault is for; every part is a pattern with `*`. `resource` may be `pods/eviction`."""
 
     verb: str = "*"
@@ -49,7 +49,7 @@ class Match:
 
 @dataclass
 class _Fault:
-    match: Match
+    match: FaultMatch
     left: float
     code: int = 0
     delay: float = 0.0
@@ -62,14 +62,14 @@ class Faults:
     """The faults in force. Without any, a request costs one look at an empty list."""
 
     _requests: list[_Fault] = field(default_factory=list)
-    _delays: list[tuple[Match, float]] = field(default_factory=list)
+    _delays: list[tuple[FaultMatch, float]] = field(default_factory=list)
     _watches: list[tuple[Route, Watch]] = field(default_factory=list)
 
     def fail(
         self,
         code: int,
         count: float = 1,
-        match: Match = Match(),
+        match: FaultMatch = FaultMatch(),
         retry_after: int | None = None,
         message: str = "",
     ) -> None:
@@ -78,24 +78,24 @@ class Faults:
             raise FaultError(f"{code} is not one of {', '.join(map(str, _TEXTS))}")
         self._requests.append(_Fault(match, count, code=code, retry_after=retry_after, message=message))
 
-    def delay(self, seconds: float, count: float = math.inf, match: Match = Match()) -> None:
+    def delay(self, seconds: float, count: float = math.inf, match: FaultMatch = FaultMatch()) -> None:
         """Let the next `count` matching requests wait before they are handled."""
         self._requests.append(_Fault(match, count, delay=seconds))
 
-    def delay_watches(self, seconds: float, match: Match = Match()) -> None:
+    def delay_watches(self, seconds: float, match: FaultMatch = FaultMatch()) -> None:
         """Hold back the events of matching watches, open ones and those to come."""
         self._delays.append((match, seconds))
         for watch in self._open(match):
             watch.delay = seconds
 
-    def drop_watches(self, match: Match = Match()) -> int:
+    def drop_watches(self, match: FaultMatch = FaultMatch()) -> int:
         """End the matching watches that are open; how many."""
         watches = self._open(match)
         for watch in watches:
             watch.end()
         return len(watches)
 
-    def truncate_watches(self, match: Match = Match()) -> int:
+    def truncate_watches(self, match: FaultMatch = FaultMatch()) -> int:
         """Let the next event of each matching open watch stop in mid-line; how many."""
         watches = self._open(match)
         for watch in watches:
@@ -131,7 +131,7 @@ class Faults:
         """Forget it."""
         self._watches = [entry for entry in self._watches if entry[1] is not watch]
 
-    def _open(self, match: Match) -> list[Watch]:
+    def _open(self, match: FaultMatch) -> list[Watch]:
         return [watch for route, watch in self._watches if match.fits(route)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from webhook.embedded.server.faults import FaultError, Faults, Match
+from webhook.embedded.server.faults import FaultError, FaultMatch, Faults
 
 __all__ = ["inject"]
 
@@ -27,7 +27,7 @@ def inject(faults: Faults, text: str) -> None:
     if unknown:
         raise FaultError(f"fault {text!r}: does not know {unknown[0]!r}; there are {', '.join(MATCHED + NUMBERS)}")
     given = dict(rest)
-    match = Match(**{key: given[key] for key in MATCHED if key in given})
+    match = FaultMatch(**{key: given[key] for key in MATCHED if key in given})
     count = _number(text, given.get("count", "1" if kind == "fail" else "inf"))
     if kind == "fail":
         retry_after = int(_number(text, given["retry-after"])) if "retry-after" in given else None

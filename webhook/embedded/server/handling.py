@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Call, Change, Object, Reply, SubresourceCall, SubresourceHandler
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol.calls import ApiCall, Object, Reply, SubresourceCall, SubresourceHandler, WriteRequest
 from webhook.embedded.protocol.routing import Route
 from webhook.embedded.rendering import negotiation, records
 from webhook.embedded.server import decoding, patching, scaling
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.watching import Watch
-from webhook.embedded.server.writing import Writer
+from webhook.embedded.server.writing import ObjectWriter
 from webhook.embedded.storage import listing, views
 from webhook.embedded.storage.selection import Selection
-from webhook.embedded.storage.store import Record
+from webhook.embedded.storage.store import StoredObject
 
 __all__ = ["Handlers", "reply_of"]
 
@@ -36,7 +36,7 @@ class Handlers:
     """One method for each verb. All raise StatusError for a refusal."""
 
     def __init__(
-        self, writer: Writer, subresources: Mapping[tuple[str, str], SubresourceHandler], faults: Faults
+        self, writer: ObjectWriter, subresources: Mapping[tuple[str, str], SubresourceHandler], faults: Faults
     ) -> None:
         self._writer = writer
         self._store = writer.store
@@ -44,7 +44,7 @@ class Handlers:
         self._subresources = subresources
         self._faults = faults
 
-    async def handle(self, route: Route, resource: Resource, call: Call) -> Reply:
+    async def handle(self, route: Route, resource: ApiResource, call: ApiCall) -> Reply:
         """Answer a call that was allowed."""
         media = negotiation.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
         change = self._change(route, resource, call)
@@ -62,7 +62,7 @@ class Handlers:
         return reply
 
     async def _verb(
-        self, route: Route, resource: Resource, call: Call, change: Change, media: negotiation.Media
+        self, route: Route, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
     ) -> Reply:
         if route.verb not in resource.verbs or (route.verb == "create" and route.name):
             raise statuses.method_not_allowed()
@@ -84,10 +84,10 @@ class Handlers:
                 return await self._update(resource, call, change, media)
         return await self._patch(resource, call, change, media)
 
-    def _change(self, route: Route, resource: Resource, call: Call) -> Change:
+    def _change(self, route: Route, resource: ApiResource, call: ApiCall) -> WriteRequest:
         options = decoding.options(call)
         agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
-        return Change(
+        return WriteRequest(
             resource=resource,
             namespace=route.namespace if resource.namespaced else "",
             name=route.name,
@@ -98,15 +98,15 @@ class Handlers:
             options=options,
         )
 
-    def _shown(self, resource: Resource, record: Record, media: negotiation.Media, status: int = 200) -> Reply:
+    def _shown(self, resource: ApiResource, record: StoredObject, media: negotiation.Media, status: int = 200) -> Reply:
         return Reply(status, records.one(resource, record, media))
 
-    def _list(self, change: Change, call: Call, media: negotiation.Media) -> Reply:
+    def _list(self, change: WriteRequest, call: ApiCall, media: negotiation.Media) -> Reply:
         selection = Selection(change.resource, change.namespace, call.query)
         found = listing.page(self._store, selection, call.query)
         return Reply(200, records.many(change.resource, found, media))
 
-    def _watch(self, route: Route, change: Change, call: Call, media: negotiation.Media) -> Reply:
+    def _watch(self, route: Route, change: WriteRequest, call: ApiCall, media: negotiation.Media) -> Reply:
         query = dict(call.query)
         if route.name and "fieldSelector" not in query:
             query["fieldSelector"] = f"metadata.name={route.name}"
@@ -123,7 +123,9 @@ class Handlers:
         finally:
             self._faults.closed(watch)
 
-    async def _update(self, resource: Resource, call: Call, change: Change, media: negotiation.Media) -> Reply:
+    async def _update(
+        self, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
+    ) -> Reply:
         obj = decoding.decode_object(resource, call, change)
         missing = self._store.get(resource, change.namespace, change.name) is None
         if missing and resource.create_on_put and not change.subresource:
@@ -133,11 +135,13 @@ class Handlers:
         record = await self._writer.update(change, lambda _old: msgspec.json.decode(body))
         return self._shown(resource, record, media)
 
-    async def _patch(self, resource: Resource, call: Call, change: Change, media: negotiation.Media) -> Reply:
+    async def _patch(
+        self, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
+    ) -> Reply:
         record, created = await patching.patch(self._writer, call, change)
         return self._shown(resource, record, media, 201 if created else 200)
 
-    async def _delete(self, resource: Resource, call: Call, change: Change) -> Reply:
+    async def _delete(self, resource: ApiResource, call: ApiCall, change: WriteRequest) -> Reply:
         change.options = decoding.delete_options(call)
         change.dry_run = bool(change.options.get("dryRun"))
         record, gone = await self._writer.delete(change)
@@ -149,12 +153,12 @@ class Handlers:
             details["group"] = resource.group
         return reply_of(statuses.success(**details, kind=resource.plural, uid=metadata["uid"]))
 
-    async def _delete_collection(self, call: Call, change: Change) -> Reply:
+    async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
         selection = Selection(change.resource, change.namespace, call.query)
         found = listing.page(self._store, selection, {})
         options = decoding.delete_options(call)
         for record in found.records:
-            single = Change(
+            single = WriteRequest(
                 change.resource,
                 record.namespace,
                 record.name,
@@ -170,7 +174,7 @@ class Handlers:
                     raise
         return Reply(200, records.many(change.resource, found, negotiation.Media()))
 
-    async def _scale(self, route: Route, call: Call, change: Change) -> Reply:
+    async def _scale(self, route: Route, call: ApiCall, change: WriteRequest) -> Reply:
         if route.verb == "get":
             record = self._writer.read(change.resource, change.namespace, change.name)
             return reply_of(scaling.scale_of(record.object(change.resource)))
@@ -178,7 +182,7 @@ class Handlers:
             raise statuses.method_not_allowed()
         return reply_of(await scaling.rescale(self._writer, call, change))
 
-    async def _hooked(self, hook: Any, route: Route, call: Call, change: Change) -> Reply:
+    async def _hooked(self, hook: Any, route: Route, call: ApiCall, change: WriteRequest) -> Reply:
         if call.method != "POST":
             raise statuses.method_not_allowed()
         body = decoding.decode_any(call)
@@ -187,7 +191,7 @@ class Handlers:
         status, obj = await hook(SubresourceCall(route.verb, body, change))
         return reply_of(obj, status)
 
-    async def _admitted(self, change: Change, body: Object) -> Object:
+    async def _admitted(self, change: WriteRequest, body: Object) -> Object:
         """A sub-resource's own object goes through admission like any other."""
         metadata = body.setdefault("metadata", {})
         metadata.setdefault("name", change.name)

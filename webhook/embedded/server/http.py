@@ -12,7 +12,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from webhook.embedded.access import impersonation
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Call, Reply
+from webhook.embedded.protocol.calls import ApiCall, Reply
 from webhook.embedded.server.api import ApiServer, refusal
 
 __all__ = ["HttpServer"]
@@ -63,7 +63,7 @@ class HttpServer:
             body = await request.read() if request.can_read_body else b""
         except web.HTTPRequestEntityTooLarge:
             return _answered(refusal(statuses.request_too_large(_LARGEST_BODY)))
-        call = Call(request.method, request.path, request.query, headers, body)
+        call = ApiCall(request.method, request.path, request.query, headers, body)
         peer = request.transport.get_extra_info("peercert") if request.transport and self._tls else None
         reply = await self.api.serve(call, peer)
         if reply.stream is not None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from webhook.embedded.protocol.calls import Call, Reply, UserInfo
+from webhook.embedded.protocol.calls import ApiCall, Reply, UserInfo
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import ApiError, status_error
@@ -14,7 +14,7 @@ from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_t
 
 __all__ = ["LocalClient"]
 
-Handle = Callable[[Call], Awaitable[Reply]]
+Handle = Callable[[ApiCall], Awaitable[Reply]]
 """What answers a call: `ApiServer.handle`."""
 
 _FAILED = 300
@@ -59,7 +59,7 @@ class LocalTransport(Transport):
     ) -> Reply:
         texts = {key: _text(value) for key, value in query.items() if value not in (None, "")}
         headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
-        reply = await self._answer(Call(method, path, texts, headers, data or b"", self._user))
+        reply = await self._answer(ApiCall(method, path, texts, headers, data or b"", self._user))
         if reply.status >= _FAILED:
             raise _error(reply)
         return reply

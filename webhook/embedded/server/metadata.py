@@ -7,8 +7,8 @@ import time
 import uuid
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import Resource
 from webhook.kube.instants import rfc3339
 
 __all__ = ["begin", "check_update", "clean_new", "keep", "place"]
@@ -21,7 +21,7 @@ _STATUS_MAY_LABEL = ("Pod", "Node", "Namespace", "PersistentVolumeClaim")
 """Kinds whose status sub-resource also writes labels and annotations."""
 
 
-def place(resource: Resource, obj: Object, namespace: str) -> None:
+def place(resource: ApiResource, obj: Object, namespace: str) -> None:
     """Make the object's namespace that of the request. Raises StatusError (400) where they disagree."""
     metadata = obj.setdefault("metadata", {})
     if not isinstance(metadata, dict):
@@ -45,7 +45,7 @@ def clean_new(obj: Object) -> None:
         metadata.pop(key, None)
 
 
-def begin(resource: Resource, obj: Object) -> None:
+def begin(resource: ApiResource, obj: Object) -> None:
     """Name a new object and set what it is born with."""
     metadata = obj["metadata"]
     if metadata.get("generateName") and not metadata.get("name"):
@@ -57,7 +57,7 @@ def begin(resource: Resource, obj: Object) -> None:
         metadata["generation"] = 1
 
 
-def check_update(resource: Resource, old: Object, new: Object) -> None:
+def check_update(resource: ApiResource, old: Object, new: Object) -> None:
     """Refuse an update of another object, of another version or without the version it needs."""
     metadata, current = new.setdefault("metadata", {}), old["metadata"]
     name = current["name"]
@@ -77,7 +77,7 @@ def check_update(resource: Resource, old: Object, new: Object) -> None:
         raise statuses.modified(resource, name)
 
 
-def keep(resource: Resource, subresource: str, old: Object, new: Object) -> None:
+def keep(resource: ApiResource, subresource: str, old: Object, new: Object) -> None:
     """Carry over what this update may not change, and count the generation."""
     metadata, current = new["metadata"], old["metadata"]
     for key in ("name", "namespace", "resourceVersion", "generation", *_SET_BY_SERVER):
@@ -96,7 +96,7 @@ def keep(resource: Resource, subresource: str, old: Object, new: Object) -> None
         metadata["generation"] = current.get("generation", 0) + 1
 
 
-def _keep_all_but_status(resource: Resource, old: Object, new: Object) -> None:
+def _keep_all_but_status(resource: ApiResource, old: Object, new: Object) -> None:
     for key in [key for key in new if key not in ("metadata", "status")]:
         if key not in old:
             del new[key]

@@ -9,14 +9,14 @@ from webhook.embedded.merging.applying import Application
 from webhook.embedded.merging.patches import json_patch, merge_patch
 from webhook.embedded.merging.strategic import strategic_merge
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Call, Change, Object
+from webhook.embedded.protocol.calls import ApiCall, Object, WriteRequest
 from webhook.embedded.protocol.routing import truthy
 from webhook.embedded.rendering import negotiation
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 from webhook.embedded.server import decoding
-from webhook.embedded.server.writing import Writer
-from webhook.embedded.storage.store import Record
+from webhook.embedded.server.writing import ObjectWriter
+from webhook.embedded.storage.store import StoredObject
 
 __all__ = ["patch", "patched"]
 
@@ -24,7 +24,7 @@ _APPLY = "application/apply-patch+yaml"
 _TYPES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {_APPLY}"
 
 
-async def patch(writer: Writer, call: Call, change: Change) -> tuple[Record, bool]:
+async def patch(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, bool]:
     """Carry out a PATCH: the record, and whether it is new. Raises StatusError."""
     if _kind(call) == _APPLY:
         return await _apply(writer, call, change)
@@ -35,7 +35,7 @@ async def patch(writer: Writer, call: Call, change: Change) -> tuple[Record, boo
     return record, False
 
 
-def patched(call: Call, schema: Schema) -> Callable[[Object], Object]:
+def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
     """From a document to the patched one. Raises StatusError: 415 for an unknown kind of patch."""
     body = negotiation.decode(call.body, _kind(call))
     match _kind(call):
@@ -48,7 +48,7 @@ def patched(call: Call, schema: Schema) -> Callable[[Object], Object]:
     raise statuses.unsupported_media_type(_TYPES)
 
 
-async def _apply(writer: Writer, call: Call, change: Change) -> tuple[Record, bool]:
+async def _apply(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, bool]:
     if not call.query.get("fieldManager"):
         cause = statuses.Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
         raise statuses.invalid_options("PatchOptions", cause)
@@ -66,7 +66,7 @@ async def _apply(writer: Writer, call: Call, change: Change) -> tuple[Record, bo
     return await writer.create(change, configuration, application.track), True
 
 
-def _kind(call: Call) -> str:
+def _kind(call: ApiCall) -> str:
     return call.headers.get("content-type", "").partition(";")[0].strip()
 
 

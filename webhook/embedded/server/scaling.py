@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Call, Change, Object
+from webhook.embedded.protocol.calls import ApiCall, Object, WriteRequest
 from webhook.embedded.schema import schemas
 from webhook.embedded.server import decoding, patching
-from webhook.embedded.server.writing import Writer
+from webhook.embedded.server.writing import ObjectWriter
 
 __all__ = ["rescale", "scale_of"]
 
@@ -29,7 +29,7 @@ def scale_of(obj: Object) -> Object:
     }
 
 
-async def rescale(writer: Writer, call: Call, change: Change) -> Object:
+async def rescale(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> Object:
     """Replace or patch the Scale and so the workload's replicas; the new Scale."""
 
     def mutation(current: Object) -> Object:
@@ -47,7 +47,7 @@ async def rescale(writer: Writer, call: Call, change: Change) -> Object:
     return scale_of(record.object(change.resource))
 
 
-def _wanted(call: Call, current: Object) -> Object:
+def _wanted(call: ApiCall, current: Object) -> Object:
     if call.method == "PUT":
         return decoding.decode_any(call)
     return patching.patched(call, schemas.of_model("V1Scale"))(current)

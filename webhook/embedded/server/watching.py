@@ -17,7 +17,7 @@ from webhook.embedded.protocol.calls import Object
 from webhook.embedded.protocol.routing import truthy
 from webhook.embedded.storage.listing import check_not_future, revision_of
 from webhook.embedded.storage.selection import Selection
-from webhook.embedded.storage.store import Event, Record, Store
+from webhook.embedded.storage.store import Event, Store, StoredObject
 
 __all__ = ["Render", "Watch"]
 
@@ -28,7 +28,7 @@ _TIMEOUT_SECONDS = (1800, 3600)
 """Bounds of a watch's life where the client names none."""
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
-Render = Callable[[Record], bytes]
+Render = Callable[[StoredObject], bytes]
 """How a record is sent: whole, as a row of a table, metadata only."""
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 from webhook.embedded.merging import ownership
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Admission, Change, Object
-from webhook.embedded.protocol.resources import Resource
+from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol.calls import Admission, Object, WriteRequest
 from webhook.embedded.schema import defaulting, validation
 from webhook.embedded.server import deleting, metadata
 from webhook.embedded.storage import views
-from webhook.embedded.storage.store import Record, Store, record_of
+from webhook.embedded.storage.store import Store, StoredObject, record_of
 
-__all__ = ["Writer"]
+__all__ = ["ObjectWriter"]
 
 _MOST_EVENTS = 10_000
 _ATTEMPTS = 5
@@ -24,21 +24,23 @@ Mutation = Callable[[Object], Object]
 """From the current object (the callee's own copy) to the wanted one."""
 
 
-class Writer:
+class ObjectWriter:
     """All writes to one store, through one admission chain. Every method raises StatusError for a refusal."""
 
     def __init__(self, store: Store, admission: Admission) -> None:
         self.store = store
         self.admission = admission
 
-    def read(self, resource: Resource, namespace: str, name: str) -> Record:
+    def read(self, resource: ApiResource, namespace: str, name: str) -> StoredObject:
         """The record of an object; 404 where there is none."""
         record = self.store.get(resource, namespace, name)
         if record is None:
             raise statuses.not_found(resource, name)
         return record
 
-    async def create(self, change: Change, obj: Object, track: ownership.Track = ownership.updated) -> Record:
+    async def create(
+        self, change: WriteRequest, obj: Object, track: ownership.Track = ownership.updated
+    ) -> StoredObject:
         """Store a new object of the resource's version."""
         resource = change.resource
         metadata.place(resource, obj, change.namespace)
@@ -57,7 +59,9 @@ class Writer:
             raise statuses.already_exists(resource, change.name)
         return self._store(change, obj)
 
-    async def update(self, change: Change, mutation: Mutation, track: ownership.Track = ownership.updated) -> Record:
+    async def update(
+        self, change: WriteRequest, mutation: Mutation, track: ownership.Track = ownership.updated
+    ) -> StoredObject:
         """Change an existing object; tried again where somebody else was faster and no resourceVersion was named."""
         for _ in range(_ATTEMPTS):
             current = self.read(change.resource, change.namespace, change.name)
@@ -67,8 +71,8 @@ class Writer:
         raise statuses.modified(change.resource, change.name)
 
     async def _try_update(
-        self, change: Change, current: Record, mutation: Mutation, track: ownership.Track
-    ) -> Record | None:
+        self, change: WriteRequest, current: StoredObject, mutation: Mutation, track: ownership.Track
+    ) -> StoredObject | None:
         resource = change.resource
         old = self._decoded(resource, current)
         new = mutation(self._decoded(resource, current))
@@ -89,7 +93,7 @@ class Writer:
             return self._remove(change, new)
         return self._store(change, new)
 
-    async def delete(self, change: Change) -> tuple[Record, bool]:
+    async def delete(self, change: WriteRequest) -> tuple[StoredObject, bool]:
         """Delete or begin to delete an object: its last state, and whether it is gone already."""
         for _ in range(_ATTEMPTS):
             resource = change.resource
@@ -104,28 +108,28 @@ class Writer:
                 return self._delete_now(change, current, obj)
         raise statuses.modified(change.resource, change.name)
 
-    def _delete_now(self, change: Change, current: Record, obj: Object) -> tuple[Record, bool]:
+    def _delete_now(self, change: WriteRequest, current: StoredObject, obj: Object) -> tuple[StoredObject, bool]:
         step = deleting.plan(change.resource, obj, change.options, time.time())
-        if step is deleting.Step.NOTHING:
+        if step is deleting.DeletionStep.NOTHING:
             return current, False
-        if step is deleting.Step.MARK:
+        if step is deleting.DeletionStep.MARK:
             return self._store(change, obj), False
-        if step is deleting.Step.MARK_AND_REMOVE:
+        if step is deleting.DeletionStep.MARK_AND_REMOVE:
             self._store(change, obj)
         return self._remove(change, obj), True
 
-    async def _admitted(self, change: Change, operation: str, obj: Object, old: Object | None) -> Object:
+    async def _admitted(self, change: WriteRequest, operation: str, obj: Object, old: Object | None) -> Object:
         if not change.admit:
             return obj
         admitted = await self.admission.mutate(change.attributes(operation, obj, old)) or obj
         defaulting.complete(change.resource, admitted)
         return admitted
 
-    def _decoded(self, resource: Resource, record: Record) -> Object:
+    def _decoded(self, resource: ApiResource, record: StoredObject) -> Object:
         stored = self.store[resource].resource
         return views.from_stored(resource, record.object(stored))
 
-    def _store(self, change: Change, obj: Object) -> Record:
+    def _store(self, change: WriteRequest, obj: Object) -> StoredObject:
         stored = views.to_stored(change.resource, obj)
         if change.dry_run:
             return _unstored(self.store[change.resource].resource, stored)
@@ -141,13 +145,13 @@ class Writer:
             oldest = next(iter(collection.records.values()))
             self.store.remove(collection.resource, oldest.object(collection.resource))
 
-    def _remove(self, change: Change, obj: Object) -> Record:
+    def _remove(self, change: WriteRequest, obj: Object) -> StoredObject:
         stored = views.to_stored(change.resource, obj)
         if change.dry_run:
             return _unstored(self.store[change.resource].resource, stored)
         return self.store.remove(change.resource, stored)
 
 
-def _unstored(resource: Resource, obj: Object) -> Record:
+def _unstored(resource: ApiResource, obj: Object) -> StoredObject:
     """What would have been stored: an object under the version it had, a new one under none."""
     return record_of(resource, obj, int(obj["metadata"].get("resourceVersion") or 0))

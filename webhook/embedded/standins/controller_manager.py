@@ -8,21 +8,21 @@ from typing import Any, Protocol
 
 from webhook.embedded.access.authentication import service_account
 from webhook.embedded.access.bootstrap import CONTROLLERS
+from webhook.embedded.protocol.api_resources import BY_STORAGE
+from webhook.embedded.protocol.api_resources import RESOURCES as ROWS
 from webhook.embedded.protocol.calls import UserInfo
-from webhook.embedded.protocol.resources import BY_STORAGE
-from webhook.embedded.protocol.resources import RESOURCES as ROWS
 from webhook.embedded.server.api import ApiServer
 from webhook.embedded.standins.daemonsets import DaemonSetController
 from webhook.embedded.standins.deployments import DeploymentController
 from webhook.embedded.standins.disruption import DisruptionController
 from webhook.embedded.standins.garbage import GarbageCollector
-from webhook.embedded.standins.informers import Informers
+from webhook.embedded.standins.informers import StandInInformers
 from webhook.embedded.standins.jobs import JobController
 from webhook.embedded.standins.kubelet import Kubelet
 from webhook.embedded.standins.namespaces import NamespaceController
 from webhook.embedded.standins.replicasets import ReplicaSetController
 from webhook.embedded.standins.statefulsets import StatefulSetController
-from webhook.embedded.storage.reading import Reader
+from webhook.embedded.storage.reading import StoreReader
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.resources import Resource
@@ -66,11 +66,11 @@ class StandIn(Protocol):
 class ControllerManager:
     """The stand-ins of one API server, but for those named in `without`."""
 
-    def __init__(self, api: ApiServer, read: Reader, without: Collection[str], termination_seconds: float) -> None:
+    def __init__(self, api: ApiServer, read: StoreReader, without: Collection[str], termination_seconds: float) -> None:
         self._api = api
         self._read = read
         self._without = frozenset(without)
-        self._informers = Informers(api.local(MANAGER, "kube-controller-manager"))
+        self._informers = StandInInformers(api.local(MANAGER, "kube-controller-manager"))
         self.kubelet = Kubelet(self._informers, self._node_client, termination_seconds=termination_seconds)
         self._nodes: dict[str, Client] = {}
         self._events: EventRecorder | None = None

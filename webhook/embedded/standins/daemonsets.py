@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
@@ -37,7 +37,7 @@ class DaemonSetController:
 
     name = "daemonset"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._sets = informers.watch_keys(DAEMON_SET, Workload, self._queue.add)

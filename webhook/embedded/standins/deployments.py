@@ -9,7 +9,7 @@ import math
 import time
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import owner_reference, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
@@ -30,7 +30,7 @@ class DeploymentController:
 
     name = "deployment"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._deployments = informers.watch_keys(DEPLOYMENT, Workload, self._queue.add)

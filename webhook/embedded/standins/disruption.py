@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.embedded.server.eviction import budget_condition
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
@@ -42,7 +42,7 @@ class DisruptionController:
 
     name = "disruption"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)

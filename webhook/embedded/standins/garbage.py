@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Metadata
+from webhook.embedded.standins.informers import Metadata, StandInInformers
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
@@ -44,7 +44,7 @@ class GarbageCollector:
 
     name = "garbage"
 
-    def __init__(self, informers: Informers, client: Client, resources: Iterable[Resource]) -> None:
+    def __init__(self, informers: StandInInformers, client: Client, resources: Iterable[Resource]) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync, workers=4)
         self._caches: dict[str, Informer[Any]] = {}

@@ -13,7 +13,7 @@ from webhook.kube.informer import Informer
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import Resource
 
-__all__ = ["Informers", "Metadata", "Workload"]
+__all__ = ["Metadata", "StandInInformers", "Workload"]
 
 
 class Workload(msgspec.Struct, rename="camel", kw_only=True):
@@ -33,7 +33,7 @@ class Metadata(msgspec.Struct, rename="camel", kw_only=True):
 T = TypeVar("T")
 
 
-class Informers:
+class StandInInformers:
     """Makes the caches that are asked for and runs them; ask before `run()`."""
 
     def __init__(self, client: Client) -> None:

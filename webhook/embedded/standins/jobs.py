@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
@@ -22,7 +22,7 @@ class JobController:
 
     name = "job"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._jobs = informers.watch_keys(JOB, Workload, self._queue.add)

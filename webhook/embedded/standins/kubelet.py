@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers
+from webhook.embedded.standins.informers import StandInInformers
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change
@@ -37,7 +37,7 @@ class Kubelet:
 
     def __init__(
         self,
-        informers: Informers,
+        informers: StandInInformers,
         client_of: Callable[[str], Client],
         *,
         termination_seconds: float = TERMINATION_SECONDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.embedded.standins.informers import Informers, Metadata
+from webhook.embedded.standins.informers import Metadata, StandInInformers
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NAMESPACE, Resource
@@ -21,7 +21,7 @@ class NamespaceController:
 
     name = "namespace"
 
-    def __init__(self, informers: Informers, client: Client, resources: list[Resource]) -> None:
+    def __init__(self, informers: StandInInformers, client: Client, resources: list[Resource]) -> None:
         self._client = client
         self._resources = [resource for resource in resources if resource.namespaced]
         self._queue = WorkQueue(self.name, self._sync)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod
@@ -25,7 +25,9 @@ class PodControl:
     cache has caught up, so that nothing is created or deleted twice.
     """
 
-    def __init__(self, informers: Informers, client: Client, owner: Resource, add: Callable[[str], None]) -> None:
+    def __init__(
+        self, informers: StandInInformers, client: Client, owner: Resource, add: Callable[[str], None]
+    ) -> None:
         self._client = client
         self._owner = owner
         self._add = add

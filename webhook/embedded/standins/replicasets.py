@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
@@ -19,7 +19,7 @@ class ReplicaSetController:
 
     name = "replicaset"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync, workers=4)
         self._sets = informers.watch_keys(REPLICA_SET, Workload, self._queue.add)

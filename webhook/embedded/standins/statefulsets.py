@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from webhook.embedded.standins.informers import Informers, Workload
+from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
 from webhook.embedded.standins.workqueue import WorkQueue
 from webhook.kube.client import Client
@@ -25,7 +25,7 @@ class StatefulSetController:
 
     name = "statefulset"
 
-    def __init__(self, informers: Informers, client: Client) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue(self.name, self._sync)
         self._sets = informers.watch_keys(STATEFUL_SET, Workload, self._queue.add)

@@ -11,9 +11,9 @@ import msgspec
 
 from webhook.embedded.protocol import statuses
 from webhook.embedded.storage.selection import Selection
-from webhook.embedded.storage.store import Collection, Record, Store
+from webhook.embedded.storage.store import Store, StoredCollection, StoredObject
 
-__all__ = ["Page", "check_not_future", "page", "revision_of"]
+__all__ = ["ListPage", "check_not_future", "page", "revision_of"]
 
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
@@ -34,10 +34,10 @@ class _Token(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class Page:
+class ListPage:
     """One page: its records, the revision it shows and how to go on."""
 
-    records: list[Record]
+    records: list[StoredObject]
     revision: int
     token: str = ""
     remaining: int | None = None
@@ -52,7 +52,7 @@ class Page:
         return metadata
 
 
-def page(store: Store, selection: Selection, query: Mapping[str, str]) -> Page:
+def page(store: Store, selection: Selection, query: Mapping[str, str]) -> ListPage:
     """Read one page. Raises StatusError: 400 for parameters that are wrong, 410 for what has expired."""
     collection = store[selection.resource]
     limit = _limit(query.get("limit", ""))
@@ -64,15 +64,15 @@ def page(store: Store, selection: Selection, query: Mapping[str, str]) -> Page:
         check_not_future(store, wanted)
         if query.get("resourceVersionMatch") == "Exact":
             revision = _exact(collection, wanted)
-    found: list[Record] = []
+    found: list[StoredObject] = []
     rest = _matching(_candidates(collection, selection, revision, start), selection)
     for record in rest:
         if limit and len(found) == limit:
             remaining = None if selection.selective else 1 + sum(1 for _ in rest)
             token = _encode(_Token("meta.k8s.io/v1", revision, f"{found[-1].key}\0"))
-            return Page(found, revision, token, remaining)
+            return ListPage(found, revision, token, remaining)
         found.append(record)
-    return Page(found, revision)
+    return ListPage(found, revision)
 
 
 def revision_of(text: str) -> int:
@@ -100,13 +100,13 @@ def _limit(text: str) -> int:
     return int(text or 0)
 
 
-def _exact(collection: Collection, revision: int) -> int:
+def _exact(collection: StoredCollection, revision: int) -> int:
     if revision < collection.floor:
         raise statuses.expired(_TOO_OLD)
     return revision
 
 
-def _continued(collection: Collection, current: int, text: str) -> tuple[int, str]:
+def _continued(collection: StoredCollection, current: int, text: str) -> tuple[int, str]:
     token = _decode(text)
     if token.rv == _INCONSISTENT:
         return current, token.start
@@ -115,7 +115,9 @@ def _continued(collection: Collection, current: int, text: str) -> tuple[int, st
     return token.rv, token.start
 
 
-def _candidates(collection: Collection, selection: Selection, revision: int, start: str) -> Iterable[Record]:
+def _candidates(
+    collection: StoredCollection, selection: Selection, revision: int, start: str
+) -> Iterable[StoredObject]:
     newest = collection.events[-1].revision if collection.events else 0
     if revision >= newest:
         return collection.in_namespace(selection.namespace, start)
@@ -123,7 +125,7 @@ def _candidates(collection: Collection, selection: Selection, revision: int, sta
     return [then[key] for key in sorted(then) if key >= start]
 
 
-def _matching(records: Iterable[Record], selection: Selection) -> Iterator[Record]:
+def _matching(records: Iterable[StoredObject], selection: Selection) -> Iterator[StoredObject]:
     return (record for record in records if selection.matches(record))
 
 

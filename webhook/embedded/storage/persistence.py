@@ -15,7 +15,7 @@ from typing import IO
 import msgspec
 
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.storage.store import Collection, Event, Record, Store, record_of
+from webhook.embedded.storage.store import Event, Store, StoredCollection, StoredObject, record_of
 
 __all__ = ["DataError", "Journal"]
 
@@ -71,7 +71,7 @@ class Journal:
         self._file.flush()
 
 
-def _put(storage: str, record: Record) -> _Line:
+def _put(storage: str, record: StoredObject) -> _Line:
     return _Line(record.revision, storage, body=msgspec.Raw(record.body))
 
 
@@ -83,7 +83,7 @@ def _snapshot(store: Store) -> Iterator[bytes]:
 
 
 def _load(store: Store, path: Path) -> None:
-    found: dict[str, dict[str, Record]] = {storage: {} for storage in store.collections}
+    found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
     lines = path.read_bytes().split(b"\n")
     if lines.pop():
         log.warning("%s:%d: the last line was cut off and is dropped", path, len(lines) + 1)
@@ -102,7 +102,7 @@ def _load(store: Store, path: Path) -> None:
         collection.floor = store.revision
 
 
-def _enter(found: dict[str, dict[str, Record]], collections: dict[str, Collection], line: _Line) -> None:
+def _enter(found: dict[str, dict[str, StoredObject]], collections: dict[str, StoredCollection], line: _Line) -> None:
     if not line.storage:
         return
     records, body = found[line.storage], bytes(line.body)

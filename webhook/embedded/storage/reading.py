@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
+from webhook.embedded.protocol.api_resources import BY_STORAGE
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import BY_STORAGE
-from webhook.embedded.storage.store import Collection, Store
+from webhook.embedded.storage.store import Store, StoredCollection
 
-__all__ = ["Memo", "Reader"]
+__all__ = ["Memo", "StoreReader"]
 
 T = TypeVar("T")
 
 
-class Reader:
+class StoreReader:
     """Stored objects by the plural name of their resource; what it returns is the caller's own copy."""
 
     def __init__(self, store: Store) -> None:
-        self._collections: Mapping[str, Collection] = {
+        self._collections: Mapping[str, StoredCollection] = {
             BY_STORAGE[key].plural: collection for key, collection in store.collections.items()
         }
 
@@ -47,7 +47,7 @@ class Reader:
 class Memo(Generic[T]):
     """Something computed from stored objects, once and again after one of the named resources changed."""
 
-    def __init__(self, read: Reader, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
+    def __init__(self, read: StoreReader, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
         self._read = read
         self._plurals = plurals
         self._compute = compute

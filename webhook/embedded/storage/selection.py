@@ -6,27 +6,27 @@ import re
 from collections.abc import Callable, Mapping
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.resources import BY_STORAGE, Resource
-from webhook.embedded.storage.store import Record
+from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
+from webhook.embedded.storage.store import StoredObject
 from webhook.kube.selectors import Matcher, SelectorError, parse_selector
 
 __all__ = ["Selection"]
 
-_Check = Callable[[Record], bool]
+_Check = Callable[[StoredObject], bool]
 _TERM = re.compile(r"([A-Za-z0-9_.\-/]+)(!=|==|=)(.*)", re.DOTALL)
 
 
 class Selection:
     """A compiled selection; raises StatusError (400) for a selector that does not parse."""
 
-    def __init__(self, resource: Resource, namespace: str, query: Mapping[str, str]) -> None:
+    def __init__(self, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> None:
         self.resource = resource
         self.namespace = namespace
         self.selective = bool(query.get("labelSelector") or query.get("fieldSelector"))
         self._labels = _labels(query.get("labelSelector", ""))
         self._fields = _fields(resource, query.get("fieldSelector", ""))
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: StoredObject) -> bool:
         """Whether the record is wanted."""
         if self.namespace and record.namespace != self.namespace:
             return False
@@ -44,7 +44,7 @@ def _labels(text: str) -> Matcher | None:
         raise statuses.bad_request(str(error)) from error
 
 
-def _fields(resource: Resource, text: str) -> list[_Check]:
+def _fields(resource: ApiResource, text: str) -> list[_Check]:
     return [_check(resource, text, *_term(part)) for part in re.split(r"(?<!\\),", text) if part.strip()]
 
 
@@ -55,7 +55,7 @@ def _term(part: str) -> tuple[str, str, str]:
     return match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
 
 
-def _check(resource: Resource, text: str, name: str, operator: str, wanted: str) -> _Check:
+def _check(resource: ApiResource, text: str, name: str, operator: str, wanted: str) -> _Check:
     value = _getter(resource, name)
     if value is None:
         group, _, version = resource.api_version.rpartition("/")
@@ -68,7 +68,7 @@ def _check(resource: Resource, text: str, name: str, operator: str, wanted: str)
     return lambda record: value(record) == wanted
 
 
-def _getter(resource: Resource, name: str) -> Callable[[Record], str] | None:
+def _getter(resource: ApiResource, name: str) -> Callable[[StoredObject], str] | None:
     if name == "metadata.name":
         return lambda record: record.name
     if name == "metadata.namespace" and resource.namespaced:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from webhook.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import BY_STORAGE, RESOURCES, Resource
 
-__all__ = ["Collection", "Event", "Record", "Store", "record_of"]
+__all__ = ["Event", "Store", "StoredCollection", "StoredObject", "record_of"]
 
 _HISTORY = 20_000
 """Changes kept for each resource; a watch that lags behind more than these is cut."""
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
 
-class Record(msgspec.Struct, frozen=True):
+class StoredObject(msgspec.Struct, frozen=True):
     """One version of one object."""
 
     revision: int
@@ -32,7 +32,7 @@ class Record(msgspec.Struct, frozen=True):
     name: str
     labels: Mapping[str, str]
     fields: tuple[str, ...]
-    """Values of the resource's field selectors, in the order of `Resource.fields` of its stored version."""
+    """Values of the resource's field selectors, in the order of `ApiResource.fields` of its stored version."""
     body: bytes
     """The JSON object without `kind` and `apiVersion`."""
 
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True):
         """`namespace/name`, or the name of what has no namespace."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
-    def object(self, resource: Resource) -> Object:
+    def object(self, resource: ApiResource) -> Object:
         """Return a fresh copy, the caller's own, in the stored version."""
         return {"kind": resource.kind, "apiVersion": resource.api_version, **_decode(self.body)}
 
@@ -51,8 +51,8 @@ class Event(msgspec.Struct, frozen=True):
 
     kind: str
     revision: int
-    record: Record
-    previous: Record | None
+    record: StoredObject
+    previous: StoredObject | None
 
 
 def _text(value: object) -> str:
@@ -74,13 +74,13 @@ def _dig(obj: object, path: tuple[str, ...]) -> str:
 _PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
 
 
-def record_of(resource: Resource, obj: Object, revision: int) -> Record:
+def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject:
     """Encode an object of the stored version under a revision, which is written into its metadata unless it is 0."""
     metadata = obj["metadata"]
     if revision:
         metadata["resourceVersion"] = str(revision)
     bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
-    return Record(
+    return StoredObject(
         revision=revision,
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
@@ -90,12 +90,12 @@ def record_of(resource: Resource, obj: Object, revision: int) -> Record:
     )
 
 
-class Collection:
+class StoredCollection:
     """All objects of one resource and the changes that led to them."""
 
-    def __init__(self, resource: Resource, limit: int = _HISTORY) -> None:
+    def __init__(self, resource: ApiResource, limit: int = _HISTORY) -> None:
         self.resource = resource
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, StoredObject] = {}
         self.keys: list[str] = []
         """Keys in order, as etcd lists them."""
         self.limit = limit
@@ -121,7 +121,7 @@ class Collection:
             self._forget(len(self.events) - self.limit)
         self.wake()
 
-    def restore(self, records: list[Record]) -> None:
+    def restore(self, records: list[StoredObject]) -> None:
         """Take over objects without history."""
         self.records = {record.key: record for record in records}
         self.keys = sorted(self.records)
@@ -147,7 +147,7 @@ class Collection:
         """Sequence number of the first change after a revision."""
         return self.dropped + bisect_right(self.events, revision, key=lambda event: event.revision)
 
-    def in_namespace(self, namespace: str, start: str = "") -> Iterator[Record]:
+    def in_namespace(self, namespace: str, start: str = "") -> Iterator[StoredObject]:
         """Yield the records of a namespace, or all for "", in order of their keys, from `start` on."""
         prefix = f"{namespace}/" if namespace else ""
         for index in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
@@ -156,7 +156,7 @@ class Collection:
                 return
             yield self.records[key]
 
-    def at(self, revision: int) -> dict[str, Record]:
+    def at(self, revision: int) -> dict[str, StoredObject]:
         """The records as they were at a revision, which must not be below `floor`."""
         records = dict(self.records)
         for event in reversed(self.events):
@@ -174,18 +174,18 @@ class Store:
 
     def __init__(self, history: int = _HISTORY) -> None:
         self.revision = 1
-        self.collections = {row.key: Collection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
+        self.collections = {row.key: StoredCollection(BY_STORAGE[row.key], history) for row in RESOURCES if row.stored}
         self.journal: Callable[[str, Event], None] | None = None
 
-    def __getitem__(self, resource: Resource) -> Collection:
+    def __getitem__(self, resource: ApiResource) -> StoredCollection:
         """The collection of a resource."""
         return self.collections[resource.key]
 
-    def get(self, resource: Resource, namespace: str, name: str) -> Record | None:
+    def get(self, resource: ApiResource, namespace: str, name: str) -> StoredObject | None:
         """The record of an object, or None."""
         return self[resource].records.get(f"{namespace}/{name}" if namespace else name)
 
-    def put(self, resource: Resource, obj: Object) -> Record:
+    def put(self, resource: ApiResource, obj: Object) -> StoredObject:
         """Create or replace an object of the stored version under the next revision."""
         collection = self[resource]
         self.revision += 1
@@ -194,7 +194,7 @@ class Store:
         self._enter(collection, Event("MODIFIED" if previous else "ADDED", self.revision, record, previous))
         return record
 
-    def remove(self, resource: Resource, obj: Object) -> Record:
+    def remove(self, resource: ApiResource, obj: Object) -> StoredObject:
         """Remove an object, whose last state is given, under the next revision."""
         collection = self[resource]
         self.revision += 1
@@ -202,7 +202,7 @@ class Store:
         self._enter(collection, Event("DELETED", self.revision, record, collection.records[record.key]))
         return record
 
-    def _enter(self, collection: Collection, event: Event) -> None:
+    def _enter(self, collection: StoredCollection, event: Event) -> None:
         if self.journal is not None:
             self.journal(collection.resource.key, event)
         collection.apply(event)

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.resources import BY_STORAGE, Resource
-from webhook.embedded.storage.store import Record
+from webhook.embedded.storage.store import StoredObject
 
 __all__ = ["body", "from_stored", "to_stored", "whole"]
 
@@ -30,11 +30,11 @@ _ALWAYS_SENT: dict[str, Any] = {
 }
 
 
-def _is_stored(resource: Resource) -> bool:
+def _is_stored(resource: ApiResource) -> bool:
     return BY_STORAGE[resource.key] is resource
 
 
-def to_stored(resource: Resource, obj: Object) -> Object:
+def to_stored(resource: ApiResource, obj: Object) -> Object:
     """An object of a version as the version that is stored."""
     if _is_stored(resource):
         return obj
@@ -43,7 +43,7 @@ def to_stored(resource: Resource, obj: Object) -> Object:
     return {**renamed, "kind": stored.kind, "apiVersion": stored.api_version}
 
 
-def from_stored(resource: Resource, obj: Object) -> Object:
+def from_stored(resource: ApiResource, obj: Object) -> Object:
     """A stored object as a version's."""
     if _is_stored(resource):
         return obj
@@ -51,7 +51,7 @@ def from_stored(resource: Resource, obj: Object) -> Object:
     return {**_ALWAYS_SENT, **renamed, "kind": resource.kind, "apiVersion": resource.api_version}
 
 
-def body(resource: Resource, record: Record) -> bytes:
+def body(resource: ApiResource, record: StoredObject) -> bytes:
     """The JSON of an object without kind and apiVersion, as an item of a list is sent."""
     if _is_stored(resource):
         return record.body
@@ -59,6 +59,6 @@ def body(resource: Resource, record: Record) -> bytes:
     return msgspec.json.encode({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
 
 
-def whole(resource: Resource, record: Record) -> bytes:
+def whole(resource: ApiResource, record: StoredObject) -> bytes:
     """The JSON of an object by itself."""
     return resource.prefix + body(resource, record)[1:]

@@ -9,14 +9,11 @@ value that only one rule looks at.
 
 from __future__ import annotations
 
-from webhook.kube.objects.cluster import (
+from webhook.kube.objects.cluster_scoped import (
     Namespace,
     Node,
     NodeSpec,
     NodeStatus,
-    PodDisruptionBudget,
-    PodDisruptionBudgetSpec,
-    PodDisruptionBudgetStatus,
     PriorityClass,
 )
 from webhook.kube.objects.meta import (
@@ -48,6 +45,9 @@ from webhook.kube.objects.pod import (
     ContainerPort,
     ContainerStatus,
     Pod,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
     PodSpec,
     PodStatus,
     ResourceRequirements,

@@ -1,4 +1,4 @@
-"""Pods."""
+"""Pods, and the budgets for their disruption."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
+from webhook.kube.objects.meta import Condition, KubeStruct, LabelSelector, ObjectMeta, Quantity
 from webhook.kube.objects.placement import Affinity, Toleration, TopologySpreadConstraint
 
 __all__ = [
@@ -15,6 +15,9 @@ __all__ = [
     "ContainerPort",
     "ContainerStatus",
     "Pod",
+    "PodDisruptionBudget",
+    "PodDisruptionBudgetSpec",
+    "PodDisruptionBudgetStatus",
     "PodSpec",
     "PodStatus",
     "ResourceRequirements",
@@ -148,3 +151,31 @@ def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) ->
     assert status.resources is not None
     told = [given for given in (status.resources.requests, status.allocated_resources) if given]
     return any(given != asked for given in told) or bool(asked and not told)
+
+
+class PodDisruptionBudgetSpec(KubeStruct):
+    """Which pods a budget covers and how many must stay."""
+
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class PodDisruptionBudgetStatus(KubeStruct):
+    """How many disruptions a budget has left; `disrupted_pods` are already counted."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int | None = None
+    disrupted_pods: dict[str, Any] | None = None
+
+
+class PodDisruptionBudget(KubeStruct):
+    """A disruption budget."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)

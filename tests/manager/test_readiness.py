@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_review
-from tests.serving.test_reload import until
+from tests.manager.test_reload import until
 from webhook.admission.lookup import Objects, Overlay
-from webhook.kube import supervision
+from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff
-from webhook.serving.cluster import Given
+from webhook.serving.cluster_objects import GivenObjects
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
 
 
-class Filling(Given):
+class Filling(GivenObjects):
     """A source that has not heard of anything yet, until told."""
 
     def __init__(self) -> None:
@@ -45,9 +45,10 @@ async def test_probes_answer_on_their_own_plain_port(start):
         status, report = await running.get("/readyz?verbose")
     assert status == 200
     lines = report.splitlines()
-    assert lines[0].startswith("[+]certificate ok: expires ")
-    assert lines[1:] == [
-        "[+]policies ok: no policy files", "[+]caches ok", "[+]listener ok", "[+]shutdown ok",
+    assert lines[0] == "[+]policies ok: no policy files"
+    assert lines[1].startswith("[+]certificate ok: expires ")
+    assert lines[2:] == [
+        "[+]caches ok", "[+]listener ok", "[+]shutdown ok",
         "readyz check passed",
     ]  # fmt: skip
 
@@ -108,7 +109,7 @@ async def test_a_stopping_server_finishes_what_it_has(start):
     """On stop readiness goes first; a review in hand gets its answer; then the listener is closed."""
     asked = asyncio.Event()
 
-    class Slow(Given):
+    class Slow(GivenObjects):
         async def ask(self, unsure):
             asked.set()
             await asyncio.sleep(0.3)
@@ -116,30 +117,23 @@ async def test_a_stopping_server_finishes_what_it_has(start):
 
     source = Slow(make_context().lookup)
     async with start(source=source, shutdown_delay_duration=0.1) as running:
-        stop = asyncio.Event()
-        serving = asyncio.create_task(running.server.serve_until(stop))
         in_hand = asyncio.create_task(running.post("/mutate", GOOD))
         await asked.wait()
-        stop.set()
+        draining = asyncio.create_task(running.manager.drain())
         await asyncio.sleep(0.02)
         status, report = await running.get("/readyz")
         assert status == 503
         assert "[-]shutdown failed: the server is stopping" in report
-        await serving
-        await running.server._stop()
+        await draining
+        await running.manager.__aexit__()
         status, _ = await in_hand
         assert status == 200
-        running.server._stop = _nothing
-
-
-async def _nothing() -> None:
-    """The server was stopped already."""
 
 
 async def test_a_stopping_server_asks_its_clients_to_go_elsewhere(start):
     """While it drains, answers close their connection, so that the next review goes to another replica."""
     async with start(objects=Objects([HIGH])) as running:
-        running.server.front.draining = True
+        running.server.handler.draining = True
         async with running.session.post(running.url + "/mutate", json=GOOD) as answer:
             assert answer.status == 200
             assert answer.headers["Connection"] == "close"

@@ -14,17 +14,18 @@ from aiohttp import web
 from webhook.admission.decode import uid_of
 from webhook.admission.lookup import Context
 from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, review
+from webhook.component_base.logs import LogWriter
 from webhook.kube.client import ApiError
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError, Waiting
-from webhook.serving.cluster import Source
+from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections
-from webhook.serving.logs import Lines, review_line
-from webhook.serving.metrics import Metrics
+from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.responses import JsonResponse
+from webhook.serving.review_log import review_line
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
 
-__all__ = ["ALLOWANCE", "Front"]
+__all__ = ["ALLOWANCE", "ReviewHandler"]
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +54,16 @@ class _RefusedError(Exception):
         self.code, self.message = code, message
 
 
-class Front:
+class ReviewHandler:
     """Answers the reviews of one server. `unready` says why it must not answer, or nothing."""
 
     def __init__(
         self,
         context: Callable[[], Context],
-        source: Source,
+        source: ObjectSource,
         unready: Callable[[], str],
-        metrics: Metrics,
-        lines: Lines,
+        metrics: AdmissionMetrics,
+        lines: LogWriter,
         *,
         connections: Connections,
     ) -> None:

@@ -20,15 +20,16 @@ import msgspec
 from certs.authority import make_authority, make_serving, pem
 from webhook.admission.lookup import Objects
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.manager.manager import Manager, ManagerOptions
+from webhook.manager.webhook import Webhook
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
-from webhook.serving.cluster import Given
-from webhook.serving.options import Options
-from webhook.serving.server import Server
+from webhook.serving.cluster_objects import GivenObjects
+from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Expected", "Outcome", "Recorded", "recorded", "recorded_objects", "show_reviews"]
+__all__ = ["Expected", "Recorded", "ReviewOutcome", "recorded", "recorded_objects", "show_reviews"]
 
 POLICIES = Path(__file__).parents[2] / "policies"
 """The shipped policies, in a checkout."""
@@ -53,7 +54,7 @@ class Recorded(msgspec.Struct, frozen=True):
     review: dict[str, Any]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ReviewOutcome(msgspec.Struct, frozen=True):
     """What the server answered, in the terms of the expectation; `message` is the refusal."""
 
     got: Expected
@@ -62,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def recorded() -> list[Recorded]:
     """The recorded reviews, each with what must become of it."""
-    text = files("webhook.serving").joinpath("reviews.jsonl").read_bytes()
+    text = files("webhook.demo").joinpath("recorded_reviews.jsonl").read_bytes()
     return [msgspec.json.decode(line, type=Recorded) for line in text.splitlines()]
 
 
@@ -101,29 +102,30 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     return all(outcome.got == row.expect for row, outcome in outcomes)
 
 
-async def _send_all(policies: Path) -> list[tuple[Recorded, Outcome]]:
+async def _send_all(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
     with _certificate() as (options, trust):
-        settings = msgspec.structs.replace(options, policies=policies)
-        async with (
-            Server(settings, Given(recorded_objects()), io.BytesIO()) as server,
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session,
-        ):
-            url = f"https://127.0.0.1:{server.secure_port}"
+        manager = Manager(
+            ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0, log_format="json"), io.BytesIO()
+        )
+        webhook = manager.add(Webhook(manager, options, GivenObjects(recorded_objects())))
+        connector = aiohttp.TCPConnector(ssl=trust)
+        async with manager, aiohttp.ClientSession(connector=connector) as session:
+            url = f"https://127.0.0.1:{webhook.server.secure_port}"
             return [(row, await _send(session, url, row)) for row in recorded()]
 
 
-async def _send(session: aiohttp.ClientSession, url: str, row: Recorded) -> Outcome:
+async def _send(session: aiohttp.ClientSession, url: str, row: Recorded) -> ReviewOutcome:
     async with session.post(url + row.path, json=row.review) as answer:
         response = (await answer.json())["response"]
     patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
     verdict = "denied" if not response["allowed"] else "patched" if patch else "allowed"
     denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
     got = Expected(verdict, denied_by.split(",") if denied_by else [], patch, response.get("warnings", []))
-    return Outcome(got, response.get("status", {}).get("message", ""))
+    return ReviewOutcome(got, response.get("status", {}).get("message", ""))
 
 
 @contextmanager
-def _certificate() -> Iterator[tuple[Options, ssl.SSLContext]]:
+def _certificate() -> Iterator[tuple[ServingOptions, ssl.SSLContext]]:
     """Options with a certificate for the loopback and free ports, and a context that trusts it."""
     now, lifetime = datetime.now(UTC), timedelta(hours=1)
     authority = make_authority(now, lifetime)
@@ -133,17 +135,16 @@ def _certificate() -> Iterator[tuple[Options, ssl.SSLContext]]:
         certificate.write_bytes(pem(serving.certificate))
         key.touch(mode=0o600)
         key.write_bytes(serving.key_pem())
-        options = Options(
+        options = ServingOptions(
             tls_cert_file=certificate,
             tls_private_key_file=key,
             bind_address="127.0.0.1",
             secure_port=0,
-            health_port=0,
         )
         yield options, ssl.create_default_context(cadata=pem(authority.certificate).decode())
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: ReviewOutcome) -> str:
     got = outcome.got
     if got.rules:
         return ", ".join(got.rules)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from tests.serving.test_reload import until
+from tests.manager.test_reload import until
 from webhook.admission.policymaps import ALLOW_REMOVAL
-from webhook.embedded.cluster import EmbeddedCluster
+from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
 from webhook.kube.resources import CONFIG_MAP, NAMESPACE
+from webhook.manager.kept_policies import KeptPolicies, files_by_key
+from webhook.manager.policy_files import PolicyFiles
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.files.findings import PolicyError
-from webhook.serving.kept import KeptPolicies, files_by_key
-from webhook.serving.metrics import Metrics
-from webhook.serving.policies import PolicyFiles
 
 SYSTEM = "giveway-system"
 KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")
@@ -65,7 +66,7 @@ def put(directory, *texts):
 def files(directory, client=None, **more):
     """A process that judges the files, with its own metrics."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
-    return PolicyFiles(directory, Metrics(), kept=kept, **more)
+    return PolicyFiles(directory, PolicyMetrics(CollectorRegistry()), kept=kept, **more)
 
 
 def names(one):
@@ -74,7 +75,7 @@ def names(one):
 
 def held(one):
     """The number that the metric shows."""
-    return one._metrics.registry.get_sample_value("giveway_policy_removals_held")
+    return one._metrics.removals_held._value.get()
 
 
 async def allow_removal(client, ids):

@@ -12,12 +12,12 @@ from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
-__all__ = ["Cluster", "Given", "Source"]
+__all__ = ["ClusterObjects", "GivenObjects", "ObjectSource"]
 
 T = TypeVar("T")
 
 
-class Source(Protocol):
+class ObjectSource(Protocol):
     """What the server knows of the cluster, and how it asks for more."""
 
     @property
@@ -42,7 +42,7 @@ class Source(Protocol):
         ...
 
 
-class Given:
+class GivenObjects:
     """Objects from files or from a test: complete from the start, and never asked about again."""
 
     def __init__(self, objects: Objects) -> None:
@@ -66,7 +66,7 @@ class Given:
         await asyncio.Event().wait()
 
 
-class Cluster:
+class ClusterObjects:
     """The caches of one cluster. `classes` and `namespaces` may be shared with others who need them."""
 
     def __init__(

@@ -6,17 +6,17 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-from webhook.admission.webhook import Reviewed
-from webhook.serving.options import LogFormat
+__all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records"]
 
-__all__ = ["Handler", "Lines", "ReviewLine", "review_line"]
+LogFormat = Literal["json", "text"]
 
 _MOST_WAITING = 100_000
 """Lines kept for a reader that does not read; further ones are dropped and counted."""
@@ -28,7 +28,7 @@ _BATCH = 500
 _encoder = msgspec.json.Encoder()
 
 
-class Lines:
+class LogWriter:
     """Where log lines go. `write` costs an append; `on_drop` is called with the number of lines lost."""
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
@@ -83,10 +83,10 @@ class Lines:
             return self._render([{"time": _timestamp(time.time()), "level": "error", "message": text}])
 
 
-class Handler(logging.Handler):
+class LogHandler(logging.Handler):
     """The standard library's log records as lines of the same format."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LogWriter) -> None:
         super().__init__()
         self._lines = lines
 
@@ -103,48 +103,29 @@ class Handler(logging.Handler):
         self._lines.write(fields)
 
 
-class ReviewLine(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The line of one review: who asked for what, and what became of it; never the object itself."""
+@contextmanager
+def log_records(lines: LogWriter) -> Iterator[None]:
+    """Write what giveway logs, from INFO on, and end with the last line written."""
+    handler, logger = LogHandler(lines), logging.getLogger("webhook")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        lines.close()
+
+
+class LogLine(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A line whose fields are known; `time` is in seconds since the epoch until it is written."""
 
     time: float | str
     level: str
     message: str
-    phase: str
-    uid: str
-    verdict: str
-    ms: float
-    user: str = ""
-    operation: str = ""
-    resource: str = ""
-    object: str = ""
-    dry_run: bool = False
-    rule: str = ""
-    warned: str = ""
-    would_deny: str = ""
-    excepted: str = ""
-    code: int = 200
-    error: str = ""
 
 
-Line = ReviewLine | dict[str, Any]
-"""A line of the log: of a review, or of anything else, by field."""
-
-
-def review_line(now: float, phase: str, reviewed: Reviewed, milliseconds: float) -> ReviewLine:
-    """The line of a review; `now` in seconds since the epoch."""
-    answer, asked = reviewed.answer, reviewed.review
-    line = ReviewLine(now, "info", "review", phase, reviewed.uid, answer.verdict, round(milliseconds * 1000) / 1000)
-    if asked is not None:
-        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
-        line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        name = asked.shown_name
-        line.object = f"{asked.namespace}/{name}" if asked.namespace else name
-    if answer.code != 200:
-        line.code, line.error = answer.code, answer.message
-    elif answer.verdicts:
-        line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
-        line.would_deny, line.excepted = ",".join(answer.would_deny), ",".join(answer.excepted)
-    return line
+Line = LogLine | dict[str, Any]
+"""A line of the log, of known fields or of any."""
 
 
 @lru_cache(4)
@@ -159,7 +140,7 @@ def _timestamp(seconds: float) -> str:
 
 def _json_lines(lines: Sequence[Line]) -> bytes:
     for line in lines:
-        if isinstance(line, ReviewLine) and isinstance(line.time, float):
+        if isinstance(line, LogLine) and isinstance(line.time, float):
             line.time = _timestamp(line.time)
     return _encoder.encode_lines(lines)
 

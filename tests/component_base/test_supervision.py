@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.kube.server import until
-from webhook.kube import supervision
+from webhook.component_base import supervision
+from webhook.component_base.supervision import Supervisor
 from webhook.kube.backoff import Backoff
-from webhook.kube.supervision import Supervisor
 
 
 @pytest.fixture(autouse=True)

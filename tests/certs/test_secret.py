@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.bundle import BundleError
-from certs.cluster import SecretName, inject, maintain, read_secret
-from certs.rotation import SETTLE, Settings
+from certs.rotation import SETTLE, CertificateSettings
+from certs.secret import SecretName, inject, maintain, read_secret
 from tests.certs.handshake import server_context, shake_hands
 from tests.kube.server import Server, answer, delay
 from webhook.kube.client import ApiError, Client
 
 SECRET = SecretName("giveway-system", "giveway-tls")
-SETTINGS = Settings(("giveway.giveway-system.svc",))
+SETTINGS = CertificateSettings(("giveway.giveway-system.svc",))
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/giveway"
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/giveway"
 START = datetime.now(UTC)

@@ -17,7 +17,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
-__all__ = ["LABEL", "POLICIES", "SCENARIOS", "Outcome", "Scenario", "Stage", "class_is_usable", "prepare"]
+__all__ = ["LABEL", "POLICIES", "SCENARIOS", "Scenario", "ScenarioOutcome", "Stage", "class_is_usable", "prepare"]
 
 LABEL = "demo.giveway.dev/scenario"
 """The node label that keeps every scenario on its own node."""
@@ -49,7 +49,7 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ScenarioOutcome:
     """What was done, what happened, and whether that is what the document says."""
 
     done: str
@@ -177,7 +177,7 @@ class Scenario:
     number: int
     situation: str
     document: str
-    play: Callable[[Stage], Awaitable[Outcome]]
+    play: Callable[[Stage], Awaitable[ScenarioOutcome]]
 
 
 async def prepare(client: Client, nodes: list[str]) -> None:
@@ -222,7 +222,7 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default",
         return
 
 
-async def _one(stage: Stage) -> Outcome:
+async def _one(stage: Stage) -> ScenarioOutcome:
     done = "nginx-victim (6 CPU, class 80, annotated) runs; nginx-preemptor (3 CPU, class 100) created"
     await _victim(stage, PREEMPTIBLE, {CAN_BE_PREEMPTED: "true"})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
@@ -230,19 +230,19 @@ async def _one(stage: Stage) -> Outcome:
     gone = await stage.is_leaving(VICTIM)
     told = await stage.event(SUCCESS)
     happened = f"{_went(after)}, victim {'evicted' if gone else 'still there'}, event {SUCCESS if told else 'missing'}"
-    return Outcome(done, happened, as_documented=after is not None and gone and told)
+    return ScenarioOutcome(done, happened, as_documented=after is not None and gone and told)
 
 
-async def _two(stage: Stage) -> Outcome:
+async def _two(stage: Stage) -> ScenarioOutcome:
     names = await _deployment(stage)
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
     happened = await stage.is_still(stage.stillness, PREEMPTOR, names)
     done = "Deployment 3 x 2 CPU with PDB minAvailable 3; nginx-preemptor created"
-    return Outcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
+    return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
 
 
-async def _three(stage: Stage) -> Outcome:
+async def _three(stage: Stage) -> ScenarioOutcome:
     names = await _deployment(stage)
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
@@ -254,29 +254,29 @@ async def _three(stage: Stage) -> Outcome:
     gone = [name for name in names if await stage.is_leaving(name)]
     done = "the same, then the PDB changed to minAvailable 2"
     happened = early or f"{len(gone)} replica{'s' * (len(gone) != 1)} evicted, {_went(after)}"
-    return Outcome(done, happened, as_documented=not early and len(gone) == 1 and after is not None)
+    return ScenarioOutcome(done, happened, as_documented=not early and len(gone) == 1 and after is not None)
 
 
-async def _four(stage: Stage) -> Outcome:
+async def _four(stage: Stage) -> ScenarioOutcome:
     await _victim(stage, PLAIN, {})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
     happened = await stage.is_still(stage.stillness, PREEMPTOR, [VICTIM])
     done = "nginx-victim is not annotated, nor is its class; nginx-preemptor created"
-    return Outcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
+    return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
 
 
-async def _five(stage: Stage) -> Outcome:
+async def _five(stage: Stage) -> ScenarioOutcome:
     await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
     inside = await _left(stage) - 1.5
     happened = await stage.is_still(min(inside, 2 * stage.stillness), PREEMPTOR, [VICTIM])
     done = f"nginx-victim is protected for {stage.protection} s; nginx-preemptor created"
-    return Outcome(done, happened or "preemptor stayed Pending inside the window", as_documented=not happened)
+    return ScenarioOutcome(done, happened or "preemptor stayed Pending inside the window", as_documented=not happened)
 
 
-async def _six(stage: Stage) -> Outcome:
+async def _six(stage: Stage) -> ScenarioOutcome:
     await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
     victim = await stage.get(VICTIM)
     assert victim is not None
@@ -291,7 +291,7 @@ async def _six(stage: Stage) -> Outcome:
     happened = early or (
         f"preemptor Running {age:.1f} s after the victim's start" if after is not None else _went(after)
     )
-    return Outcome(done, happened, as_documented=not early and after is not None and age >= stage.protection)
+    return ScenarioOutcome(done, happened, as_documented=not early and after is not None and age >= stage.protection)
 
 
 SCENARIOS = (

@@ -9,7 +9,7 @@ import jsonpatch
 from rich.console import Console
 
 from tests.admission.builders import patch_of
-from webhook.serving.showcase import Expected, recorded, recorded_objects, show_reviews
+from webhook.demo.recorded_reviews import Expected, recorded, recorded_objects, show_reviews
 
 POLICIES = Path(__file__).parents[2] / "policies"
 ROWS = recorded()
@@ -43,7 +43,7 @@ async def test_the_result_of_every_recorded_patch_needs_no_further_one(start):
                 assert "builtin/" not in denied, row.name
 
 
-def test_the_showcase_shows_every_recorded_review():
+def test_the_demo_shows_every_recorded_review():
     """The demo's table has a row for each review, and says that all are as they must be."""
     stream = io.StringIO()
     assert show_reviews(Console(file=stream, width=1000)) is True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from webhook.kube.backoff import Backoff
 
-__all__ = ["Follower", "Watched", "signature"]
+__all__ = ["FileWatcher", "WatchedFiles", "signature"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def _files(path: Path) -> list[Path]:
     return sorted(file for file in path.iterdir() if file.suffix in {".yaml", ".yml"})
 
 
-class Watched:
+class WatchedFiles:
     """Files whose change is noticed once it has settled: seen alike twice in a row."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
@@ -61,7 +61,7 @@ class _Followed:
     """Files with what takes them into use."""
 
     def __init__(self, paths: Iterable[Path], reload: Callable[[], Awaitable[bool]]) -> None:
-        self._watched, self._reload = Watched(paths), reload
+        self._watched, self._reload = WatchedFiles(paths), reload
         self._backoff = Backoff(*_RETRY)
         self._due: float | None = None
 
@@ -80,7 +80,7 @@ class _Followed:
         self._due = None if done else time.monotonic() + self._backoff.next()
 
 
-class Follower:
+class FileWatcher:
     """Reloads files when they change, every `period` seconds at most. Make it before the files are first loaded.
 
     `run()` may be cancelled or fail at any point and be started again: nothing that was noticed is lost.

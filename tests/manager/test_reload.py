@@ -15,10 +15,9 @@ from tests.admission.builders import make_class, make_pod, make_review
 from tests.serving.certificates import Authority
 from tests.serving.conftest import trusting
 from webhook.admission.lookup import Objects
+from webhook.component_base import file_watcher
 from webhook.policy.files import loading
 from webhook.policy.files.loading import PolicyError
-from webhook.serving import watching
-from webhook.serving.options import Options
 from webhook.serving.tls import TlsError, load
 
 POLICY = """\
@@ -92,7 +91,7 @@ async def test_policies_reload_on_the_swap_of_a_configmap(start, policies):
         assert not await allowed(running)
         mount(policies, "two", {"teams.yaml": allow("high")})
         await until(lambda: allowed(running))
-        assert len(running.server._listener._server.connections) == 1
+        assert len(running.server._listener.server.connections) == 1
         _, text = await running.get("/metrics")
     assert 'giveway_policy_reloads_total{result="success"} 1.0' in text
 
@@ -121,7 +120,7 @@ async def test_broken_policies_leave_the_last_good_ones_in_use(start, policies):
 
 async def test_a_reload_that_failed_is_tried_again(start, policies, monkeypatch):
     """What failed may not be the files' fault, so it does not wait for their next change."""
-    monkeypatch.setattr(watching, "_RETRY", (0.02, 0.02))
+    monkeypatch.setattr(file_watcher, "_RETRY", (0.02, 0.02))
     (policies / "teams.yaml").write_text(allow("high"))
     async with start(policies=policies, objects=Objects([HIGH])) as running:
         monkeypatch.setattr(loading, "_text", full)
@@ -160,7 +159,7 @@ async def test_a_new_certificate_is_used_for_new_connections(start, authority, t
     async with start() as running:
         assert await peer_name(running, authority) == "server"
         await running.post("/mutate", RESOLVED)
-        open_before = running.server._listener._server.connections[0]
+        open_before = running.server._listener.server.connections[0]
         new = authority.issue(tmp_path, "renewed", days=9)
         for source, name in zip(new, ("server.crt", "server.key"), strict=True):
             source.replace(tmp_path / name)
@@ -171,7 +170,7 @@ async def test_a_new_certificate_is_used_for_new_connections(start, authority, t
         await until(renewed)
         status, _ = await running.post("/mutate", RESOLVED)
         assert status == 200
-        assert open_before in running.server._listener._server.connections
+        assert open_before in running.server._listener.server.connections
         _, report = await running.get("/readyz?verbose")
     assert "[+]certificate ok: expires" in report
 
@@ -285,13 +284,8 @@ def test_what_is_wrong_with_a_certificate_is_said(authority, tmp_path, files, wo
         (tmp_path / name).write_text(content)
     if not files:
         certificate.unlink()
-    options = Options(
-        tls_cert_file=certificate,
-        tls_private_key_file=key,
-        client_ca_file=tmp_path / "ca.crt" if "ca.crt" in files else None,
-    )
     with pytest.raises(TlsError, match=words):
-        load(options)
+        load(certificate, key, tmp_path / "ca.crt" if "ca.crt" in files else None)
 
 
 async def test_an_expired_certificate_is_not_ready(start, authority, tmp_path):

@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from certs.bundle import Bundle, BundleError, parse
-from certs.rotation import Settings, begin, renew_authority, renew_serving
+from certs.rotation import CertificateSettings, begin, renew_authority, renew_serving
 
-__all__ = ["Api", "SecretName", "inject", "maintain", "read_secret"]
+__all__ = ["SecretClient", "SecretName", "inject", "maintain", "read_secret"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 _LABELS = {"app.kubernetes.io/name": "giveway", "app.kubernetes.io/component": "certificates"}
 
 
-class Api(Protocol):
+class SecretClient(Protocol):
     """What is needed of a client: JSON objects by path. Refusals are exceptions with the HTTP status in `status`."""
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -61,10 +61,10 @@ class SecretName:
 
 
 async def maintain(
-    api: Api,
+    api: SecretClient,
     secret: SecretName,
     configurations: Sequence[str],
-    settings: Settings,
+    settings: CertificateSettings,
     now: Callable[[], datetime],
     *,
     rotate: bool = False,
@@ -95,12 +95,12 @@ async def maintain(
     return bundle
 
 
-async def read_secret(api: Api, secret: SecretName) -> Bundle | None:
+async def read_secret(api: SecretClient, secret: SecretName) -> Bundle | None:
     """The certificates in the Secret; None if there is none yet. Raises BundleError for one from elsewhere."""
     return _bundle(secret, await _find(api, secret.path))
 
 
-async def inject(api: Api, configurations: Sequence[str], trust: bytes) -> list[str]:
+async def inject(api: SecretClient, configurations: Sequence[str], trust: bytes) -> list[str]:
     """Put `trust` into the `caBundle` of all webhooks that are reached through a Service; what was changed.
 
     Configurations that do not exist are passed over: what is not installed needs no trust.
@@ -113,7 +113,9 @@ async def inject(api: Api, configurations: Sequence[str], trust: bytes) -> list[
     ]
 
 
-async def _update(api: Api, secret: SecretName, change: Callable[[Bundle | None], Bundle]) -> tuple[bool, Bundle]:
+async def _update(
+    api: SecretClient, secret: SecretName, change: Callable[[Bundle | None], Bundle]
+) -> tuple[bool, Bundle]:
     """Read, change, write; again from the start if someone else wrote meanwhile. Whether this made the first."""
     for _ in range(_ATTEMPTS):
         stored = await _find(api, secret.path)
@@ -127,7 +129,7 @@ async def _update(api: Api, secret: SecretName, change: Callable[[Bundle | None]
     raise BundleError(f"secret {secret} was changed by others {_ATTEMPTS} times in a row")
 
 
-async def _write(api: Api, secret: SecretName, stored: dict[str, Any] | None, bundle: Bundle) -> bool:
+async def _write(api: SecretClient, secret: SecretName, stored: dict[str, Any] | None, bundle: Bundle) -> bool:
     data = {name: base64.b64encode(content).decode() for name, content in bundle.files().items()}
     try:
         if stored is None:
@@ -143,7 +145,7 @@ async def _write(api: Api, secret: SecretName, stored: dict[str, Any] | None, bu
     return True
 
 
-async def _inject_one(api: Api, path: str, trust: bytes) -> bool:
+async def _inject_one(api: SecretClient, path: str, trust: bytes) -> bool:
     wanted = base64.b64encode(trust).decode()
     for _ in range(_ATTEMPTS):
         configuration = await _find(api, path)
@@ -166,7 +168,7 @@ async def _inject_one(api: Api, path: str, trust: bytes) -> bool:
     raise BundleError(f"{path} was changed by others {_ATTEMPTS} times in a row")
 
 
-async def _find(api: Api, path: str) -> dict[str, Any] | None:
+async def _find(api: SecretClient, path: str) -> dict[str, Any] | None:
     try:
         return await api.get(path)
     except Exception as error:

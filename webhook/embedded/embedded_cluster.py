@@ -12,21 +12,21 @@ from typing import Self
 from webhook.embedded.access.authentication import Authentication
 from webhook.embedded.access.bootstrap import bootstrap_objects
 from webhook.embedded.access.files import server_context, write_kubeconfig
-from webhook.embedded.access.rbac import Authorizer
+from webhook.embedded.access.rbac import RbacAuthorizer
 from webhook.embedded.access.reviews import review_handlers
 from webhook.embedded.admission.audit import AuditLog
 from webhook.embedded.admission.calling import HookCaller
 from webhook.embedded.admission.chain import AdmissionChain
 from webhook.embedded.admission.webhooks import Webhooks
+from webhook.embedded.protocol.api_resources import by_kind
 from webhook.embedded.protocol.calls import UserInfo
-from webhook.embedded.protocol.resources import by_kind
 from webhook.embedded.server.api import ApiServer
 from webhook.embedded.server.eviction import PROGRESS_PERIOD, Evictor
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.http import HttpServer
 from webhook.embedded.standins.controller_manager import ControllerManager
 from webhook.embedded.storage.persistence import Journal
-from webhook.embedded.storage.reading import Reader
+from webhook.embedded.storage.reading import StoreReader
 from webhook.embedded.storage.store import Store
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NODE
@@ -64,9 +64,9 @@ class EmbeddedCluster:
 
     def __post_init__(self) -> None:
         self.store = Store()
-        self._read = Reader(self.store)
+        self._read = StoreReader(self.store)
         self.authentication = Authentication(self.tokens, self._uid_of)
-        self.authorizer = Authorizer(self._read)
+        self.authorizer = RbacAuthorizer(self._read)
         self.audit = AuditLog(self.audit_log)
         self._caller = HookCaller(self.services, self._service_exists)
         chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)

@@ -17,14 +17,14 @@ import msgspec
 
 from webhook.admission.policymaps import held_back, mend
 from webhook.kube.client import ApiError
+from webhook.manager.kept_policies import KeptPolicies, files_by_key
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
 from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
 from webhook.policy.removals import removals
-from webhook.serving.kept import KeptPolicies, files_by_key
-from webhook.serving.metrics import Metrics
 
 __all__ = ["PolicyFiles"]
 
@@ -56,7 +56,7 @@ class PolicyFiles:
     def __init__(
         self,
         directory: Path,
-        metrics: Metrics,
+        metrics: PolicyMetrics,
         *,
         kept: KeptPolicies | None = None,
         judge: bool = True,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-__all__ = ["CREATE", "CRUD", "WITHOUT_COLLECTION", "Resource"]
+__all__ = ["CREATE", "CRUD", "WITHOUT_COLLECTION", "ApiResource"]
 
 CRUD = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 WITHOUT_COLLECTION = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -14,7 +14,7 @@ CREATE = ("create",)
 
 
 @dataclass(frozen=True)
-class Resource:
+class ApiResource:
     """One row: how a resource is named, and what is special about it."""
 
     group: str

@@ -5,9 +5,9 @@ Names, short names, categories and storage hashes are what Kubernetes 1.36 shows
 
 from __future__ import annotations
 
-from webhook.embedded.protocol.resource import CREATE, WITHOUT_COLLECTION, Resource
+from webhook.embedded.protocol.api_resource import CREATE, WITHOUT_COLLECTION, ApiResource
 
-__all__ = ["BY_STORAGE", "BY_URL", "GROUPS", "RESOURCES", "Resource", "by_kind"]
+__all__ = ["BY_STORAGE", "BY_URL", "GROUPS", "RESOURCES", "ApiResource", "by_kind"]
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -42,10 +42,10 @@ _WORKLOAD = ("status",)
 _SCALED = ("scale", "status")
 
 _CORE = [
-    Resource("", "bindings", "Binding", verbs=CREATE),
-    Resource("", "configmaps", "ConfigMap", short=("cm",), hash="qFsyl6wFWjQ="),
-    Resource("", "endpoints", "Endpoints", short=("ep",), hash="fWeeMqaN/OA=", create_on_put=True),
-    Resource(
+    ApiResource("", "bindings", "Binding", verbs=CREATE),
+    ApiResource("", "configmaps", "ConfigMap", short=("cm",), hash="qFsyl6wFWjQ="),
+    ApiResource("", "endpoints", "Endpoints", short=("ep",), hash="fWeeMqaN/OA=", create_on_put=True),
+    ApiResource(
         "",
         "events",
         "Event",
@@ -55,8 +55,8 @@ _CORE = [
         create_on_put=True,
         storage="events",
     ),
-    Resource("", "limitranges", "LimitRange", short=("limits",), hash="EBKMFVe6cwo="),
-    Resource(
+    ApiResource("", "limitranges", "LimitRange", short=("limits",), hash="EBKMFVe6cwo="),
+    ApiResource(
         "",
         "namespaces",
         "Namespace",
@@ -67,7 +67,7 @@ _CORE = [
         fields=_same("status.phase"),
         verbs=WITHOUT_COLLECTION,
     ),
-    Resource(
+    ApiResource(
         "",
         "nodes",
         "Node",
@@ -77,7 +77,7 @@ _CORE = [
         hash="XwShjMxG9Fs=",
         fields=_same("spec.unschedulable"),
     ),
-    Resource(
+    ApiResource(
         "",
         "persistentvolumeclaims",
         "PersistentVolumeClaim",
@@ -86,7 +86,7 @@ _CORE = [
         hash="QWTyNDq0dC4=",
         returns_deleted=True,
     ),
-    Resource(
+    ApiResource(
         "",
         "persistentvolumes",
         "PersistentVolume",
@@ -96,7 +96,7 @@ _CORE = [
         hash="HN/zwEC+JgM=",
         returns_deleted=True,
     ),
-    Resource(
+    ApiResource(
         "",
         "pods",
         "Pod",
@@ -109,8 +109,8 @@ _CORE = [
         returns_deleted=True,
         fields=_POD_FIELDS,
     ),
-    Resource("", "podtemplates", "PodTemplate", hash="LIXB2x4IFpk=", generation=True, returns_deleted=True),
-    Resource(
+    ApiResource("", "podtemplates", "PodTemplate", hash="LIXB2x4IFpk=", generation=True, returns_deleted=True),
+    ApiResource(
         "",
         "replicationcontrollers",
         "ReplicationController",
@@ -121,7 +121,7 @@ _CORE = [
         generation=True,
         fields=_same("status.replicas"),
     ),
-    Resource(
+    ApiResource(
         "",
         "resourcequotas",
         "ResourceQuota",
@@ -130,8 +130,8 @@ _CORE = [
         hash="8uhSgffRX6w=",
         returns_deleted=True,
     ),
-    Resource("", "secrets", "Secret", hash="S6u1pOWzb84=", fields=_same("type")),
-    Resource(
+    ApiResource("", "secrets", "Secret", hash="S6u1pOWzb84=", fields=_same("type")),
+    ApiResource(
         "",
         "serviceaccounts",
         "ServiceAccount",
@@ -140,7 +140,7 @@ _CORE = [
         hash="pbx9ZvyFpBE=",
         returns_deleted=True,
     ),
-    Resource(
+    ApiResource(
         "",
         "services",
         "Service",
@@ -154,8 +154,8 @@ _CORE = [
 ]
 
 _APPS = [
-    Resource("apps", "controllerrevisions", "ControllerRevision", hash="85nkx63pcBU="),
-    Resource(
+    ApiResource("apps", "controllerrevisions", "ControllerRevision", hash="85nkx63pcBU="),
+    ApiResource(
         "apps",
         "daemonsets",
         "DaemonSet",
@@ -165,7 +165,7 @@ _APPS = [
         hash="dd7pWHUlMKQ=",
         generation=True,
     ),
-    Resource(
+    ApiResource(
         "apps",
         "deployments",
         "Deployment",
@@ -175,7 +175,7 @@ _APPS = [
         hash="8aSe+NMegvE=",
         generation=True,
     ),
-    Resource(
+    ApiResource(
         "apps",
         "replicasets",
         "ReplicaSet",
@@ -186,7 +186,7 @@ _APPS = [
         generation=True,
         fields=_same("status.replicas"),
     ),
-    Resource(
+    ApiResource(
         "apps",
         "statefulsets",
         "StatefulSet",
@@ -199,7 +199,7 @@ _APPS = [
 ]
 
 _BATCH = [
-    Resource(
+    ApiResource(
         "batch",
         "cronjobs",
         "CronJob",
@@ -209,7 +209,7 @@ _BATCH = [
         hash="sd5LIXh4Fjs=",
         generation=True,
     ),
-    Resource(
+    ApiResource(
         "batch",
         "jobs",
         "Job",
@@ -223,7 +223,7 @@ _BATCH = [
 
 _ADMISSION = "admissionregistration.k8s.io"
 _HOOKS = [
-    Resource(
+    ApiResource(
         _ADMISSION,
         f"{how.lower()}webhookconfigurations",
         f"{how}WebhookConfiguration",
@@ -237,7 +237,7 @@ _HOOKS = [
 ]
 
 _AUTHORIZATION = [
-    Resource("authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, verbs=CREATE)
+    ApiResource("authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, verbs=CREATE)
     for kind, namespaced in (
         ("LocalSubjectAccessReview", True),
         ("SelfSubjectAccessReview", False),
@@ -246,12 +246,12 @@ _AUTHORIZATION = [
     )
 ]
 _AUTHENTICATION = [
-    Resource("authentication.k8s.io", f"{kind.lower()}s", kind, namespaced=False, verbs=CREATE)
+    ApiResource("authentication.k8s.io", f"{kind.lower()}s", kind, namespaced=False, verbs=CREATE)
     for kind in ("SelfSubjectReview", "TokenReview")
 ]
 
 _RBAC = [
-    Resource("rbac.authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, hash=digest)
+    ApiResource("rbac.authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, hash=digest)
     for kind, namespaced, digest in (
         ("ClusterRoleBinding", False, "48tpQ8gZHFc="),
         ("ClusterRole", False, "bYE5ZWDrJ44="),
@@ -261,7 +261,7 @@ _RBAC = [
 ]
 
 _OTHERS = [
-    Resource(
+    ApiResource(
         "events.k8s.io",
         "events",
         "Event",
@@ -271,7 +271,7 @@ _OTHERS = [
         create_on_put=True,
         storage="events",
     ),
-    Resource(
+    ApiResource(
         "policy",
         "poddisruptionbudgets",
         "PodDisruptionBudget",
@@ -281,8 +281,8 @@ _OTHERS = [
         generation=True,
         unconditional=False,
     ),
-    Resource("storage.k8s.io", "csinodes", "CSINode", namespaced=False, hash="Pe62DkZtjuo=", returns_deleted=True),
-    Resource(
+    ApiResource("storage.k8s.io", "csinodes", "CSINode", namespaced=False, hash="Pe62DkZtjuo=", returns_deleted=True),
+    ApiResource(
         "storage.k8s.io",
         "storageclasses",
         "StorageClass",
@@ -291,7 +291,7 @@ _OTHERS = [
         hash="K+m6uJwbjGY=",
         returns_deleted=True,
     ),
-    Resource(
+    ApiResource(
         "scheduling.k8s.io",
         "priorityclasses",
         "PriorityClass",
@@ -300,7 +300,7 @@ _OTHERS = [
         hash="1QwjyaZjj3Y=",
         generation=True,
     ),
-    Resource(
+    ApiResource(
         "coordination.k8s.io",
         "leases",
         "Lease",
@@ -310,7 +310,7 @@ _OTHERS = [
     ),
 ]
 
-RESOURCES: tuple[Resource, ...] = (
+RESOURCES: tuple[ApiResource, ...] = (
     *_CORE,
     *_APPS,
     *_BATCH,
@@ -336,13 +336,13 @@ GROUPS = (
 )
 """The named groups in the order `/apis` lists them."""
 
-BY_URL: dict[tuple[str, str], Resource] = {(row.root, row.plural): row for row in RESOURCES}
-BY_STORAGE: dict[str, Resource] = {row.key: row for row in reversed(RESOURCES)}
+BY_URL: dict[tuple[str, str], ApiResource] = {(row.root, row.plural): row for row in RESOURCES}
+BY_STORAGE: dict[str, ApiResource] = {row.key: row for row in reversed(RESOURCES)}
 """The row in whose version a thing is stored: the first of those that share a storage."""
 
 _BY_KIND = {(row.api_version, row.kind): row for row in RESOURCES}
 
 
-def by_kind(api_version: str, kind: str) -> Resource | None:
+def by_kind(api_version: str, kind: str) -> ApiResource | None:
     """The row of a kind, such as an owner reference names it."""
     return _BY_KIND.get((api_version, kind))

@@ -1,12 +1,10 @@
-"""Nodes, namespaces, priority classes and disruption budgets."""
+"""The cluster-scoped objects: nodes, namespaces and priority classes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from webhook.kube.objects.meta import Condition, KubeStruct, LabelSelector, ObjectMeta, Quantity
+from webhook.kube.objects.meta import Condition, KubeStruct, ObjectMeta, Quantity
 from webhook.kube.objects.placement import Taint
 
 __all__ = [
@@ -14,9 +12,6 @@ __all__ = [
     "Node",
     "NodeSpec",
     "NodeStatus",
-    "PodDisruptionBudget",
-    "PodDisruptionBudgetSpec",
-    "PodDisruptionBudgetStatus",
     "PriorityClass",
 ]
 
@@ -59,31 +54,3 @@ class PriorityClass(KubeStruct):
     global_default: bool = False
     preemption_policy: str | None = None
     description: str = ""
-
-
-class PodDisruptionBudgetSpec(KubeStruct):
-    """Which pods a budget covers and how many must stay."""
-
-    selector: LabelSelector | None = None
-    min_available: int | str | None = None
-    max_unavailable: int | str | None = None
-    unhealthy_pod_eviction_policy: str | None = None
-
-
-class PodDisruptionBudgetStatus(KubeStruct):
-    """How many disruptions a budget has left; `disrupted_pods` are already counted."""
-
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
-    observed_generation: int | None = None
-    disrupted_pods: dict[str, Any] | None = None
-
-
-class PodDisruptionBudget(KubeStruct):
-    """A disruption budget."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
-    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)

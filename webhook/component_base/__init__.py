@@ -1,0 +1,1 @@
+"""What every long-running process has, as in Kubernetes' component-base: log, probes, metrics, supervised tasks."""

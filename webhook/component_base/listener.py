@@ -1,0 +1,86 @@
+"""Listening sockets, and accepting from them; plain HTTP bounded in connections."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import time
+
+from aiohttp import web
+
+__all__ = ["Acceptor", "PlainListener", "bind"]
+
+log = logging.getLogger(__name__)
+
+_BREATH_SECONDS = 0.1
+"""Wait after a failed accept: most often there is no file descriptor left, and one must come free first."""
+_RECENT_SECONDS = 5.0
+_NO_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+_MOST_PLAIN = 64
+"""Connections of probes, Prometheus and people; the oldest goes first."""
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises OSError.
+
+    `::` is every address, IPv4 and IPv6, also if the kernel has no IPv6.
+    """
+    if address == "::" and not socket.has_dualstack_ipv6():
+        address = "0.0.0.0"  # noqa: S104 - every address that there is
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=1024)
+
+
+class Acceptor:
+    """Accepts connections from a socket, without end."""
+
+    def __init__(self, server: web.Server, sock: socket.socket) -> None:
+        self.server, self.socket = server, sock
+        self._failed_at, self._error = float("-inf"), ""
+        sock.setblocking(False)
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        number: int = self.socket.getsockname()[1]
+        return number
+
+    def problem(self) -> str:
+        """Why connections could not be accepted a moment ago, or nothing."""
+        return self._error if time.monotonic() - self._failed_at < _RECENT_SECONDS else ""
+
+    async def accept(self) -> None:
+        """Accept until cancelled. No failure of one connection is one of the listener."""
+        loop = asyncio.get_running_loop()
+        while True:
+            connection = None
+            try:
+                connection, _ = await loop.sock_accept(self.socket)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self.serve(connection)
+            except OSError as error:
+                if connection is not None:
+                    connection.close()
+                    if error.errno not in _NO_RESOURCES:  # its client has gone already
+                        continue
+                self._failed_at, self._error = time.monotonic(), str(error)
+                log.warning("cannot accept a connection: %s", error)
+                await asyncio.sleep(_BREATH_SECONDS)
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Serve a connection, which is handed on and not waited for."""
+        raise NotImplementedError
+
+
+class PlainListener(Acceptor):
+    """Serves plain HTTP to a few connections at a time; the oldest one goes when there are too many."""
+
+    async def serve(self, connection: socket.socket) -> None:
+        """Hand the connection to the server, after the oldest if there are too many."""
+        present = self.server.connections
+        for protocol in present[: max(0, len(present) + 1 - _MOST_PLAIN)]:
+            if protocol.transport is not None:
+                protocol.transport.abort()
+        await asyncio.get_running_loop().connect_accepted_socket(self.server, connection)

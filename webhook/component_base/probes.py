@@ -1,0 +1,85 @@
+"""A process's plain port: `/healthz`, `/readyz` (`?verbose`) and `/metrics`, and plain ports in general."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+from aiohttp import web
+
+from webhook.component_base.listener import PlainListener, bind
+from webhook.component_base.metrics import CONTENT_TYPE
+from webhook.component_base.supervision import Supervisor
+
+__all__ = ["LOOPBACK", "ReadinessCheck", "plain_port", "probes"]
+
+LOOPBACK = "127.0.0.1"
+"""Reached from inside the pod only, and by `kubectl port-forward`."""
+
+
+class ReadinessCheck(msgspec.Struct, frozen=True):
+    """One condition of readiness; `note` says how it stands."""
+
+    name: str
+    ok: bool
+    note: str = ""
+
+
+def probes(
+    checks: Callable[[], list[ReadinessCheck]], exposition: Callable[[], bytes], problem: Callable[[], str]
+) -> web.Application:
+    """The application of the health port.
+
+    `exposition` gives the metrics as text; `problem` says what only a new process can repair, or is empty.
+    """
+
+    async def healthz(request: web.Request) -> web.Response:
+        del request
+        found = problem()
+        return web.Response(status=500 if found else 200, text=f"{found or 'ok'}\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        found = checks()
+        ready = all(check.ok for check in found)
+        verbose = not ready or "verbose" in request.query
+        return web.Response(status=200 if ready else 503, text=_report(found, ready=ready) if verbose else "ok\n")
+
+    async def metrics(request: web.Request) -> web.Response:
+        del request
+        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    return app
+
+
+def _report(checks: list[ReadinessCheck], *, ready: bool) -> str:
+    lines = [
+        f"[{'+' if check.ok else '-'}]{check.name} {'ok' if check.ok else 'failed'}{check.note and ': '}{check.note}"
+        for check in checks
+    ]
+    return "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
+
+
+@asynccontextmanager
+async def plain_port(
+    app: web.Application, address: str, port: int, supervisor: Supervisor, name: str
+) -> AsyncIterator[int]:
+    """Serve an application; yields the port, which is a free one for 0. `name` is the task's. Raises OSError."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        with bind(address, port) as sock:
+            listener = PlainListener(runner.server, sock)
+            accepting = asyncio.create_task(supervisor.keep(name, listener.accept), name=name)
+            try:
+                yield listener.port
+            finally:
+                accepting.cancel()
+                with suppress(asyncio.CancelledError):
+                    await accepting
+    finally:
+        await runner.cleanup()

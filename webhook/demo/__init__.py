@@ -1,0 +1,1 @@
+"""What `giveway demo` shows: recorded reviews and six scenarios. Not in the production image."""

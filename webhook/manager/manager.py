@@ -1,0 +1,230 @@
+"""One process, whatever its parts: it starts them, gives them new policies, answers probes, and ends by a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import BinaryIO, Self, TypeVar
+
+import msgspec
+
+from webhook.component_base.file_watcher import FileWatcher
+from webhook.component_base.logs import LogFormat, LogWriter, log_records
+from webhook.component_base.metrics import ProcessMetrics
+from webhook.component_base.probes import ReadinessCheck, plain_port, probes
+from webhook.component_base.supervision import Supervisor
+from webhook.manager.kept_policies import KeptPolicies
+from webhook.manager.policy_files import PolicyFiles
+from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.model import Policies
+
+__all__ = ["Component", "Manager", "ManagerOptions", "run_until_signalled"]
+
+log = logging.getLogger(__name__)
+
+
+class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of any process; a port of 0 takes a free one, `poll_interval` is in seconds."""
+
+    policies: Path | None = None
+    allow_removal: bool = False
+    bind_address: str = "::"
+    health_port: int = 8081
+    log_format: LogFormat = "json"
+    poll_interval: float = 0.5
+
+
+class Component:
+    """A part of a process. Each method that a part does not override says that it has nothing of that kind.
+
+    `async with` is its run: the manager enters it when log, probes and policies are there, and leaves it first.
+    """
+
+    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """What is kept running meanwhile, by name."""
+        return {}
+
+    def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
+        """Files that are followed, and what takes a change into use; it says whether they are in use now."""
+        return ()
+
+    def listens(self) -> str:
+        """Where it listens, for the log, once it has started."""
+        return ""
+
+    def checks(self) -> list[ReadinessCheck]:
+        """Its part of readiness."""
+        return []
+
+    def ages(self) -> dict[str, float]:
+        """Seconds since the API server was last heard from, by resource."""
+        return {}
+
+    def use(self, engine: Engine) -> None:
+        """Take these policies into use; called once before it starts, and for every other set."""
+
+    async def drain(self) -> None:
+        """Let go of what others still send here; the process ends afterwards."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+
+C = TypeVar("C", bound=Component)
+
+
+class Manager:
+    """Runs the components of one process. Add them, then enter it: it runs until it is left.
+
+    Policies come from `options.policies`, or are given as an `engine`. With `kept`, those in force are kept there; a
+    process that does not `judge` the files follows what is kept. Entering raises PolicyError, OSError, or what a
+    component raises, if policies or ports are not usable.
+    """
+
+    def __init__(
+        self,
+        options: ManagerOptions,
+        stream: BinaryIO,
+        *,
+        engine: Engine | None = None,
+        kept: KeptPolicies | None = None,
+        judge: bool = True,
+    ) -> None:
+        self.options = options
+        self.metrics = ProcessMetrics()
+        self.log = LogWriter(stream, options.log_format, self.metrics.lines_dropped.inc)
+        self.supervisor = Supervisor(lambda name: self.metrics.task_failures.labels(name).inc())
+        self.health_port = options.health_port
+        self._given = engine or Engine(Policies())
+        self._kept, self._judge = kept, judge
+        self._policy_metrics = PolicyMetrics(self.metrics.registry)
+        self._policy_files: PolicyFiles | None = None
+        self._components: list[Component] = []
+        self._running = AsyncExitStack()
+
+    def add(self, component: C) -> C:
+        """Add a part, before the manager is entered; parts start in this order and end in the other one."""
+        self._components.append(component)
+        return component
+
+    @property
+    def engine(self) -> Engine:
+        """The policies in use."""
+        return self._policy_files.engine if self._policy_files else self._given
+
+    def policies_problem(self) -> str:
+        """Why nothing can be judged by the policies yet; empty if it can."""
+        return self._policy_files.unready() if self._policy_files else ""
+
+    def files_problem(self) -> str:
+        """Why the policy files are not in use; empty if they are."""
+        return self._policy_files.problem if self._policy_files else ""
+
+    async def policies_settled(self) -> None:
+        """Wait until it is known which policies are in force."""
+        if self._policy_files:
+            await self._policy_files.settled.wait()
+
+    def ready(self) -> bool:
+        """Whether all conditions of readiness hold."""
+        return all(check.ok for check in self.checks())
+
+    def checks(self) -> list[ReadinessCheck]:
+        """The conditions of readiness."""
+        policies = ReadinessCheck("policies", not self.policies_problem(), self.describe_policies())
+        return [policies, *(check for component in self._components for check in component.checks())]
+
+    def describe_policies(self) -> str:
+        """Which policies are in use, and why not those of the files."""
+        if not self._policy_files:
+            return "no policy files"
+        problem = self._policy_files.problem or self._policy_files.unready()
+        return self._policy_files.describe() + (f"; the files are broken: {problem}" if problem else "")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._running.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._running.aclose()
+
+    async def drain(self) -> None:
+        """Let every part let go of what others send here."""
+        await asyncio.gather(*(component.drain() for component in self._components))
+
+    async def _start(self) -> None:
+        running, options = self._running, self.options
+        running.enter_context(log_records(self.log))
+        watcher = FileWatcher(options.poll_interval)
+        tasks: dict[str, Callable[[], Awaitable[object]]] = {"files": watcher.run}
+        # Files are followed as they are before they are first loaded: a change meanwhile is not missed.
+        for component in self._components:
+            for paths, reload in component.files():
+                watcher.add(paths, reload)
+            tasks.update(component.tasks())
+        if options.policies is not None:
+            watcher.add([options.policies], self._reload_policies)
+            self._policy_files = PolicyFiles(
+                options.policies,
+                self._policy_metrics,
+                kept=self._kept,
+                judge=self._judge,
+                allow_removal=options.allow_removal,
+                changed=self._use_policies,
+            )
+            if self._kept is not None:
+                tasks["policies"] = self._policy_files.follow
+        self._use_policies()
+        app = probes(self.checks, lambda: self.metrics.expose(self._ages()), self.supervisor.problem)
+        port = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
+        self.health_port = await running.enter_async_context(port)
+        running.push_async_callback(_cancel, work := [])
+        for component in self._components:
+            await running.enter_async_context(component)
+        work += [asyncio.create_task(self.supervisor.keep(name, task), name=name) for name, task in tasks.items()]
+        ports = [*filter(None, (component.listens() for component in self._components))]
+        log.info("%s; %s", ", ".join([*ports, f"probes on port {self.health_port}"]), self.describe_policies())
+
+    def _use_policies(self) -> None:
+        for component in self._components:
+            component.use(self.engine)
+
+    async def _reload_policies(self) -> bool:
+        assert self._policy_files is not None
+        await self._policy_files.reload()
+        return not self._policy_files.problem
+
+    def _ages(self) -> dict[str, float]:
+        return {resource: age for component in self._components for resource, age in component.ages().items()}
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def run_until_signalled(manager: Manager) -> None:
+    """Run a process until SIGTERM or SIGINT. Raises what entering the manager raises."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with manager:
+        gc.collect()
+        gc.freeze()  # what is there now stays: the collector need not walk it again and again
+        await stop.wait()
+        await manager.drain()

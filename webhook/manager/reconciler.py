@@ -1,0 +1,124 @@
+"""The reconciler as a part of a process: leadership and control loop, and the debug pages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
+
+from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port
+from webhook.component_base.supervision import Supervisor
+from webhook.kube.client import Client
+from webhook.kube.instants import rfc3339_micro
+from webhook.manager.manager import Component, Manager
+from webhook.page.model import Certificate
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.model import Policies
+from webhook.reconciler import debug
+from webhook.reconciler.evict.executor import no_checkpoint
+from webhook.reconciler.overview.overview import Surroundings
+from webhook.reconciler.reporting import Tell
+from webhook.reconciler.service import Options, Service
+
+__all__ = ["Reconciliation", "debug_port"]
+
+log = logging.getLogger(__name__)
+
+
+class Reconciliation(Component):
+    """One reconciler, with its page and debug tables on the loopback.
+
+    `debug_port` 0 takes a free one, which the attribute says then; a negative one is none. `certificates` are shown.
+
+    At `fault_point`, a step of a plan, the process ends as by `kill -9`: how crash recovery is tested.
+    """
+
+    def __init__(
+        self,
+        manager: Manager,
+        client: Client,
+        options: Options,
+        *,
+        debug_port: int = -1,
+        fault_point: str | None = None,
+        certificates: Callable[[], tuple[Certificate, ...]] = tuple,
+    ) -> None:
+        self._manager, self.debug_port, self._certificates = manager, debug_port, certificates
+        self.service = Service(
+            client,
+            Policies(),
+            options,
+            tell=_structured(manager),
+            registry=manager.metrics.registry,
+            checkpoint=_checkpoint(fault_point) if fault_point else no_checkpoint,
+            supervisor=manager.supervisor,
+        )
+        self._running = AsyncExitStack()
+
+    def checks(self) -> list[ReadinessCheck]:
+        """Whether its caches are filled; one that waits for the lease is ready."""
+        problem = self.service.problem()
+        return [ReadinessCheck("reconciler", not problem, problem)]
+
+    def ages(self) -> dict[str, float]:
+        """Those of what it watches."""
+        return self.service.ages()
+
+    def use(self, engine: Engine) -> None:
+        """Preempt by these policies. Raises ClusterError if one of them cannot be compiled."""
+        self.service.use(engine.policies)
+
+    async def __aenter__(self) -> Self:
+        port = debug_port(self.service, self.debug_port, self._manager.supervisor, self._surroundings)
+        self.debug_port = await self._running.enter_async_context(port)
+        work = asyncio.create_task(self._reconcile())
+        self._running.push_async_callback(_end, work)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._running.aclose()
+
+    def _surroundings(self) -> Surroundings:
+        return Surroundings(self._manager.files_problem(), self._certificates())
+
+    async def _reconcile(self) -> None:
+        """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
+        await self._manager.policies_settled()
+        await self.service.run()
+
+
+@asynccontextmanager
+async def debug_port(
+    service: Service, port: int, supervisor: Supervisor, surroundings: Callable[[], Surroundings] = Surroundings
+) -> AsyncIterator[int]:
+    """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
+    if port < 0:
+        yield port
+        return
+    app = debug.pages(service, port or debug.DEBUG_PORT, surroundings)
+    async with plain_port(app, LOOPBACK, port, supervisor, "debug port") as bound:
+        log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
+        yield bound
+
+
+async def _end(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+def _structured(manager: Manager) -> Tell:
+    """Structured log lines to where the others go."""
+    return lambda fields: manager.log.write({"time": rfc3339_micro(time.time()), "level": "info", **fields})
+
+
+def _checkpoint(fault_point: str) -> Callable[[str], Awaitable[None]]:
+    async def reach(step: str) -> None:
+        if step == fault_point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return reach

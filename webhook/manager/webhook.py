@@ -1,0 +1,132 @@
+"""The admission webhook as parts of a process: the server, and the webhook configurations that send reviews to it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Self
+
+from webhook.component_base.probes import ReadinessCheck
+from webhook.kube.client import Client
+from webhook.manager.manager import Component, Manager
+from webhook.page.model import Certificate
+from webhook.policy.evaluation.engine import Engine
+from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
+from webhook.serving.cluster_objects import ClusterObjects, ObjectSource
+from webhook.serving.metrics import AdmissionMetrics
+from webhook.serving.server import ReviewServer, ServingOptions
+
+__all__ = ["Registration", "Webhook"]
+
+
+class Webhook(Component):
+    """The server, with the objects of `source` kept current, and its certificate as the files are.
+
+    `reloaded` is called when another certificate is in use.
+    """
+
+    def __init__(self, manager: Manager, options: ServingOptions, source: ObjectSource) -> None:
+        self.metrics = AdmissionMetrics(manager.metrics.registry)
+        self.server = ReviewServer(
+            options,
+            source,
+            self.metrics,
+            manager.log,
+            manager.supervisor,
+            policies_problem=manager.policies_problem,
+        )
+        self.reloaded: Callable[[], None] = lambda: None
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificate in use, as the page shows it."""
+        found = self.server.certificate
+        return (Certificate(f"webhook, {found.subject}", found.expires),) if found else ()
+
+    def listens(self) -> str:
+        """Its port."""
+        return f"serving on port {self.server.secure_port}"
+
+    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Keeping the objects current."""
+        return {"cluster": self.server.source.run}
+
+    def files(self) -> Iterable[tuple[list[Path], Callable[[], Awaitable[bool]]]]:
+        """The certificate."""
+        return [(self.server.options.certificate_files(), self._reload)]
+
+    def checks(self) -> list[ReadinessCheck]:
+        """Certificate, caches, listener, and whether it is stopping."""
+        return self.server.checks()
+
+    def ages(self) -> dict[str, float]:
+        """Those of the objects that reviews are judged by."""
+        return self.server.source.ages()
+
+    def use(self, engine: Engine) -> None:
+        """Judge by these policies."""
+        self.server.use(engine)
+
+    async def drain(self) -> None:
+        """Serve on, not ready any more, until nobody is sent here."""
+        await self.server.drain()
+
+    async def __aenter__(self) -> Self:
+        await self.server.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.server.__aexit__(*exc_info)
+
+    async def _reload(self) -> bool:
+        done = await self.server.reload_certificate()
+        if done:
+            self.reloaded()
+        return done
+
+
+class Registration(Component):
+    """The two webhook configurations, kept as the policies need them; `ca_file` is what the API server is to trust."""
+
+    def __init__(
+        self,
+        manager: Manager,
+        webhook: Webhook,
+        client: Client,
+        source: ClusterObjects,
+        settings: KeeperSettings,
+        *,
+        ca_file: Path | None,
+    ) -> None:
+        namespace = settings.target.namespace
+
+        def terminating() -> bool:
+            found = source.namespace(namespace)
+            return found is not None and found.metadata.deletion_timestamp is not None
+
+        state = ServerState(
+            policies=lambda: manager.engine.policies,
+            ready=manager.ready,
+            trust=lambda: ca_file.read_bytes() if ca_file else b"",
+            terminating=terminating,
+        )
+        self._keeper = keeper = Keeper(client, settings, state)
+        source.on_namespace(namespace, keeper.wake)
+        webhook.reloaded = keeper.wake
+        webhook.metrics.configurations_in_force(lambda: keeper.in_force)
+
+    def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """Keeping the configurations."""
+        return {"configurations": self._keeper.run}
+
+    def checks(self) -> list[ReadinessCheck]:
+        """How the configurations are; a server is ready before they send anything to it."""
+        return [ReadinessCheck("configurations", True, self._keeper.note)]
+
+    def use(self, engine: Engine) -> None:
+        """Look at once whether other entries are needed."""
+        del engine
+        self._keeper.wake()
+
+    async def drain(self) -> None:
+        """Take the entries away if giveway is being removed."""
+        await self._keeper.end()
