@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, user
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.ranges import Ranges
+from webhook.policy.evaluation.index import RangeIndex
 from webhook.policy.model import (
     Enforcement,
     Policies,
@@ -104,7 +104,7 @@ def test_an_index_changes_no_verdict(rows, request):
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))), st.integers(-1, 31))
 def test_ranges_find_what_holds_a_value(rows, value):
     """The search finds the ranges that trying each would find."""
-    ranges = Ranges((start, end, (start, end)) for start, end in rows)
+    ranges = RangeIndex((start, end, (start, end)) for start, end in rows)
     assert sorted(ranges.holding(value)) == sorted(row for row in rows if row[0] <= value <= row[1])
 
 

@@ -6,12 +6,12 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool
+from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes
 from webhook.policy.evaluation.describing import excepted_text
 from webhook.policy.evaluation.matching import excluder, matcher
 from webhook.policy.evaluation.requester import asks_who
-from webhook.policy.evaluation.rules import Compiled, Twins, compile_define, compile_rule, compile_use, on_error
+from webhook.policy.evaluation.rules import CompiledRule, Twins, compile_define, compile_rule, compile_use, on_error
 from webhook.policy.evaluation.shield import Shield, compile_shield
 from webhook.policy.evaluation.verdict import Verdict
 from webhook.policy.model import Enforcement, PriorityPolicy
@@ -44,24 +44,21 @@ class CompiledPolicy:
         self.defaults: list[tuple[str, str]] = []
         self.copies: list[tuple[str, str]] = []
         self.shields: list[Shield] = []
-        self.uses: list[tuple[int, int, tuple[CompiledPolicy, Compiled]]] = []
-        self.defines: list[tuple[int, int, tuple[CompiledPolicy, Compiled]]] = []
-        self.rules: dict[str, list[Compiled]] = {PODS: [], CLASSES: []}
-        self._sort(twins)
-
-    def _sort(self, twins: Twins) -> None:
-        for rule in self.policy.rules:
+        self.uses: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
+        self.defines: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
+        self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: []}
+        for rule in policy.rules:
             rule_id = f"{self.name}/{rule.name}"
             if rule.default_priority_class is not None:
                 self.defaults.append((rule.default_priority_class, rule_id))
             self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
             if rule.protect_annotations is not None:
-                self.shields.append(compile_shield(self.policy, rule, rule.protect_annotations))
+                self.shields.append(compile_shield(policy, rule, rule.protect_annotations))
             if rule.reserve is not None:
                 start, end = rule.reserve.from_, rule.reserve.to
-                self.uses.append((start, end, (self, compile_use(self.policy, rule, rule.reserve))))
-                self.defines.append((start, end, (self, compile_define(self.policy, rule, rule.reserve))))
-            for compiled in compile_rule(self.policy, rule, twins):
+                self.uses.append((start, end, (self, compile_use(policy, rule, rule.reserve))))
+                self.defines.append((start, end, (self, compile_define(policy, rule, rule.reserve))))
+            for compiled in compile_rule(policy, rule, twins):
                 self.rules[compiled.kind].append(compiled)
 
     @property
@@ -112,14 +109,18 @@ class CompiledPolicy:
         return (self._gives(attributes) or self._exclude(attributes) or self._unmet(attributes)) is None
 
     def _unmet(self, attributes: RequestAttributes) -> Applicability:
+        """The first condition that does not hold, or a verdict on one that could not be evaluated; None if all hold."""
         for name, program in self._conditions:
             try:
                 if not program.holds(attributes.inputs):
                     return f"condition {name} is false"
             except CelRuntimeError as error:
-                return self._failed(name, program, error, attributes)
+                text = f"expression {program.text!r}: {error}"
+                return Verdict(
+                    policy=self.name,
+                    rule=name,
+                    enforcement=on_error(self._strictest, attributes),
+                    outcome="error",
+                    message=f"condition {name} of policy {self.name} could not be evaluated: {text}",
+                )
         return None
-
-    def _failed(self, name: str, program: Program, error: CelRuntimeError, attributes: RequestAttributes) -> Verdict:
-        text = f"condition {name} of policy {self.name} could not be evaluated: expression {program.text!r}: {error}"
-        return Verdict(self.name, name, on_error(self._strictest, attributes), "error", text)

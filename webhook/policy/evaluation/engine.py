@@ -8,16 +8,14 @@ from collections.abc import Iterable
 import msgspec
 
 from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes, observe
-from webhook.policy.evaluation.compiled_policy import CompiledPolicy, Kinds
+from webhook.policy.evaluation.compiled_policy import Applicability, CompiledPolicy, Kinds
 from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
-from webhook.policy.evaluation.index import Index
-from webhook.policy.evaluation.ranges import Ranges
+from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.evaluation.rule_evaluation import RuleEvaluation
-from webhook.policy.evaluation.rules import Compiled
+from webhook.policy.evaluation.rules import CompiledRule
 from webhook.policy.evaluation.shield import changes, shield_verdicts
 from webhook.policy.evaluation.tracing import explain
-from webhook.policy.evaluation.verdict import RuleTrace, Verdict
+from webhook.policy.evaluation.verdict import RuleResult, RuleTrace, Verdict
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
 
 __all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "shielded"]
@@ -33,6 +31,38 @@ class Managed(msgspec.Struct, frozen=True):
     twin: str | None = None
 
 
+class RuleEvaluation:
+    """The course of judging one request: which policies concern it, asked once each, and the verdicts so far."""
+
+    __slots__ = ("_applicabilities", "_run", "attributes", "verdicts")
+
+    def __init__(self, attributes: RequestAttributes) -> None:
+        self.attributes = attributes
+        self.verdicts: list[Verdict] = []
+        self._applicabilities: dict[str, Applicability] = {}
+        self._run: list[tuple[CompiledRule, RuleResult]] = []
+
+    def concerns(self, policy: CompiledPolicy) -> bool:
+        """Whether the policy applies; a condition that cannot be evaluated becomes a verdict, once."""
+        if policy.name not in self._applicabilities:
+            applicability = policy.applicability(self.attributes)
+            self._applicabilities[policy.name] = applicability
+            if isinstance(applicability, Verdict):
+                self.verdicts.append(applicability)
+        return self._applicabilities[policy.name] is None
+
+    def run(self, rule: CompiledRule) -> None:
+        """Run a rule of a policy that applies."""
+        result, verdict = rule.evaluate(self.attributes)
+        self._run.append((rule, result))
+        if verdict is not None:
+            self.verdicts.append(verdict)
+
+    def results(self) -> dict[str, RuleResult]:
+        """What the rules said that were run, by `policy/rule`."""
+        return {f"{rule.policy}/{rule.rule}": result for rule, result in self._run}
+
+
 class Engine:
     """Every rule of a set of policies, ready to judge.
 
@@ -45,9 +75,9 @@ class Engine:
         self._twins = _originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, self._twins) for policy in policies.priority]
         self._indexes = _index(self._compiled)
-        self._ranges: dict[str, Ranges[tuple[CompiledPolicy, Compiled]]] = {
-            PODS: Ranges(row for one in self._compiled for row in one.uses),
-            CLASSES: Ranges(row for one in self._compiled for row in one.defines),
+        self._ranges: dict[str, RangeIndex[tuple[CompiledPolicy, CompiledRule]]] = {
+            PODS: RangeIndex(row for one in self._compiled for row in one.uses),
+            CLASSES: RangeIndex(row for one in self._compiled for row in one.defines),
         }
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
@@ -131,7 +161,7 @@ class Engine:
             self._by_annotation(evaluation)
         self._except(evaluation)
         if trace is not None:
-            trace += explain(evaluation, self._compiled)
+            trace += explain(attributes, evaluation.verdicts, evaluation.results(), self._compiled)
         return evaluation.verdicts
 
     def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
@@ -178,9 +208,9 @@ def _new_pod(attributes: RequestAttributes) -> bool:
     return attributes.kind == PODS and attributes.operation == "CREATE"
 
 
-def _index(policies: list[CompiledPolicy]) -> dict[str, Index[CompiledPolicy]]:
+def _index(policies: list[CompiledPolicy]) -> dict[str, MatchIndex[CompiledPolicy]]:
     """One index for each question; a policy stands only if it has something to say."""
-    indexes: dict[str, Index[CompiledPolicy]] = {name: Index() for name in _KINDS}
+    indexes: dict[str, MatchIndex[CompiledPolicy]] = {name: MatchIndex() for name in _KINDS}
     for policy in policies:
         for name in policy.kinds:
             indexes[name].add(policy.policy.match, policy)

@@ -1,7 +1,8 @@
-"""Which policies a request could concern, found by look-up rather than by trying each."""
+"""Which policies and reserved ranges a request could concern, found by look-up rather than by trying each."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
@@ -14,12 +15,12 @@ from webhook.policy.evaluation.globs import WILDCARD, literal_prefix
 from webhook.policy.evaluation.requester import user_pattern
 from webhook.policy.model import RequestMatch
 
-__all__ = ["Index"]
+__all__ = ["MatchIndex", "RangeIndex"]
 
 T = TypeVar("T")
 
 
-class Index(Generic[T]):
+class MatchIndex(Generic[T]):
     """Entries by the most telling part of their `match`; what has none is a candidate always.
 
     A candidate may still not match; an entry that is no candidate cannot match. Of pods that service accounts make
@@ -150,3 +151,24 @@ class _Labels(Generic[T]):
         for key in few:
             if key in many:
                 yield from self._rows[key].get(labels[key], ())
+
+
+class RangeIndex(Generic[T]):
+    """Entries by closed ranges of integers, sorted. Overlaps are legal here, and linted elsewhere."""
+
+    def __init__(self, rows: Iterable[tuple[int, int, T]]) -> None:
+        self._rows = sorted(rows, key=lambda row: row[:2])
+        self._starts = [row[0] for row in self._rows]
+        self._reach: list[int] = []
+        for _, end, _ in self._rows:
+            self._reach.append(max(end, self._reach[-1]) if self._reach else end)
+
+    def holding(self, value: int) -> list[T]:
+        """The entries whose range holds the value; for ranges that do not overlap, one step after the search."""
+        found = []
+        place = bisect_right(self._starts, value) - 1
+        while place >= 0 and self._reach[place] >= value:
+            if self._rows[place][1] >= value:
+                found.append(self._rows[place][2])
+            place -= 1
+        return found[::-1]

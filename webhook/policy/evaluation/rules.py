@@ -1,4 +1,4 @@
-"""Rule bodies, compiled: each becomes a function from the facts of a request to a ruling."""
+"""Rule bodies, compiled: each becomes a function from the attributes of a request to a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webhook.policy.evaluation.matching import anyone_of, definers
 from webhook.policy.evaluation.verdict import RuleResult, Verdict
 from webhook.policy.model import Enforcement, PriorityClasses, PriorityPolicy, PriorityRule, Reserve, Validate
 
-__all__ = ["Compiled", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
+__all__ = ["CompiledRule", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
 
 Twins = Mapping[str, tuple[str, ...]]
 """The name of a twin to the classes whose pods the webhook moves to it."""
@@ -23,7 +23,7 @@ _REGARDLESS = " (pods that service accounts and controllers make have a right by
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledRule:
     """One rule ready to run on requests of one kind."""
 
     policy: str
@@ -32,17 +32,13 @@ class Compiled:
     kind: str
     run: Callable[[RequestAttributes], RuleResult]
 
-    @property
-    def id(self) -> str:
-        """`policy/rule`."""
-        return f"{self.policy}/{self.rule}"
-
-    def verdict(self, result: RuleResult, attributes: RequestAttributes) -> Verdict | None:
-        """The ruling as a verdict; None if the rule had nothing to say."""
+    def evaluate(self, attributes: RequestAttributes) -> tuple[RuleResult, Verdict | None]:
+        """What the rule says of the request, and as a verdict; None if it has nothing to say."""
+        result = self.run(attributes)
         if result.outcome == "skip":
-            return None
+            return result, None
         enforcement = on_error(self.enforcement, attributes) if result.outcome == "error" else self.enforcement
-        return Verdict(self.policy, self.rule, enforcement, result.outcome, result.message)
+        return result, Verdict(self.policy, self.rule, enforcement, result.outcome, result.message)
 
 
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
@@ -53,7 +49,7 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template else enforcement
 
 
-def compile_rule(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> list[Compiled]:
+def compile_rule(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> list[CompiledRule]:
     """Compile `priorityClasses` and `validate`; the other bodies are not for validation or are compiled apart.
 
     Raises CelError for an expression that does not compile, which loading has found before.
@@ -66,7 +62,7 @@ def compile_rule(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> li
     return []
 
 
-def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> Compiled:
+def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> CompiledRule:
     """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
     may, who = anyone_of(reserve.use), rights_text(reserve.use)
     by_subject = any(right.subjects for right in reserve.use)
@@ -88,7 +84,7 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) ->
     return _compiled(policy, rule, PODS, run)
 
 
-def compile_define(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> Compiled:
+def compile_define(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> CompiledRule:
     """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
     may, who = definers(reserve.define), definers_text(reserve.define)
 
@@ -109,8 +105,8 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve)
 
 def _compiled(
     policy: PriorityPolicy, rule: PriorityRule, kind: str, run: Callable[[RequestAttributes], RuleResult]
-) -> Compiled:
-    return Compiled(policy.name, rule.name, rule.enforcement, kind, run)
+) -> CompiledRule:
+    return CompiledRule(policy.name, rule.name, rule.enforcement, kind, run)
 
 
 def _classes(body: PriorityClasses, rule_id: str, twins: Twins) -> Callable[[RequestAttributes], RuleResult]:
