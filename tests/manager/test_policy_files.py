@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.manager.test_reload import until
-from webhook.admission.policymaps import ALLOW_REMOVAL
+from webhook.admission.configmaps import ALLOW_REMOVAL
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError

@@ -20,8 +20,8 @@ from tests.manifests.objects import (
     kustomization,
     pod_spec,
 )
-from webhook.admission.policymaps import POLICIES as POLICIES_APPLIED
-from webhook.admission.probing import PROBE
+from webhook.admission.configmaps import POLICIES as POLICIES_APPLIED
+from webhook.admission.configmaps import PROBE
 from webhook.cli.main import main
 from webhook.kube.quantity import units
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget

@@ -10,7 +10,7 @@ import pytest
 from tests.manifests.helm import CHART, helm, refusal, template
 from tests.manifests.objects import NAMESPACE, ROOT, documents
 from tests.manifests.rendering import NAMES, find, key, pod_of, rendered
-from webhook.admission.policymaps import ALLOW_REMOVAL
+from webhook.admission.configmaps import ALLOW_REMOVAL
 from webhook.cli.main import main
 
 pytestmark = pytest.mark.kubectl

@@ -7,10 +7,10 @@ import pytest
 
 from tests.admission.builders import ask, make_context, make_pod, make_review, make_workload, response
 from tests.policy.builders import engine, rules
-from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.embedded.admission.match_conditions import conditions_hold
+from webhook.kube.workloads import WORKLOADS
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION, Policies
 from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 

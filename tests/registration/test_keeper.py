@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.policy.builders import engine, rules
-from webhook.admission.probing import answers
+from webhook.admission.configmaps import answers
 from webhook.kube.client import ApiError
 from webhook.policy.model import Policies
 from webhook.registration import stored

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from webhook.admission.decode import Review
-from webhook.admission.judging import judge
+from webhook.admission.judging import judge, request_for
 from webhook.admission.lookup import CLASSES, SYSTEM_CLASSES, Context
-from webhook.admission.requests import request_for
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass

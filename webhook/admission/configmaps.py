@@ -1,24 +1,121 @@
-"""ConfigMaps of giveway's own namespace: the probe, and the policies that are applied."""
+"""ConfigMaps of giveway's own namespace: the probe, and the policy files.
+
+The probe is a dry-run UPDATE of a ConfigMap by which the server learns that the API server reaches it. The policy files
+are judged when they are applied: a typo or a lost rule is told to whoever applies it. The servers check again when they
+load the files, so nothing depends on this answer (`failurePolicy: Ignore`).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
 from webhook.admission.decode import Review
 from webhook.admission.lookup import Context
-from webhook.admission.policymaps import POLICIES, judge_policies
-from webhook.admission.probing import answer_probe
 from webhook.admission.respond import Answer
+from webhook.policy.cel.program import AllowanceError
+from webhook.policy.evaluation.globs import name_matcher
+from webhook.policy.files.findings import Severity
+from webhook.policy.files.loading import load_texts
+from webhook.policy.removals import Removal, removals
 
-__all__ = ["mutate_config_map", "validate_config_map"]
+__all__ = [
+    "ALLOW_REMOVAL",
+    "POLICIES",
+    "PROBE",
+    "answered",
+    "answers",
+    "held_back",
+    "mend",
+    "mutate_config_map",
+    "validate_config_map",
+]
+
+PROBE = "giveway-probe"
+"""The ConfigMap's name. What it holds means nothing; nothing is ever written to it."""
+POLICIES = "giveway-policies"
+"""The ConfigMap's name, in giveway's own namespace."""
+ALLOW_REMOVAL = "giveway.dev/allow-removal"
+"""Its annotation that says what may be given up: ids of policies or `policy/rule`, or globs, in a list."""
+_SHOWN = 5
+_SUFFIXES = (".yaml", ".yml")
 
 
 def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
     """Answer the probe."""
-    answer_probe("mutate", review, answer)
     del context
+    if review.name == PROBE:
+        answer.warnings.append(answers("mutate"))
 
 
 def validate_config_map(context: Context, review: Review, answer: Answer) -> None:
     """Answer the probe, and judge the policies. Raises AllowanceError."""
-    answer_probe("validate", review, answer)
-    if review.name == POLICIES:
-        judge_policies(context, review, answer)
+    if review.name == PROBE:
+        answer.warnings.append(answers("validate"))
+    elif review.name == POLICIES:
+        _judge_policies(context, review, answer)
+
+
+def answers(phase: str) -> str:
+    """The warning by which a replica of this version is known to have answered in this phase."""
+    return f"giveway {version('giveway')} answers ({phase})"
+
+
+def answered(phase: str, warnings: Iterable[str]) -> bool:
+    """Whether one of the warnings says that a replica, of whatever version, answered in this phase."""
+    said = re.compile(rf"giveway \S+ answers \({phase}\)")
+    return any(said.fullmatch(text) for text in warnings)
+
+
+def _judge_policies(context: Context, review: Review, answer: Answer) -> None:
+    """Refuse files with errors, and files that give up rules in force unless the ConfigMap says that they may.
+
+    Raises AllowanceError if the review has no time for that: reading and compiling takes long.
+    """
+    if context.allowance is not None:
+        raise AllowanceError
+    texts = _files(review.object)
+    loaded = load_texts([(f"{POLICIES}/{name}", text) for name, text in texts])
+    if loaded.errors:
+        shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
+        more = f"\nand {len(loaded.errors) - _SHOWN} more" if len(loaded.errors) > _SHOWN else ""
+        answer.deny("policies", f"the policies have {len(loaded.errors)} errors:\n{shown}{more}")
+        return
+    answer.warnings += [
+        f"{finding.source}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
+    ]
+    held = held_back(removals(context.engine.policies, loaded.policies), _allowed(review.object))
+    if held:
+        answer.deny("policy-removal", mend(held))
+
+
+def held_back(found: Iterable[Removal], allowed: Iterable[str]) -> list[Removal]:
+    """The removals that nobody allowed; `allowed` are ids, as names or globs."""
+    names = name_matcher(tuple(allowed))
+    return [removal for removal in found if not names(removal.id)]
+
+
+def mend(held: list[Removal]) -> str:
+    """What is given up, and how to say that it is meant."""
+    ids = " ".join(dict.fromkeys(removal.id for removal in held))
+    shown = "; ".join(map(str, held[:_SHOWN])) + (f"; and {len(held) - _SHOWN} more" if len(held) > _SHOWN else "")
+    return (
+        f"these policies give up {len(held)} things that are in force: {shown}. If that is meant, annotate the"
+        f' ConfigMap {POLICIES} with {ALLOW_REMOVAL}: "{ids}"'
+    )
+
+
+def _files(config_map: dict[str, Any]) -> list[tuple[str, str]]:
+    """The policy files in it, in the order in which a mounted directory is read."""
+    data = config_map.get("data")
+    pairs = data.items() if isinstance(data, dict) else ()
+    return sorted((name, text) for name, text in pairs if name.endswith(_SUFFIXES) and isinstance(text, str))
+
+
+def _allowed(config_map: dict[str, Any]) -> list[str]:
+    metadata = config_map.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
+    return listed.replace(",", " ").split() if isinstance(listed, str) else []

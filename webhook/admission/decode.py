@@ -13,28 +13,15 @@ from webhook.policy.evaluation.request import UserInfo
 
 __all__ = [
     "API_VERSION",
-    "WORKLOADS",
     "BadReviewError",
     "MetadataView",
     "PodView",
     "Review",
     "decode",
-    "template_of",
     "uid_of",
 ]
 
 API_VERSION = "admission.k8s.io/v1"
-
-WORKLOADS = {
-    ("apps", "deployments"): "Deployment",
-    ("apps", "statefulsets"): "StatefulSet",
-    ("apps", "daemonsets"): "DaemonSet",
-    ("apps", "replicasets"): "ReplicaSet",
-    ("", "replicationcontrollers"): "ReplicationController",
-    ("batch", "jobs"): "Job",
-    ("batch", "cronjobs"): "CronJob",
-}
-"""What carries a pod template, by group and resource."""
 
 
 class BadReviewError(Exception):
@@ -265,15 +252,6 @@ def decode(body: bytes) -> Review:
     if request.resource is None or not request.resource.resource:
         raise BadReviewError("request.resource is missing", uid=uid)
     return Review(body, request, request.resource)
-
-
-def template_of(workload: dict[str, Any] | None, resource: str) -> dict[str, Any] | None:
-    """A workload's pod template; None if it has none."""
-    path = ("spec", "jobTemplate", "spec", "template") if resource == "cronjobs" else ("spec", "template")
-    part: Any = workload
-    for key in path:
-        part = part.get(key) if isinstance(part, dict) else None
-    return part if isinstance(part, dict) else None
 
 
 def uid_of(beginning: bytes) -> str:

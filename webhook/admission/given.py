@@ -20,8 +20,7 @@ import msgspec
 
 from webhook.admission.decode import PodSpecView
 from webhook.admission.lookup import Lookup
-from webhook.admission.managedfields import owned
-from webhook.admission.resolving import policy_of
+from webhook.admission.resolving import owned, policy_of
 from webhook.policy.model import GIVEN
 
 __all__ = ["Given", "encode", "given_earlier"]

@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 
 from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review
 from webhook.admission.given import Given, encode, given_earlier
+from webhook.admission.judging import pod_request
 from webhook.admission.lookup import Context
-from webhook.admission.managedfields import owned
 from webhook.admission.patching import Operation, fields, members
-from webhook.admission.requests import pod_request
-from webhook.admission.resolving import NEVER, Resolution, policy_of, resolve
+from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review, template_of
-from webhook.admission.judging import judge
+from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review
+from webhook.admission.judging import by_controller, change_request, judge, pod_request, request_for
 from webhook.admission.lookup import CLASSES, Context
 from webhook.admission.mutating import MIRROR
 from webhook.admission.protecting import check_changes, check_new
-from webhook.admission.requests import by_controller, change_request, pod_request, request_for
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
+from webhook.kube.workloads import template_of
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import MANAGED, MARK
 

@@ -11,13 +11,13 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import Context
 from webhook.admission.objectfiles import ObjectsError, objects_from
 from webhook.admission.patching import Operation, apply, escape
 from webhook.admission.respond import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.kube.instants import InstantError, epoch
+from webhook.kube.workloads import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import GIVEN
@@ -25,7 +25,7 @@ from webhook.policy.model import GIVEN
 __all__ = ["Case", "PolicyTest", "Result", "TestFileError", "find", "run"]
 
 API_VERSION = "giveway.dev/v1alpha1"
-_RESOURCES = {kind: key for key, kind in WORKLOADS.items()} | {
+_RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
     "Pod": ("", "pods"),
     "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
 }

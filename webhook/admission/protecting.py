@@ -9,9 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from webhook.admission.decode import MetadataView, PodView, Review
-from webhook.admission.judging import judge_annotations
+from webhook.admission.judging import change_request, judge_annotations, request_for
 from webhook.admission.lookup import Context
-from webhook.admission.requests import change_request, request_for
 from webhook.admission.respond import Answer
 from webhook.policy.model import DECISION, MARK, OWN_ANNOTATIONS, PLAN
 

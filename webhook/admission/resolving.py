@@ -5,18 +5,17 @@ The rules are docs/semantics.md A1 to A5; what the API server does is docs/kuber
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from webhook.admission.decode import PodSpecView
 from webhook.admission.lookup import CLASSES, Context
-from webhook.admission.managedfields import owned
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest
 
-__all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "policy_of", "resolve"]
+__all__ = ["NEVER", "PREEMPT", "Resolution", "disagreement", "global_default", "owned", "policy_of", "resolve"]
 
 NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 
@@ -68,6 +67,22 @@ def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
     return (spec.priority is not None and spec.priority != value) or (
         spec.preemption_policy is not None and spec.preemption_policy != preemption_policy
     )
+
+
+def owned(obj: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
+    """What each field manager owns below a path, as `FieldsV1`; managers that own nothing there are left out.
+
+    The API server computes `managedFields` from what the client sent, before admission plugins and webhooks run, and
+    does not attribute to anybody what those add to a new object: so they tell who set what of it.
+    """
+    metadata = obj.get("metadata")
+    entries = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        part: Any = entry.get("fieldsV1") if isinstance(entry, dict) else None
+        for field in path:
+            part = part.get(f"f:{field}") if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            yield part
 
 
 def resolve(

@@ -8,9 +8,10 @@ from typing import Literal
 import msgspec
 
 from webhook.admission import classes, configmaps, mutating, pods, protecting
-from webhook.admission.decode import WORKLOADS, BadReviewError, Review, decode
+from webhook.admission.decode import BadReviewError, Review, decode
 from webhook.admission.lookup import NAMESPACES, Context
 from webhook.admission.respond import Answer, complete, failure
+from webhook.kube.workloads import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
 
 __all__ = ["Phase", "Reviewed", "deny", "refuse", "review"]

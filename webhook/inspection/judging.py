@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import WORKLOADS
 from webhook.admission.lookup import Context, Lookup
 from webhook.admission.patching import apply
 from webhook.admission.respond import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.inspection.makers import Maker, bounded
+from webhook.kube.workloads import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.model import Policies
@@ -28,7 +28,7 @@ CANNOT_BE_JUDGED = "cannot be judged"
 _BY_MAKER = "the rule decides by who makes the object, and a cluster does not store who that was"
 
 _SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
-_KINDS = {plural: (group, kind) for (group, plural), kind in WORKLOADS.items()} | {
+_KINDS = {plural: (group, workload.kind) for (group, plural), workload in WORKLOADS.items()} | {
     "pods": ("", "Pod"),
     "priorityclasses": ("scheduling.k8s.io", "PriorityClass"),
 }

@@ -17,6 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 from webhook.installation.manifests import ManifestsError
 from webhook.installation.overlaying import PatchError, json_patch, strategic_merge
+from webhook.kube.workloads import TEMPLATE_PATHS
 
 __all__ = ["Json", "parse_image", "render"]
 
@@ -54,7 +55,6 @@ _CLUSTER_WIDE = frozenset(
     }
 )
 """Kinds that lie in no namespace."""
-_TEMPLATES = (("spec", "template"), ("spec", "jobTemplate", "spec", "template"))
 
 
 def render(base: Path, components: Iterable[Path] = (), images: Iterable[Json] = ()) -> list[Json]:
@@ -202,7 +202,7 @@ def _renamed(image: str, entry: Json) -> str:
 
 def _templates(obj: Json) -> Iterable[Json]:
     """The pod templates in an object."""
-    for path in _TEMPLATES:
+    for path in TEMPLATE_PATHS:
         part: Any = obj
         for key in path:
             part = part.get(key) if isinstance(part, dict) else None

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from webhook.admission.policymaps import ALLOW_REMOVAL, POLICIES
+from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import CONFIG_MAP

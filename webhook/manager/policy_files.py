@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from webhook.admission.policymaps import held_back, mend
+from webhook.admission.configmaps import held_back, mend
 from webhook.kube.client import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics

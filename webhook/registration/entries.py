@@ -11,10 +11,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import WORKLOADS
+from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.lookup import RECONCILER
-from webhook.admission.policymaps import POLICIES
-from webhook.admission.probing import PROBE
+from webhook.kube.workloads import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import MARK, Policies
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key
@@ -143,7 +142,7 @@ def binding_condition(protected: Collection[str]) -> str:
     return any_of([*(present_key("annotations", key) for key in sorted(protected)), present_key("labels", MARK)])
 
 
-_TEMPLATES = ("spec.?template", "spec.?jobTemplate.?spec.?template")
+_TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
 _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
 
 

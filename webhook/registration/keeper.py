@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from webhook.admission.probing import PROBE, answered
+from webhook.admission.configmaps import PROBE, answered
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
     CONFIG_MAP,

@@ -6,24 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.workloads import WORKLOADS, template_of
 from webhook.policy.cel.program import Inputs
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.requester import has_controller, is_controller, is_service_account
 
-__all__ = ["CLASSES", "PODS", "TEMPLATES", "RequestAttributes", "observe"]
+__all__ = ["CLASSES", "PODS", "RequestAttributes", "observe"]
 
 PODS, CLASSES = "pods", "priorityclasses"
-TEMPLATES: dict[str, tuple[str, ...]] = {
-    "deployments": ("spec", "template"),
-    "statefulsets": ("spec", "template"),
-    "daemonsets": ("spec", "template"),
-    "replicasets": ("spec", "template"),
-    "replicationcontrollers": ("spec", "template"),
-    "jobs": ("spec", "template"),
-    "cronjobs": ("spec", "jobTemplate", "spec", "template"),
-}
-"""Where each workload keeps its pod template."""
-
+_WORKLOADS = frozenset(resource for _, resource in WORKLOADS)
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation", "finalizers", "ownerReferences"})
 
 
@@ -151,21 +142,13 @@ def observe(request: PolicyRequest) -> RequestAttributes | str:
         return "the object is being deleted; nothing holds that up"
     if request.resource in (PODS, CLASSES):
         return RequestAttributes(request, request.resource, request.object, request.old_object)
-    path = TEMPLATES.get(request.resource)
-    if path is None:
+    if request.resource not in _WORKLOADS:
         return f"resource {request.resource} is not judged"
-    new = _template(request.object, path)
-    old = _template(request.old_object, path) if request.old_object else None
+    new = template_of(request.object, request.resource) or {}
+    old = (template_of(request.old_object, request.resource) or {}) if request.old_object else None
     if new == old:
         return "the pod template did not change"
     return RequestAttributes(request, PODS, new, old)
-
-
-def _template(workload: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    part = workload
-    for key in path:
-        part = _part(part, key)
-    return part
 
 
 def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
@@ -186,16 +169,16 @@ def _definition(class_: dict[str, Any]) -> dict[str, Any]:
     return {**class_, "metadata": meta}
 
 
-def _for_cel(of: dict[str, Any], template_of: PolicyRequest | None) -> dict[str, Any]:
+def _for_cel(of: dict[str, Any], for_template: PolicyRequest | None) -> dict[str, Any]:
     """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works.
 
     `managedFields` are left out: they are often most of an object, and nobody's policy.
     """
     meta = {"labels": {}, "annotations": {}, **dict(_present(_part(of, "metadata")))}
-    if template_of is None:
+    if for_template is None:
         return {**of, "metadata": meta}
-    meta.setdefault("namespace", template_of.namespace)
-    spec = {**_resolved(template_of), **_part(of, "spec")}
+    meta.setdefault("namespace", for_template.namespace)
+    spec = {**_resolved(for_template), **_part(of, "spec")}
     return {"apiVersion": "v1", "kind": "Pod", **of, "metadata": meta, "spec": spec}
 
 

@@ -1,9 +1,9 @@
-"""The ConfigMap of the policies: what is wrong in it is told to whoever applies it."""
+"""ConfigMaps: the probe is answered, and what is wrong in the policies is told to whoever applies them."""
 
 import pytest
 
-from tests.admission.builders import ask, make_context, make_policy, make_review, make_rule, message_of, response
-from webhook.admission.policymaps import ALLOW_REMOVAL
+from tests.admission.builders import UID, ask, make_context, make_policy, make_review, make_rule, message_of, response
+from webhook.admission.configmaps import ALLOW_REMOVAL, PROBE, answers
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.model import PriorityClasses
 
@@ -90,3 +90,21 @@ def test_takes_time():
 def test_odd_data(data):
     """Data that is no map of texts holds no policies, and so gives up those in force."""
     assert "is gone" in message_of(judged(config_map() | {"data": data}))
+
+
+def probe_map(name):
+    return {"kind": "ConfigMap", "metadata": {"name": name, "namespace": "giveway-system"}}
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_the_probe_is_answered(phase):
+    """Each phase says that it was reached, and by which version."""
+    body = make_review(probe_map(PROBE), probe_map(PROBE))
+    assert response(ask(make_context(), phase, body)) == {"uid": UID, "allowed": True, "warnings": [answers(phase)]}
+
+
+@pytest.mark.parametrize("phase", ["mutate", "validate"])
+def test_other_config_maps_pass_in_silence(phase):
+    """Nothing else is said of ConfigMaps."""
+    body = make_review(probe_map("other"), probe_map("other"))
+    assert response(ask(make_context(), phase, body)) == {"uid": UID, "allowed": True}
