@@ -110,7 +110,7 @@ def main() -> None:
         if find(name) is None:
             try:
                 _keep(CACHE / kept, fetch())
-            except FetchError as error:
+            except (FetchError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
                 print(f"{name}: {error}. The tests that need it will be skipped.")  # noqa: T201
                 continue
         print(f"{name}: {find(name)}")  # noqa: T201

@@ -23,6 +23,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
 ]
 
+NAMES = tuple(service_names("giveway-webhook", NAMESPACE))
+
 
 @asynccontextmanager
 async def cluster_with_base(directory, **options):
@@ -51,19 +53,17 @@ async def serving(installed, component):
 
 async def test_the_server_follows_the_secret_of_cert_manager(tmp_path):
     """It serves and trusts what is mounted, without rights on Secrets, and follows a new authority and certificate."""
-    names = tuple(service_names("giveway-webhook", NAMESPACE))
     directory = tmp_path / "certs"
 
     def renew(**what):
-        maintain_files(directory, CertificateSettings(names), datetime.now(UTC), **what)
+        maintain_files(directory, CertificateSettings(NAMES), datetime.now(UTC), **what)
         return base64.b64encode((directory / "ca.crt").read_bytes()).decode()
 
     async with cluster_with_base(tmp_path) as installed:
         trust = renew()
 
         async def trusted():
-            found = [(await installed.admin.get(path))["webhooks"] for path in CONFIGURATIONS]
-            return {entry["clientConfig"]["caBundle"] for entries in found for entry in entries} == {trust}
+            return await trust_of(installed) == {trust}
 
         async with serving(installed, "cert-manager"):
             assert await trusted()
@@ -74,14 +74,32 @@ async def test_the_server_follows_the_secret_of_cert_manager(tmp_path):
             assert await installed.can_make_pods()
 
 
+async def test_moving_to_cert_manager(tmp_path):
+    """As docs/install.md says: without replicas the cluster is open, and the new authority is trusted from then on."""
+    async with cluster_with_base(tmp_path) as installed:
+        async with installed.serving():
+            before = await trust_of(installed)
+            await installed.kubectl("-n", NAMESPACE, "scale", "deployment", "giveway-webhook", "--replicas=0")
+        assert await installed.can_make_pods()
+        shutil.rmtree(tmp_path / "certs")
+        maintain_files(tmp_path / "certs", CertificateSettings(NAMES), datetime.now(UTC))
+        await installed.kubectl("apply", "-k", str(BASE))
+        async with serving(installed, "cert-manager"):
+            after = await trust_of(installed)
+            assert (len(after), after & before) == (1, set())
+            assert await installed.can_make_pods()
+
+
+async def trust_of(installed):
+    """What the API server trusts: every `caBundle` of the configurations."""
+    found = [(await installed.admin.get(path))["webhooks"] for path in CONFIGURATIONS]
+    return {entry["clientConfig"]["caBundle"] for entries in found for entry in entries}
+
+
 async def test_without_the_priority_plugin_the_system_has_its_priorities(tmp_path):
     """Pods of kube-system and giveway get priority and policy, an incomplete update gets them back, nothing waits."""
     async with cluster_with_base(tmp_path, disabled_plugins=["Priority"]) as installed:
-        maintain_files(
-            tmp_path / "certs",
-            CertificateSettings(tuple(service_names("giveway-webhook", NAMESPACE))),
-            datetime.now(UTC),
-        )
+        maintain_files(tmp_path / "certs", CertificateSettings(NAMES), datetime.now(UTC))
         critical = pod("critical", priorityClassName="system-node-critical")
         async with serving(installed, "priority-plugin-off"):
             for namespace in ("kube-system", NAMESPACE):
