@@ -1,6 +1,6 @@
 """`python -m webhook.cli` is `giveway`."""
 
-from webhook.cli.main import main
+from webhook.cli.main import run
 
 if __name__ == "__main__":
-    main(prog_name="giveway")
+    run()

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
 
+from webhook.cli.called import as_called
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.doctor import CHECKS, examine
@@ -82,12 +83,12 @@ def _print(findings: list[Finding], checks: list[str]) -> None:
         found = list(group)
         shared = len({finding.fix for finding in found}) == 1
         for finding in found:
-            console.print(Padding(escape(finding.what), (0, 0, 0, 2)))
+            console.print(Padding(escape(as_called(finding.what)), (0, 0, 0, 2)))
             if not shared:
-                console.print(Padding(f"[green]Fix:[/green] {escape(finding.fix)}", (0, 0, 0, 4)))
-        console.print(Padding(f"[dim]Why it matters: {escape(why)}[/dim]", (0, 0, 0, 2)))
+                console.print(Padding(f"[green]Fix:[/green] {escape(as_called(finding.fix))}", (0, 0, 0, 4)))
+        console.print(Padding(f"[dim]Why it matters: {escape(as_called(why))}[/dim]", (0, 0, 0, 2)))
         if shared:
-            console.print(Padding(f"[green]Fix:[/green] {escape(found[0].fix)}", (0, 0, 0, 2)))
+            console.print(Padding(f"[green]Fix:[/green] {escape(as_called(found[0].fix))}", (0, 0, 0, 2)))
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from webhook.cli.called import as_called
 from webhook.cli.installing import kubeconfig_option, run_installation, shown_progress
 from webhook.installation.cluster import Applied, Cluster, Key
 from webhook.installation.install import (
@@ -33,13 +34,15 @@ _NEXT = """\
 The API server asks giveway about new pods, PriorityClasses and workloads from now on.
 
 What to do next:
-  {command} doctor                     what gets round the policies, or is broken
-  {command} scan                       what of the running pods the policies would refuse
+  giveway doctor
+      what gets round the policies, or is broken
+  giveway scan
+      what of the running pods the policies would refuse
   kubectl -n giveway-system get configmap giveway-policies-in-force -o yaml
-                                       the policies; docs/policies.md says how to write your own
+      the policies; docs/policies.md says how to write your own
 
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
-To take it all out again: {command} uninstall"""
+To take it all out again: giveway uninstall"""
 
 _ELSEWHERE = """\
 Now start the webhook where {url} leads, with the rights of the service account giveway-system/giveway-webhook:
@@ -69,9 +72,7 @@ Now start the webhook where {url} leads, with the rights of the service account 
     show_default=True,
     help="Seconds to wait until the webhook has answered; 0 does not wait.",
 )
-@click.pass_context
 def command(
-    context: click.Context,
     *,
     kubeconfig: str | None,
     image: str | None,
@@ -103,11 +104,10 @@ def command(
         _print_yaml(objects)
         return
     status = run_installation(_install(kubeconfig, objects, () if policies else (POLICIES,), url, wait))
-    name = context.find_root().info_name or "giveway"
     if status is None:
         click.echo("\nApplied; not waiting. The webhook begins to judge once the API server has reached it.")
     elif status.done:
-        click.echo(f"\n{_NEXT.format(command=name)}")
+        click.echo(f"\n{as_called(_NEXT)}")
     else:
         missing = "\n".join(f"  - {text}" for text in status.waiting)
         raise click.ClickException(

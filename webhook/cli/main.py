@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.util import find_spec
 
 import click
 
-__all__ = ["main"]
+from webhook.cli.called import called_as
+
+__all__ = ["main", "run"]
 
 COMMANDS = {
     "serve": "serve the admission webhook over TLS",
@@ -66,3 +69,8 @@ def _is_installed(name: str) -> bool:
 @click.version_option(package_name="giveway", prog_name="giveway")
 def main() -> None:
     """Priority and preemption policy for Kubernetes."""
+
+
+def run() -> None:
+    """Run the command under the name by which it was called; the entry point of both console scripts."""
+    main(prog_name=called_as(sys.argv[0]))

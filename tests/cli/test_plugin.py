@@ -1,0 +1,95 @@
+"""`kubectl giveway`: the command as a plugin of the real kubectl, under that name in all that it says."""
+
+import asyncio
+import os
+import shutil
+import sys
+import tomllib
+
+import pytest
+
+from tests.manifests.objects import POLICIES, ROOT, documents
+from tests.workloads import namespace, pod
+from webhook.cli.called import called_as
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.kube import resources
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """A directory with the console script kubectl-giveway, as pip makes it of pyproject's entry point."""
+    module, function = PROJECT["scripts"]["kubectl-giveway"].split(":")
+    script = tmp_path / "kubectl-giveway"
+    script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+    script.chmod(0o755)
+    return tmp_path
+
+
+async def kubectl(plugin, *arguments, kubeconfig=""):
+    """What `kubectl giveway …` prints, and its exit code."""
+    path = os.pathsep.join((str(plugin), os.environ["PATH"]))
+    process = await asyncio.create_subprocess_exec(
+        *("kubectl", "giveway", *map(str, arguments)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
+    )
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, output.decode(), errors.decode()
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_doctor_as_a_plugin(plugin):
+    """It finds the cluster as kubectl does, and names its own commands as people call them."""
+    async with EmbeddedCluster(nodes=1) as cluster, cluster.client() as admin:
+        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
+        await admin.create(resources.POD.path("team-a"), pod("p", priorityClassName="system-node-critical"))
+        code, output, _ = await kubectl(plugin, "doctor", "--policies", POLICIES, kubeconfig=cluster.kubeconfig)
+        assert code == 1
+        assert "kubectl giveway scan says whose they are" in output
+        assert "kubectl giveway install" in output
+        code, output, _ = await kubectl(plugin, "scan", "--policies", POLICIES, kubeconfig=cluster.kubeconfig)
+        assert (code, "refused  kubernetes/system-range" in output) == (1, True)
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+async def test_mistakes_are_told_under_its_name(plugin):
+    """Usage, errors and hints say `kubectl giveway`."""
+    code, _, errors = await kubectl(plugin, "doctor", "--nonsense")
+    assert code == 2
+    assert errors.startswith("Usage: kubectl giveway doctor [OPTIONS]\nTry 'kubectl giveway doctor --help' for help.")
+    _, output, _ = await kubectl(plugin, "--help")
+    assert output.startswith("Usage: kubectl giveway [OPTIONS] COMMAND [ARGS]...")
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        pytest.param("/usr/bin/giveway", "giveway", id="itself"),
+        pytest.param("/home/a/.krew/bin/kubectl-giveway", "kubectl giveway", id="plugin"),
+        pytest.param("kubectl-giveway.exe", "kubectl giveway", id="windows"),
+        pytest.param("/src/webhook/cli/__main__.py", "giveway", id="module"),
+    ],
+)
+def test_names(program, expected):
+    """The program's file name decides."""
+    assert called_as(program) == expected
+
+
+def test_the_krew_manifest_fits_the_package():
+    """Name, version and executable are the package's; as long as there is no release, nothing looks downloadable."""
+    [manifest] = documents(ROOT / "manifests" / "krew" / "giveway.yaml")
+    spec = manifest["spec"]
+    assert (manifest["kind"], manifest["metadata"]["name"], spec["version"]) == (
+        "Plugin",
+        "giveway",
+        f"v{PROJECT['version']}",
+    )
+    assert len(spec["shortDescription"]) <= 50
+    assert {platform["bin"] for platform in spec["platforms"]} == {"kubectl-giveway"} <= set(PROJECT["scripts"])
+    for platform in spec["platforms"]:
+        assert platform["uri"].startswith("https://example.invalid/") == (set(platform["sha256"]) == {"0"})
