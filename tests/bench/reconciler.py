@@ -30,7 +30,7 @@ from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, 
 from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.plans.plan import Plan, Step
+from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
@@ -192,13 +192,13 @@ def _patrol() -> None:
         waiting = preemptor(f"p{number}", "1", spec={"volumes": [volume]})
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
-        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, step=Step.WAITING)
+        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, step=PlanStep.WAITING)
         reconciler.plans.add(plan)
     setting.clock.now = 60.0
     stalls = []
-    while not stalls or reconciler.plan_manager._dirty:
+    while not stalls or reconciler.plan_manager.has_unchecked:
         begun = time.perf_counter()
-        reconciler.plan_manager.tend()
+        reconciler.turn()
         stalls.append(time.perf_counter() - begun)
     assert len(reconciler.plans) == PREEMPTORS, "every plan has its room"
     print(f"{PREEMPTORS} waiting plans looked at, {PATROL_NODES} nodes, {VOLUMES} persistent volumes:")

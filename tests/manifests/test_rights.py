@@ -21,6 +21,7 @@ from webhook.embedded.access.rights import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources
 from webhook.kube.client import ApiError
+from webhook.reconciler.state.watched import WATCHED
 
 POLICY = """
 apiVersion: giveway.dev/v1alpha1
@@ -40,6 +41,13 @@ def rules_of(account):
     """The PolicyRules bound to a service account of the base; roles carry its name."""
     roles = [obj for obj in base_objects() if obj["kind"] in {"Role", "ClusterRole"}]
     return [rule for role in roles if role["metadata"]["name"] == account for rule in role["rules"]]
+
+
+def test_the_reconciler_may_watch_what_it_watches():
+    """Each kind in the reconciler's registry can be listed and watched, and no other kind of the cluster can."""
+    watching = [rule for rule in rules_of("giveway-reconciler") if "watch" in rule["verbs"] and "list" in rule["verbs"]]
+    allowed = {(group, name) for rule in watching for group in rule["apiGroups"] for name in rule["resources"]}
+    assert allowed == {(kind.resource.group, kind.resource.plural) for kind in WATCHED}
 
 
 async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):

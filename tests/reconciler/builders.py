@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
-from webhook.reconciler.evaluate.evaluator import Evaluator, evaluate
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.metrics import Metrics
 from webhook.reconciler.policy_set import PolicySet
@@ -36,6 +37,9 @@ class FakeClock:
 
     def wall(self) -> float:
         return START + self.now + self.jump
+
+    def stopwatch(self) -> float:
+        return time.perf_counter()
 
 
 def pod(name: str, cpu: str = "2", *, priority: int = 80, node: str = "", **more: Any) -> Pod:
@@ -133,7 +137,7 @@ class Setting:
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return evaluate(self.evaluator, one, self.policy, self.policy_set.rules_of(self.policy), attempts, **more)
+        return self.evaluator.evaluate(one, self.policy, self.policy_set.rules_of(self.policy), attempts, **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""
@@ -175,8 +179,7 @@ class Desk:
     async def work(self, until: float) -> None:
         """Work as the reconciler's loop does, until then."""
         while True:
-            self.reconciler.plan_manager.tend()
-            self.reconciler._turn()
+            self.reconciler.turn()
             await asyncio.sleep(0)
             due = self.reconciler.queue.next_due()
             step = self.clock.now + 5.0

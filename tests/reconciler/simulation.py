@@ -67,6 +67,9 @@ class _Clock:
     def wall(self) -> float:
         return START + self.monotonic()
 
+    def stopwatch(self) -> float:
+        return self.monotonic()
+
 
 class Simulation:
     """One cluster and one reconciler; `dice` decide how long things take.
@@ -115,13 +118,13 @@ class Simulation:
             self.setting._put(self.setting.state.nodes, one["metadata"]["name"], msgspec.convert(one, Node))
         for one in self.budgets.values():
             self.setting.budget(msgspec.convert(one, PodDisruptionBudget))
-        tasks = [asyncio.create_task(self.reconciler._work()), asyncio.create_task(self._schedule())]
+        tasks = [asyncio.create_task(self.reconciler.work()), asyncio.create_task(self._schedule())]
         await asyncio.sleep(seconds)
         for task in tasks:
             assert not task.done(), task.exception()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.reconciler.plan_manager.stop()
+        await self.reconciler.stop()
 
     def put(self, pod: Json) -> None:
         """Create or change a pod, and show that to the watch after a while, in order."""
@@ -262,7 +265,7 @@ class Simulation:
             self.needless.append(f"{name} was asked to leave for nobody")
             return
         preemptor = plan.key.partition("/")[2]
-        others = {victim.name for victim in plan.record.victims if victim.uid not in plan.spared} - {name}
+        others = {victim.name for victim in plan.record.victims if victim.uid not in plan.unneeded} - {name}
         fits = set(self.ask(self.seen, preemptor, ())["fits"]) - plan.left_out
         if fits and not plan.gone:
             self.needless.append(f"{preemptor} fitted on {sorted(fits)} when {name} was asked to leave")

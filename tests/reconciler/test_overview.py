@@ -26,11 +26,13 @@ from webhook.policy.model import (
     SourcePosition,
 )
 from webhook.reconciler import debug
+from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.overview.history import BUCKETS, History
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.state.watched import PODS
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -70,7 +72,7 @@ class TestHistory:
         history = History(FakeClock().wall)
         written = preemptor()
         written.metadata.annotations = {DECISION: encode(decision())}
-        history.changed("pod", change(None, written))
+        history.changed(PODS, change(None, written))
         history.told(told(decision()))
         (known,) = history.decisions()
         assert known.preemptor == "default/p"
@@ -81,9 +83,9 @@ class TestHistory:
         history.told(told(decision()))
         history.told(told(decision("fedcba9876543210", victim="default/w", owner="")))
         leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
-        history.changed("pod", change(pod("v", node="n1"), leaving))
-        history.changed("pod", change(leaving, None))
-        history.changed("pod", change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
+        history.changed(PODS, change(pod("v", node="n1"), leaving))
+        history.changed(PODS, change(leaving, None))
+        history.changed(PODS, change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
         begins, counts = history.evictions()
         assert counts == {"Deployment/default/v": [0] * (BUCKETS - 1) + [1]}
         assert begins <= clock.wall() - 3000
@@ -168,7 +170,9 @@ async def test_the_page_of_a_leader_and_of_a_follower():
             await play.preemptor("going", "6")
             await play.nominated("going", "node-1")
             await play.preemptor("hopeless", "8")
-            await eventually(lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in leader.queue()))
+            await eventually(
+                lambda: any(row["pod"] == "default/hopeless" and row["reason"] for row in queue_rows(leader.reconciler))
+            )
             await eventually(lambda: overview(follower, 6060, Surroundings()).waiting_total == 2)
             led, followed = (overview(one, 6060, Surroundings()) for one in (leader, follower))
             assert led.leadership.role == "leads"

@@ -16,7 +16,7 @@ class Traffic:
     """The requests of a reconciler, watches aside: how many of each kind, and how many evictions at a time."""
 
     def __init__(self, service: Service) -> None:
-        transport: Any = service.reconciler.plan_manager._writer._client._transport
+        transport: Any = service.reconciler.executor._writer._client._transport
         self._send, transport.send = transport.send, self._record
         self.counts: Counter[str] = Counter()
         self.evicting: set[str] = set()

@@ -15,6 +15,8 @@ from tests.workloads import eventually
 from webhook.demo.scenarios import POLICIES
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug
+from webhook.reconciler.debug import queue_rows
+from webhook.reconciler.service import Service
 
 
 async def test_debug_pages():
@@ -25,13 +27,15 @@ async def test_debug_pages():
         await play.preemptor("going", "6")
         await play.nominated("going", "node-1")
         await play.preemptor("no-room", "8")
-        await eventually(lambda: any(row["pod"] == "default/no-room" and row["reason"] for row in service.queue()))
+        await eventually(
+            lambda: any(row["pod"] == "default/no-room" and row["reason"] for row in queue_rows(service.reconciler))
+        )
         async with TestClient(TestServer(debug.pages(service))) as client:
             queue = {row["pod"]: row for row in await (await client.get("/debug/queue")).json()}
             plans = await (await client.get("/debug/plans")).json()
-        assert queue["default/no-room"]["place"] in ("unschedulable", "backoff")
+        assert queue["default/no-room"]["state"] in ("unschedulable", "backoff")
         assert "no node" in queue["default/no-room"]["reason"]
-        assert queue["default/going"]["place"] == "busy"
+        assert queue["default/going"]["state"] == "busy"
         assert [(row["preemptor"], row["node"]) for row in plans] == [("default/going", "node-1")]
         assert [victim["name"] for victim in plans[0]["victims"]] == ["a"]
 
@@ -123,3 +127,8 @@ async def test_explain(tmp_path):
         )
         assert "there is no pod default/ghost" in await explain(play.cluster.kubeconfig, tmp_path, "default/ghost")
         assert await play.here() == {"a", "p"}
+
+
+def says_why(service: Service, key: str) -> bool:
+    """Whether the queue names what keeps a pod from being helped."""
+    return any(row["pod"] == key and row["reason"] for row in queue_rows(service.reconciler))

@@ -20,9 +20,9 @@ from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluator import Evaluator, decide_with_exclusions, evaluate
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.extender_cache import ExtenderCache, url_of
+from webhook.reconciler.evaluate.evaluator import Evaluator, decide_with_exclusions
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
+from webhook.reconciler.evaluate.extenders import ExtenderCache, url_of
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.victim_exclusions import immovable
 from webhook.reconciler.policy_set import PolicySet
@@ -145,8 +145,7 @@ def _history(pod: Pod) -> list[str]:
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
-    outcome: Outcome = evaluate(
-        Evaluator(state, EvictionLimiter(), clock),
+    outcome: Outcome = Evaluator(state, EvictionLimiter(), clock).evaluate(
         pod,
         policy,
         policy_set.rules_of(policy),
@@ -162,9 +161,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
             return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
         case Evicts(node, victims):
             names = listed([key_of(victim) for victim in victims])
-            limits = policy.limits
-            rated = limits.per_owner or limits.per_node or limits.per_cluster
-            unless = ", unless one of the policy's rates is used up" if rated else ""
+            unless = ", unless one of the policy's rates is used up" if has_rates(policy.limits) else ""
             return f"{node} would be reserved, and {names} evicted{unless}."
         case Asks(question):
             where = listed([candidate.node for candidate in question.candidates])

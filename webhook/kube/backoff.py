@@ -1,10 +1,18 @@
-"""Exponential back-off with jitter."""
+"""Exponential back-off: one formula for all of them, and delays with jitter for retries against a server."""
 
 from __future__ import annotations
 
 import random
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "exponential"]
+
+
+def exponential(failures: int, first: float, longest: float, factor: float = 2.0) -> float:
+    """Seconds to wait after so many failures in a row: 0 after none, `first` after one, then `factor` times as long.
+
+    Never more than `longest`.
+    """
+    return min(longest, first * factor ** min(failures - 1, 32)) if failures > 0 else 0.0
 
 
 class Backoff:
@@ -26,6 +34,6 @@ class Backoff:
 
     def next(self) -> float:
         """Note a failure; how long to wait."""
-        delay = min(self._longest, self._first * 2.0 ** min(self._failures, 32))
         self._failures += 1
+        delay = exponential(self._failures, self._first, self._longest)
         return delay * random.uniform(0.5, 1.0)  # noqa: S311 - spreads clients apart, guards nothing

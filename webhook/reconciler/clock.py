@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from webhook.kube.clock import Clock
 
-__all__ = ["Clock", "SteadyClock"]
+__all__ = ["MeasuringClock", "SteadyClock"]
 
 _SLEW = 0.005
 """How fast, in seconds per second, the steady clock follows the system's after a jump."""
+
+
+class MeasuringClock(Clock, Protocol):
+    """What the reconciler asks for the time. A simulation puts a clock of its own here and needs no other."""
+
+    def stopwatch(self) -> float:
+        """Seconds of a watch that measures how long this program's own work takes."""
+        ...
 
 
 def _since_boot() -> float:
@@ -43,3 +52,7 @@ class SteadyClock:
         most = passed * _SLEW
         self._wall += max(-most, min(most, self._system() - self._wall))
         return self._wall
+
+    def stopwatch(self) -> float:
+        """Seconds of the most precise timer there is."""
+        return time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ from aiohttp import web
 
 from webhook.page.app import add_page
 from webhook.reconciler.overview.overview import Surroundings, overview
+from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import Service
 
-__all__ = ["DEBUG_PORT", "pages"]
-
+__all__ = ["DEBUG_PORT", "pages", "plan_rows", "queue_rows"]
 
 DEBUG_PORT = 6060
 """The port of the debug pages if no other is asked for."""
@@ -30,18 +31,54 @@ def pages(
     add_page(app, lambda: overview(service, port, surroundings()))
     app.add_routes(
         [
-            web.get("/debug/queue", _shows(service, port, service.queue)),
-            web.get("/debug/plans", _shows(service, port, service.plans)),
+            web.get("/debug/queue", _shows(service, port, queue_rows)),
+            web.get("/debug/plans", _shows(service, port, plan_rows)),
         ]
     )
     return app
 
 
-def _shows(service: Service, port: int, table: Callable[[], list[dict[str, Any]]]) -> Callable[[web.Request], Any]:
+def queue_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
+    """The queue as `/debug/queue` shows it: what is tried next comes first."""
+    now = reconciler.clock.monotonic()
+    return [
+        {
+            "pod": entry.key,
+            "priority": entry.priority,
+            "state": entry.state.value,
+            "reason": entry.reason,
+            "attempts": entry.attempts,
+            "failures": entry.failures,
+            "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
+        }
+        for entry in sorted(reconciler.queue.entries(), key=lambda entry: (-entry.priority, entry.created))
+    ]
+
+
+def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
+    """The plans under way as `/debug/plans` shows them, oldest first."""
+    now = reconciler.clock.monotonic()
+    return [
+        {
+            "preemptor": plan.key,
+            "step": plan.step.value,
+            "ageSeconds": round(now - plan.started, 3),
+            "reserved": plan.reserved,
+            "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
+            "asked": sorted(victim.key for victim in plan.victims if victim.uid in plan.gone),
+            **msgspec.to_builtins(plan.record),
+        }
+        for plan in sorted(reconciler.plans, key=lambda plan: plan.started)
+    ]
+
+
+def _shows(
+    service: Service, port: int, rows: Callable[[Reconciler], list[dict[str, Any]]]
+) -> Callable[[web.Request], Any]:
     async def show(request: web.Request) -> web.Response:
         del request
         leader = service.led_elsewhere()
-        shown: Any = table() if leader is None else _elsewhere(service, port, leader)
+        shown: Any = rows(service.reconciler) if leader is None else _elsewhere(service, port, leader)
         body = msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
         return web.Response(body=body, content_type="application/json", status=200 if leader is None else 503)
 

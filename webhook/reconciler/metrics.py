@@ -67,7 +67,7 @@ class Metrics:
             registry=registry,
         )
         self.queue_depth = Gauge(
-            "giveway_queue_depth", "Preemptors by place in the queue", ["state"], registry=registry
+            "giveway_queue_depth", "Preemptors by their state in the queue", ["state"], registry=registry
         )
         self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
         self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)

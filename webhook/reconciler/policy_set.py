@@ -11,13 +11,17 @@ __all__ = ["PolicySet"]
 
 
 class PolicySet:
-    """Which PreemptionPolicy manages a pod, and its rules; replaced as a whole when the files change."""
+    """Which PreemptionPolicy manages a pod, and its rules. There is one in a process: whoever holds it sees changes."""
 
     def __init__(self, policies: Policies) -> None:
-        self.policies_in_force = policies
-        self._engine = Engine(policies)
+        self.use(policies)
+
+    def use(self, policies: Policies) -> None:
+        """Take these policies into use, all at once. Raises ClusterError, and changes nothing, if one is wrong."""
+        rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        self._engine, self._rules = Engine(policies), rules
         self._policies = {policy.name: policy for policy in policies.preemption}
-        self._rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        self.policies_in_force = policies
 
     def policy_of(self, pod: Pod) -> PreemptionPolicy | None:
         """The policy that manages the pod's class; None if none does."""

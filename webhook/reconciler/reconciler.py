@@ -1,4 +1,8 @@
-"""The control loop: watch events move preemptors through the queue, each one due is considered, plans are begun.
+"""The control loop: from a change of the cluster to a preemptor that is bound.
+
+A change moves preemptors in the queue (`queue`). Each one that is due is evaluated (`evaluate`); if evicting helps, a
+plan is begun (`plans`) and carried out (`evict`), and kept an eye on until its preemptor is bound. Calls go down to
+those; what they have to tell comes back as return values, and from tasks on one queue of news.
 
 Deciding and bookkeeping happen between two awaits, so every decision sees all that was decided before it; acting
 happens in tasks of its own, so that no slow answer of the API server holds up the next decision.
@@ -8,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -19,30 +22,36 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.reconciler.clock import Clock
-from webhook.reconciler.evaluate.evaluator import Evaluator, evaluate
+from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.extender_client import ExtenderClient
+from webhook.reconciler.evaluate.extenders import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.evict.executor import Executor, no_checkpoint
+from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
-from webhook.reconciler.plans.nominations import to_displace
-from webhook.reconciler.plans.plan import Plan, Plans
-from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.rechecking import Unneeded, unneeded
-from webhook.reconciler.plans.recovery import recalled
+from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
+from webhook.reconciler.plans.plan import ActivePlans, Ending, Plan
+from webhook.reconciler.plans.plan_manager import (
+    NominationCleared,
+    PlanEnded,
+    PlanManager,
+    VictimsCountAsGone,
+    decision_record,
+)
 from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.queue.event_handlers import EventHandlers
-from webhook.reconciler.queue.queue import Entry, Queue
+from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PLAN, PlanVictim
-from webhook.reconciler.state.preemptors import ineligible_reason, is_marked
+from webhook.reconciler.state.annotations import PLAN, encode
+from webhook.reconciler.state.preemptors import ineligible_reason
 from webhook.reconciler.state.state import State
+from webhook.reconciler.state.watched import NODES, PODS, WatchedKind
 
 __all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 
+News = Concluded | Displaced | ExtenderAnswered | PlanEnded | NominationCleared | VictimsCountAsGone
 _TURN = 0.02
 """Seconds of decisions after which watch events and answers get their turn."""
 _LONGEST_SLEEP = 5.0
@@ -52,7 +61,7 @@ _EXTENDER_PAUSE = 1.0
 
 
 class Reconciler:
-    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is as `writing.Writer` asks it."""
+    """Preempts for the pods of one cluster while `lead()` runs; `fence()` is as `Writer` asks it."""
 
     def __init__(
         self,
@@ -60,210 +69,259 @@ class Reconciler:
         state: State,
         policy_set: PolicySet,
         reporter: Reporter,
-        clock: Clock,
+        clock: MeasuringClock,
         *,
         fence: Callable[[], float],
         dry_run: bool = False,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
     ) -> None:
         self.state = state
-        self.queue = Queue()
-        self.plans = Plans()
         self.policy_set = policy_set
         self.reporter = reporter
         self.clock = clock
         self.leading = False
-        self._work_arrived = asyncio.Event()
+        self.queue = Queue()
+        self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
-        self.extender_client = ExtenderClient(self._answered)
+        self.plan_manager = PlanManager(self.evaluator, dry_run=dry_run)
+        self._news: asyncio.Queue[News | None] = asyncio.Queue()
+        """What tasks have to tell; None if there is other work."""
+        self.extender_client = ExtenderClient(self._news)
         writer = Writer(client, fence, reporter.wrote)
-        executor = Executor(writer, self, reporter, clock, checkpoint)
-        self.plan_manager = PlanManager(
-            self.evaluator,
-            self.plans,
-            self.queue,
-            executor=executor,
-            writer=writer,
-            reporter=reporter,
-            policy_set=lambda: self.policy_set,
-            wake=self._work_arrived.set,
-            dry_run=dry_run,
-        )
-        self.event_handlers = EventHandlers(
-            state,
-            self.queue,
-            self.plans,
-            plan_manager=self.plan_manager,
-            clock=clock,
-            policy_set=lambda: self.policy_set,
-            wake=self._work_arrived.set,
+        self.executor = Executor(
+            writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )
         state.listeners.append(self._changed)
 
-    def use(self, policy_set: PolicySet) -> None:
-        """Take other policies into use: every pod is looked at again."""
-        self.policy_set = policy_set
-        if self.leading:
-            self._take_all()
-            self.queue.wake(self.clock.monotonic())
-            self._work_arrived.set()
+    @property
+    def plans(self) -> ActivePlans:
+        """The plans under way."""
+        return self.plan_manager.plans
+
+    # How a process begins and ends to lead.
 
     async def lead(self) -> None:
-        """Act until cancelled: take up what an earlier leader left, then work the queue."""
+        """Act until cancelled: take up what an earlier leader left, then work."""
         await self.state.wait_for_sync()
         self.leading = True
         self.reporter.leading(True)
         try:
-            self._recall()
-            self._take_all()
-            await self._work()
+            # 1. The evictions of a moment ago count for the rates, whoever asked for them.
+            recall_evictions(self.evaluator, self.policy_set)
+            # 2. Every preemptor comes to the queue, and every plan found on a pod goes on or is taken off.
+            self._offer_all()
+            # 3. From now on changes of the cluster say what there is to do.
+            await self.work()
         finally:
             self.leading = False
             self.reporter.leading(False)
-            await self.plan_manager.stop()
-            await self.extender_client.close()
-            self._forget()
+            await self.stop()
 
-    def pod(self, key: str) -> Pod | None:
-        """The pod as the watch last showed it."""
-        return self.state.pod(key)
+    def policies_changed(self) -> None:
+        """Other policies are in use: every pod is looked at again."""
+        if self.leading:
+            self._offer_all()
+            self.queue.wake(self.clock.monotonic())
+            self._wake()
 
-    def has_budget(self, pod: Pod) -> bool:
-        """Whether a disruption budget covers the pod."""
-        return self.state.has_budget(pod)
-
-    def to_displace(self, plan: Plan) -> list[Pod]:
-        """Pods nominated to the plan's node that have to give way to its preemptor."""
-        return to_displace(self.state, plan)
-
-    def displaced(self, pod: Pod) -> None:
-        """The pod's nomination was taken."""
-        self.plan_manager.displaced(pod)
-
-    def refused(self, victim: PlanVictim) -> None:
-        """The API server does not let the victim be removed."""
-        self.evaluator.eviction_backoff.note(victim.key, self.clock.monotonic())
-
-    def answered(self, plan: Plan) -> None:
-        """What came of asking a victim is known."""
-        if plan.ended is not None:
-            self.plan_manager.settle(plan)
-
-    def objection(self, plan: Plan) -> str:
-        """Why the plan should not go on, by the newest state."""
-        begun = time.perf_counter()
-        objection = self.evaluator.objection(plan)
-        self.reporter.rechecked(time.perf_counter() - begun)
-        return objection
-
-    def unneeded(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str]) -> Unneeded:
-        """Which victims may stay, by the newest state, but for those that have been asked or are being asked."""
-        begun = time.perf_counter()
-        left = plan.deadline - self.clock.monotonic()
-        found = unneeded(self.evaluator, plan, min(policy.wait_for_terminating, left), asking)
-        self.reporter.rechecked(time.perf_counter() - begun)
-        return found
-
-    def spared(self, plan: Plan) -> None:
-        """Further victims of the plan stay."""
-        self.plan_manager.spare(plan)
-
-    def still_wanted(self, pod: Pod) -> bool:
-        """Whether the pod is still one to act for."""
-        return not ineligible_reason(pod, self.policy_set.policy_of(pod))
-
-    def _recall(self) -> None:
-        """Learn from what is written on the pods: the recent evictions, and plans under way."""
-        now, wall = self.clock.monotonic(), self.clock.wall()
-        for policy in self.policy_set.policies():
-            self.evaluator.limiter.full(policy.limits, now)
-        pods = self.state.pods.items()
-        marked = [pod for pod in pods.values() if is_marked(pod) and self.policy_set.policy_of(pod)]
-        for age, evictions in recalled(marked, pods, wall):
-            self.evaluator.limiter.note(evictions, now - age)
-
-    def _take_all(self) -> None:
+    def _offer_all(self) -> None:
         for key, pod in list(self.state.pods.items().items()):
-            self.event_handlers.offer(key, pod)
-            if PLAN in (pod.metadata.annotations or {}) and self.plans.get(key) is None:
-                self.plan_manager.adopt(pod)
+            self.event_handlers.offer(key, pod, has_plan=key in self.plans)
+            self._adopt(key, pod)
 
-    def _forget(self) -> None:
-        """Start afresh: what a later term needs it reads off the pods."""
-        for entry in self.queue.entries():
-            self.queue.remove(entry.key)
+    def _adopt(self, key: str, pod: Pod | None) -> None:
+        """Take over the plan that an earlier leader wrote on a pod, if there is one: go on with it, or take it off."""
+        if pod is None or PLAN not in (pod.metadata.annotations or {}):
+            return
+        if self.plan_manager.dry_run or key in self.plans:
+            return
+        match adopt(pod, self.plan_manager, self.policy_set):
+            case TakeOff(plan_id, node):
+                self.executor.clear(pod, plan_id, node)
+            case Adopted(plan, remaining, outdated):
+                self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
+                policy = self.policy_set.policy_of(pod)
+                if outdated:
+                    self._end(plan, Ending.OUTDATED, outdated)
+                elif remaining and policy is not None:
+                    self.executor.go_on(plan, policy)
+
+    async def stop(self) -> None:
+        """End every plan and task without writing, and forget all that a later term reads off the pods."""
+        for plan in self.plans:
+            self._end(plan, Ending.DEPOSED)
+        await self.executor.stop()
+        await self.extender_client.close()
+        while not self._news.empty():
+            self._news.get_nowait()
+        self.queue.clear()
         self.evaluator.limiter.clear()
 
-    async def _work(self) -> None:
+    # What the watches show.
+
+    def _changed(self, kind: WatchedKind, change: Change[Any]) -> None:
+        """An object changed, and the state has taken it in."""
+        if not self.leading:
+            return
+        work = self._take_news()  # what was done before the change counts before it
+        if kind is PODS:
+            work |= self._pod_changed(change)
+        else:
+            work |= self.event_handlers.changed(kind, change)
+            if kind is NODES:
+                self.plan_manager.node_changed(change)
+        if work or self.plan_manager.has_unchecked:
+            self._wake()
+
+    def _pod_changed(self, change: Change[Pod]) -> bool:
+        """A pod changed; whether there is work in the queue."""
+        key, pod = change.key, change.new
+        # 1. It may show that its scheduler is at work.
+        self.evaluator.note_scheduling(change)
+        # 2. Its plan may be over by that: it is bound, for one.
+        self._take(self.plan_manager.pod_changed(key, pod))
+        # 3. It comes to the queue or leaves it, and who could be helped by the change is tried again.
+        work = self.event_handlers.pod_changed(change, has_plan=key in self.plans)
+        # 4. An earlier leader may have written a plan on it.
+        self._adopt(key, pod)
+        # 5. Plans for the node that it came to may have lost their room.
+        self.plan_manager.came_to_node(change)
+        return work
+
+    # The loop.
+
+    async def work(self) -> None:
+        """Work the queue until cancelled."""
         while True:
-            self._work_arrived.clear()
-            try:
-                self.plan_manager.tend()
-            except Exception:
-                log.exception("plans could not be looked at")
-            self._turn()
-            self.reporter.depths(self.queue.depths(), len(self.plans))
+            self.turn()
             await self._sleep()
 
-    def _turn(self) -> None:
-        """Decide for what is due, for a moment."""
-        end = time.perf_counter() + _TURN
-        while True:
-            entry = self.queue.pop(self.clock.monotonic())
-            if entry is None:
-                return
-            try:
-                self._evaluate(entry)
-            except Exception as error:
-                log.exception("%s could not be considered", entry.key)
-                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
-            if time.perf_counter() > end:
-                self._work_arrived.set()
-                return
+    def turn(self) -> None:
+        """One turn of the loop."""
+        # 1. Take in what tasks have told since the last turn.
+        self._take_news()
+        # 2. End the plans that are over, and those that have lost their room.
+        self._check_plans()
+        # 3. Preempt for those whose turn it is.
+        self._preempt_due()
+        self.reporter.depths(self.queue.depths(), len(self.plans))
 
     async def _sleep(self) -> None:
+        """Wait until there is news, or something is due."""
+        if not self._news.empty():
+            await asyncio.sleep(0)
+            return
         now = self.clock.monotonic()
         dues = (self.queue.next_due(), self.plans.next_deadline())
         due = min((due for due in dues if due is not None), default=now + _LONGEST_SLEEP)
-        if self._work_arrived.is_set():
-            await asyncio.sleep(0)
-            return
         try:
             async with asyncio.timeout(max(0.0, min(due - now, _LONGEST_SLEEP))):
-                await self._work_arrived.wait()
+                first = await self._news.get()
         except TimeoutError:
-            pass
+            return
+        self._take(first)
 
-    def _evaluate(self, entry: Entry) -> None:
+    def _wake(self) -> None:
+        """There is work to do, so the loop must not sleep."""
+        if self._news.empty():
+            self._news.put_nowait(None)
+
+    def _take_news(self) -> bool:
+        """Follow up all news; whether there was any, so that the loop has to take another turn."""
+        found = not self._news.empty()
+        while not self._news.empty():
+            self._take(self._news.get_nowait())
+        return found
+
+    def _take(self, news: News | None) -> None:
+        """Follow up one piece of news."""
+        try:
+            match news:
+                case PlanEnded():
+                    self._follow_up(news)
+                case Concluded(plan, None):
+                    self.plan_manager.all_asked(plan)
+                    if (preemptor := self.state.pod(plan.key)) is not None:
+                        self.reporter.evicted(plan, preemptor)
+                case Concluded(plan, Ending() as ending):
+                    self._end(plan, ending)
+                case Displaced(pod) if (displaced := self.plans.get(key_of(pod))) is not None:
+                    self._end(displaced, Ending.DISPLACED)
+                case NominationCleared(plan, pod):
+                    self.reporter.nomination_cleared(plan, pod)
+                case VictimsCountAsGone():
+                    self.queue.wake(self.clock.monotonic())
+                case ExtenderAnswered(preemptor):
+                    self._extender_answered(preemptor)
+        except Exception:
+            log.exception("news could not be taken in: %s", news)
+
+    def _extender_answered(self, preemptor: Pod) -> None:
+        """Decide again for a preemptor whose extender has answered, if it still waits for that."""
+        key, uid = key_of(preemptor), preemptor.metadata.uid
+        entry = self.queue.get(key)
+        if entry is None or entry.uid != uid or key in self.plans:
+            self.extender_client.forget(uid)
+        else:
+            self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
+
+    def _check_plans(self) -> None:
+        try:
+            for news in self.plan_manager.check():
+                self._take(news)
+        except Exception:
+            log.exception("plans could not be looked at")
+        if self.plan_manager.has_unchecked:
+            self._wake()
+
+    def _preempt_due(self) -> None:
+        """Preempt for those whose turn it is, for a moment."""
+        end = self.clock.stopwatch() + _TURN
+        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
+            try:
+                self._preempt(entry)
+            except Exception as error:
+                log.exception("%s could not be evaluated", entry.key)
+                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
+            if self.clock.stopwatch() > end:
+                self._wake()
+                return
+
+    # The way of one preemptor.
+
+    def _preempt(self, entry: QueuedPreemptor) -> None:
+        """Do for one preemptor what can be done now, as kube-scheduler's `Preempt` does for a pod that did not fit."""
+        # 1. Is it still a preemptor to act for?
         pod = self.state.pod(entry.key)
         policy = self.policy_set.policy_of(pod) if pod else None
         if pod is None or policy is None or ineligible_reason(pod, policy):
             self.queue.remove(entry.key)
             self.extender_client.forget(entry.uid)
             return
-        begun = time.perf_counter()
-        outcome = self._outcome(entry, pod, policy)
-        seconds = time.perf_counter() - begun
-        now = self.clock.monotonic()
-        if isinstance(outcome, Fits) and (made := self.plan_manager.rehearsed_room(outcome.nodes)):
-            outcome = Waits(made, 0)
-        ends = self._watch_fit(entry, pod, outcome, now)
+        # 2. What would help it?
+        begun = self.clock.stopwatch()
+        outcome = self._evaluate(entry, pod, policy)
+        seconds = self.clock.stopwatch() - begun
+        # 3. Leave out nodes that it has fitted on for too long without being bound there.
+        more_fits = self._note_fits(entry, pod, outcome)
+        # 4. Act on it: wait for an event that helps, begin a plan, or ask an extender.
         match outcome:
             case Fits(nodes):
-                self.queue.park(entry.key, now, reason=f"it fits without preemption on {len(nodes)} nodes", due=ends)
+                reason = f"it fits without preemption on {len(nodes)} nodes"
+                self.queue.park(entry.key, self.clock.monotonic(), reason=reason, due=more_fits)
             case Unschedulable(reason, _, due):
                 if reason != entry.reason:
                     self.reporter.unschedulable(pod, outcome)
-                self.queue.park(entry.key, now, reason=reason, due=due)
+                self.queue.park(entry.key, self.clock.monotonic(), reason=reason, due=due)
             case Waits() | Evicts():
-                self.plan_manager.begin(entry, pod, policy, outcome, seconds)
+                self._begin_plan(entry, pod, policy, outcome, seconds)
             case Asks(question):
                 self.extender_client.ask(question)
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
-        self.reporter.evaluated(entry.key, outcome, time.perf_counter() - begun)
+        self.reporter.evaluated(entry.key, outcome, self.clock.stopwatch() - begun)
 
-    def _outcome(self, entry: Entry, pod: Pod, policy: PreemptionPolicy) -> Outcome:
+    def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
         now = self.clock.monotonic()
         entry.decay(now)
@@ -272,11 +330,13 @@ class Reconciler:
         rules = self.policy_set.rules_of(policy)
         try:
             extenders = self.extender_client.extenders(policy, pod)
-            outcome = evaluate(self.evaluator, pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
+            outcome = self.evaluator.evaluate(pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
         except ClusterError as error:
             return Unschedulable(str(error))
         except ExtenderError as error:
             return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
+        if isinstance(outcome, Fits) and (node := self.plan_manager.rehearsed_room(outcome.nodes)):
+            return Waits(node, 0)
         if not left_out or not isinstance(outcome, Unschedulable):
             return outcome
         shown = ", ".join(nodes[:_SHOWN])
@@ -284,26 +344,55 @@ class Reconciler:
         due = min(left.until for left in left_out)
         return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
 
-    def _watch_fit(self, entry: Entry, pod: Pod, outcome: Outcome, now: float) -> float:
+    def _note_fits(self, entry: QueuedPreemptor, pod: Pod, outcome: Outcome) -> float:
         """Leave out nodes that the pod has fitted on for too long; when there may be more of them."""
+        now = self.clock.monotonic()
         nodes = outcome.nodes if isinstance(outcome, Fits) else ()
         left, due = entry.nodes.fitting(nodes, self.evaluator.scheduled.get(pod.spec.scheduler_name), now)
         for one in left:
             self.reporter.left_out(entry.key, one, now)
         return now if left else due
 
-    def _answered(self, preemptor: Pod) -> None:
-        """An extender has answered what had to be known to decide for this pod, if it still waits for that."""
-        key, uid = key_of(preemptor), preemptor.metadata.uid
-        entry = self.queue.get(key)
-        if entry is None or entry.uid != uid or self.plans.get(key) is not None:
-            self.extender_client.forget(uid)
-            return
-        self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
-        self._work_arrived.set()
+    def _begin_plan(
+        self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float
+    ) -> None:
+        """Make a plan of an outcome and start carrying it out, or rehearse it; `seconds` is what the decision took."""
+        left_out = [left.node for left in entry.nodes.left_out(self.clock.monotonic())]
+        plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, left_out)
+        self.queue.hold(entry.key)
+        decision = decision_record(plan, outcome, seconds, self.clock.wall())
+        self.reporter.decided(plan, decision, dry_run=self.plan_manager.dry_run)
+        if not self.plan_manager.dry_run:
+            self.executor.carry_out(plan, pod, policy, encode(decision))
 
-    def _changed(self, kind: str, change: Change[Any]) -> None:
-        if self.leading:
-            if kind == "pod":
-                self.evaluator.note_scheduling(change)
-            self.event_handlers.changed(kind, change)
+    def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
+        """End a plan if it has not ended yet."""
+        if (ended := self.plan_manager.end(plan, ending, note)) is not None:
+            self._follow_up(ended)
+
+    def _follow_up(self, ended: PlanEnded) -> None:
+        """A plan is over: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
+        plan, ending, note = ended
+        now = self.clock.monotonic()
+        # 1. Tell.
+        if note:
+            log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
+        self.reporter.ended(plan, ending, now - plan.started)
+        # 2. Take plan and nomination off, as long as the pod exists and this process leads.
+        pod = self.state.pod_of(plan.key, plan.uid)
+        if ending is not Ending.DEPOSED and pod is not None:
+            self.executor.clear_after(plan)
+        # 3. If there is room on the node and it was not bound there in time, kube-scheduler does not want that node.
+        entry = self.queue.get(plan.key)
+        timed_out = entry is not None and ending is Ending.TIMED_OUT
+        if entry is not None and timed_out and pod is not None and self.evaluator.fits_on(pod, plan.node):
+            left = entry.nodes.timed_out(plan.node, now - plan.started, now)
+            self.reporter.left_out(plan.key, left, now)
+        # 4. Decide again, at once or after a while.
+        if ending.ends_preemptor:
+            self.queue.remove(plan.key)
+        else:
+            in_vain = bool(plan.gone) and ending.blames_preemptor
+            reason = f"its last plan ended: {ending}"
+            self.queue.plan_ended(plan.key, now, in_vain=in_vain, at_once=ending.allows_retry_at_once, reason=reason)
+        self._wake()

@@ -15,7 +15,7 @@ from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Un
 from webhook.reconciler.metrics import Metrics
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.queue.node_backoff import LeftOut
-from webhook.reconciler.queue.queue import Place
+from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecisionRecord, PlanVictim
 
 __all__ = ["Reporter", "Tell"]
@@ -113,10 +113,10 @@ class Reporter:
             {"message": "nominations are not kept", "scheduler": scheduler, "preemptor": plan.key, "reason": why}
         )
 
-    def depths(self, depths: dict[Place, int], nominations: int) -> None:
+    def depths(self, depths: dict[QueueState, int], nominations: int) -> None:
         """How full the queue is and how many nominations are held."""
-        for place, depth in depths.items():
-            self.metrics.queue_depth.labels(place.value).set(depth)
+        for state, depth in depths.items():
+            self.metrics.queue_depth.labels(state.value).set(depth)
         self.metrics.nominations.set(nominations)
 
     def leading(self, leads: bool) -> None:

@@ -19,7 +19,7 @@ from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
 from webhook.policy.model import Policies
-from webhook.reconciler.clock import Clock, SteadyClock
+from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import Metrics
 from webhook.reconciler.overview.history import History, PendingPods
@@ -56,16 +56,16 @@ class Service:
         *,
         tell: Tell,
         registry: CollectorRegistry | None = None,
-        clock: Clock | None = None,
+        clock: MeasuringClock | None = None,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         supervisor: Supervisor | None = None,
     ) -> None:
-        policy_set = PolicySet(policies)
+        self.policy_set = PolicySet(policies)
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.options = options
         self._supervisor = supervisor or Supervisor()
         self.metrics = Metrics(registry or CollectorRegistry())
-        self.state = State(client, policy_set.annotations())
+        self.state = State(client, self.policy_set.annotations())
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
@@ -77,7 +77,7 @@ class Service:
         self.reconciler = Reconciler(
             client,
             self.state,
-            policy_set,
+            self.policy_set,
             Reporter(self.metrics, self._also_to_history(tell), self._recorder),
             self.clock,
             fence=self.time_to_write,
@@ -96,9 +96,9 @@ class Service:
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use. Raises ClusterError if one of them cannot be compiled."""
-        policy_set = PolicySet(policies)
-        self.state.keep(policy_set.annotations())
-        self.reconciler.use(policy_set)
+        self.policy_set.use(policies)
+        self.state.keep(self.policy_set.annotations())
+        self.reconciler.policies_changed()
         self.policies_since = self.clock.wall()
 
     async def run(self) -> None:
@@ -136,39 +136,6 @@ class Service:
             return f"nobody leads just now: the lease {namespace}/{name} is not held", ""
         command = f"kubectl -n {namespace} port-forward pod/{leader.partition('_')[0]} {port}"
         return "this replica does not lead; ask the one that does", command
-
-    def queue(self) -> list[dict[str, Any]]:
-        """The queue as `/debug/queue` shows it: what is tried next comes first."""
-        now = self.reconciler.clock.monotonic()
-        entries = sorted(self.reconciler.queue.entries(), key=lambda entry: (-entry.priority, entry.created))
-        return [
-            {
-                "pod": entry.key,
-                "priority": entry.priority,
-                "place": entry.place.value,
-                "reason": entry.reason,
-                "attempts": entry.attempts,
-                "failures": entry.failures,
-                "dueInSeconds": round(entry.due - now, 3) if entry.due > now else None,
-            }
-            for entry in entries
-        ]
-
-    def plans(self) -> list[dict[str, Any]]:
-        """The plans under way as `/debug/plans` shows them, oldest first."""
-        now = self.reconciler.clock.monotonic()
-        return [
-            {
-                "preemptor": plan.key,
-                "step": plan.step.value,
-                "ageSeconds": round(now - plan.started, 3),
-                "reserved": plan.reserved,
-                "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
-                "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
-                **msgspec.to_builtins(plan.record),
-            }
-            for plan in sorted(self.reconciler.plans, key=lambda plan: plan.started)
-        ]
 
     def _also_to_history(self, tell: Tell) -> Tell:
         def both(line: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.admission.configmaps import PROBE, answered
+from webhook.kube.backoff import exponential
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
     CONFIG_MAP,
@@ -264,7 +265,7 @@ class Keeper:
 
     def _soon(self) -> float:
         self._hurried += 1
-        return min(self._settings.period, _SOON * 2.0 ** min(self._hurried - 1, 8))
+        return exponential(self._hurried, _SOON, self._settings.period)
 
     async def _sleep(self, seconds: float) -> None:
         try:

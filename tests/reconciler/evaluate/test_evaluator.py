@@ -7,11 +7,8 @@ import pytest
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
-from webhook.reconciler.evaluate.evaluator import still_allowed
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 
 def names(outcome: Evicts) -> list[str]:
@@ -249,7 +246,7 @@ def test_rate_leads_elsewhere(limits: Limits):
     setting.add(
         pod("a", "6", node="n1", owner=("Job", "one"), priority=10), pod("b", "6", node="n2", owner=("Job", "two"))
     )
-    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.exhausted(limits, 0.0)
     setting.evaluator.limiter.note([PlannedEviction("Job/default/one", "n1")], 0.0)
     assert names(setting.evaluate(preemptor())) == ["b"]
 
@@ -259,7 +256,7 @@ def test_rate_of_the_cluster():
     limits = Limits(per_cluster=Rate(1, 60.0))
     setting = Setting(node("n1"), under=policy(limits=limits))
     setting.add(pod("a", "6", node="n1"))
-    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.exhausted(limits, 0.0)
     setting.evaluator.limiter.note([PlannedEviction("", "n2")], 0.0)
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Unschedulable)
@@ -315,7 +312,7 @@ def test_plan_larger_than_what_is_left_waits_for_the_window(limits: Limits):
     """If recent evictions leave too little of a rate, the preemptor is tried again when they stop counting."""
     setting = one_or_two(limits)
     setting.add(pod("b", "8", node="n2", priority=1000))
-    setting.evaluator.limiter.full(limits, 0.0)
+    setting.evaluator.limiter.exhausted(limits, 0.0)
     setting.evaluator.limiter.note([PlannedEviction("Job/default/a", "n1")], 0.0)
     setting.clock.now = 10.0
     outcome = setting.evaluate(preemptor(cpu="6"))
@@ -394,107 +391,3 @@ def test_unreadable_objects_are_left_out_of_account():
     setting = full()
     setting.add(pod("odd", "-5", node="n1"))
     assert isinstance(setting.evaluate(preemptor()), Evicts)
-
-
-def begun(setting: Setting) -> Plan:
-    """The plan for a preemptor, its nomination written."""
-    made = preemptor("p1")
-    outcome = setting.evaluate(made)
-    setting.expect(made, outcome)
-    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
-    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
-    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, looked=setting.state.snapshot.version)
-
-
-def written(*victims: str) -> PlanRecord:
-    """A plan on n1 that an earlier leader left, for these pods."""
-    return PlanRecord(
-        id="plan", node="n1", victims=tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "why"),
-    [
-        pytest.param(written("web"), "", id="what a decision made now asks for"),
-        pytest.param(written("web", "gone"), "", id="one of the victims has left"),
-        pytest.param(written("agent"), "other pods than planned", id="a last resort though another would do"),
-        pytest.param(written("static"), "other pods than planned", id="a static pod"),
-        pytest.param(written("web", "agent"), "not all pods that were planned", id="more than needed"),
-    ],
-)
-def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
-    """The rest of a plan found on a pod is carried out only where it is what would be done now."""
-    setting, made = Setting(node("n1")), preemptor(nominated="n1")
-    setting.add(
-        pod("agent", "3", node="n1", priority=1, owner=("DaemonSet", "agent")),
-        pod("static", "1", node="n1", priority=1, owner=("Node", "n1")),
-        pod("web", "4", node="n1", priority=90),
-        made,
-    )
-    said = still_allowed(setting.evaluator, made, setting.policy_set.rules_of(setting.policy), record)
-    assert said.startswith(why)
-    assert bool(said) == bool(why)
-
-
-def test_looked_at_again_before_evicting():
-    """Nothing happened: the plan goes on."""
-    setting = full()
-    assert setting.evaluator.objection(begun(setting)) == ""
-
-
-@pytest.mark.parametrize(
-    ("happens", "why"),
-    [
-        pytest.param(
-            lambda s: s.add(pod("v3", node="n1", annotations={})), "has changed", id="a victim may not go any more"
-        ),
-        pytest.param(lambda s: s.remove("default/p1"), "gone or bound", id="the preemptor is gone"),
-        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "gone or bound", id="the preemptor is bound"),
-        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node n1 is gone", id="the node is gone"),
-        pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
-    ],
-)
-def test_objections(happens, why: str):
-    """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
-    setting = full()
-    plan = begun(setting)
-    happens(setting)
-    assert why in setting.evaluator.objection(plan)
-
-
-def test_objection_when_a_pod_has_shrunk():
-    """Room that a pod gave back by a resize in place is seen."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
-    plan = begun(setting)
-    setting.add(pod("big", "2", node="n2", priority=1000))
-    assert "without preemption" in setting.evaluator.objection(plan)
-
-
-@pytest.mark.parametrize(
-    "happens",
-    [
-        pytest.param(lambda s: s.remove("default/nominee"), id="its pod is gone"),
-        pytest.param(lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")), id="it goes elsewhere"),
-        pytest.param(lambda s: s.remove("default/small"), id="a pod ends beside it"),
-    ],
-)
-def test_objection_when_room_comes_up_under_a_nomination(happens):
-    """Room on a node that a pod is nominated to counts, whether the nomination goes or it fits beside it."""
-    setting = Setting(node("n1"), node("n2"))
-    setting.add(pod("v", "6", node="n1", priority=10), pod("small", "2", node="n2", priority=1000))
-    setting.add(pod("nominee", "4", priority=1000, nominated="n2"))
-    plan = begun(setting)
-    happens(setting)
-    assert "without preemption" in setting.evaluator.objection(plan)
-
-
-def test_objection_when_the_room_was_taken():
-    """A pod that came to the node meanwhile is seen."""
-    setting = full()
-    plan = begun(setting)
-    setting.add(pod("thief", "6", node="n1", priority=1000))
-    plan.touched = True
-    assert "would not make room" in setting.evaluator.objection(plan)

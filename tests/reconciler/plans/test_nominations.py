@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Setting, node, preemptor
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.plans.nominations import to_displace
 from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.rechecking import to_displace
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
@@ -77,5 +77,5 @@ async def test_attempts_that_count(ending: Ending, counts: bool):
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
     reconciler.plans.add(plan)
-    reconciler.plan_manager.finish(plan, ending)
+    reconciler._end(plan, ending)
     assert entry.attempts == int(counts)

@@ -15,7 +15,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.metrics import Metrics
-from webhook.reconciler.plans.plan import Plan, Step
+from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.plans.rechecking import unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
@@ -199,7 +199,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         waiting = preemptor(f"p{number}", "1m")
         setting.add(waiting)
         plan = Plan(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0)
-        plan.step = Step.WAITING
+        plan.step = PlanStep.WAITING
         reconciler.plans.add(plan)
 
     def slow(looking):
@@ -216,7 +216,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
     longest = 0.0
     while len(looks) < 20:
         begun = time.perf_counter()
-        reconciler.plan_manager.tend()
+        reconciler.turn()
         longest = max(longest, time.perf_counter() - begun)
     assert longest < 0.05
     assert len(reconciler.plans) == 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.reconciler.queue.queue import FLUSH, Place, Queue
+from webhook.reconciler.queue.queue import FLUSH, Queue, QueueState
 
 
 def filled(*rows: tuple[str, int, float]) -> Queue:
@@ -61,7 +61,7 @@ def test_event_lets_a_pod_back_once_its_back_off_is_over():
     drain(queue)
     queue.park("a", 0.0, reason="full")
     assert queue.wake(0.01) == 1
-    assert queue.get("a").place is Place.BACKOFF
+    assert queue.get("a").state is QueueState.BACKOFF
     assert drain(queue, 0.02) == []
     assert drain(queue, 0.25) == ["a"]
     queue.park("a", 0.25, reason="full")
@@ -151,11 +151,30 @@ def test_delay_of_the_policy():
     assert drain(queue, 5.0) == ["a"]
 
 
-def test_depths_count_every_place():
-    """The metrics' numbers are those of the places."""
+def test_back_off_between_attempts_grows():
+    """Nobody is evicted thousands of times for one pod: every attempt in vain doubles the wait, up to five minutes."""
+    queue, now, waits = Queue(), 0.0, []
+    entry = queue.offer("a", uid="a", priority=1, created=0.0, now=now)
+    for _ in range(11):
+        assert queue.pop(now) is entry
+        queue.plan_ended("a", now, in_vain=True, at_once=False, reason="")
+        waits.append(entry.due - now)
+        now = entry.due
+    assert waits[:3] == [1.0, 2.0, 4.0]
+    assert waits == sorted(waits)
+    assert waits[-1] == 300.0
+
+
+def test_depths_count_every_state():
+    """The metrics' numbers are those of the states."""
     queue = filled(("a", 1, 0.0), ("b", 1, 1.0), ("c", 1, 2.0), ("d", 1, 3.0))
     for _ in range(3):
         queue.pop(0.0)
     queue.park("a", 0.0, reason="")
     queue.retry("b", 0.0, after=1.0, reason="")
-    assert queue.depths() == {Place.ACTIVE: 1, Place.BACKOFF: 1, Place.UNSCHEDULABLE: 1, Place.BUSY: 1}
+    assert queue.depths() == {
+        QueueState.ACTIVE: 1,
+        QueueState.BACKOFF: 1,
+        QueueState.UNSCHEDULABLE: 1,
+        QueueState.BUSY: 1,
+    }

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.pods import controller_of
 from webhook.preemption.snapshot.amounts import ClusterError, int32
 
 __all__ = [
@@ -19,11 +20,11 @@ __all__ = [
     "Owner",
     "PodSummary",
     "Profile",
-    "controller_of",
     "disruption_of",
     "end_of",
     "grace_of",
     "health_of",
+    "owner_of",
     "priority_of",
     "start_of",
 ]
@@ -96,12 +97,10 @@ def start_of(pod: Pod) -> float:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: status.startTime: {error}") from error
 
 
-def controller_of(meta: ObjectMeta) -> Owner:
-    """The pod's controller."""
-    for owner in meta.owner_references or ():
-        if owner.controller:
-            return Owner(owner.kind, owner.name, owner.uid)
-    return _NO_OWNER
+def owner_of(meta: ObjectMeta) -> Owner:
+    """The pod's controller, as the snapshot keeps it."""
+    owner = controller_of(meta)
+    return Owner(owner.kind, owner.name, owner.uid) if owner else _NO_OWNER
 
 
 def end_of(meta: ObjectMeta) -> float:

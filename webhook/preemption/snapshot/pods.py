@@ -21,11 +21,11 @@ from webhook.preemption.snapshot.pod_view import (
     Owner,
     PodSummary,
     Profile,
-    controller_of,
     disruption_of,
     end_of,
     grace_of,
     health_of,
+    owner_of,
     priority_of,
     start_of,
 )
@@ -188,7 +188,7 @@ class Pods:
             kept = tuple(sorted((k, v) for k, v in meta.annotations.items() if k in self.annotations))
         profile = Profile(spec.priority_class_name, spec.scheduler_name, kept)
         self.profile[row] = self.profiles.take(profile, profile)
-        owner = controller_of(meta)
+        owner = owner_of(meta)
         self.owner[row] = self.owners.take(owner, owner)
 
     def _drop_references(self, row: int) -> None:

@@ -23,6 +23,7 @@ from webhook.kube.objects import (
     PriorityClass,
     StorageClass,
 )
+from webhook.kube.pods import is_terminal
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.attached_volumes import AttachedVolumes
@@ -39,7 +40,6 @@ KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
 
 _MOST_TABLES = 128
-_ENDED = ("Succeeded", "Failed")
 
 
 class Snapshot:
@@ -83,7 +83,7 @@ class Snapshot:
         """Add or update a pod. Raises ClusterError for one that cannot be read, and keeps what was known before."""
         self.version += 1
         meta = pod.metadata
-        if pod.status.phase in _ENDED or not (pod.spec.node_name or pod.status.nominated_node_name):
+        if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
             self.pods.remove(meta.namespace, meta.name)
             return
         self.pods.put(pod)

@@ -1,4 +1,4 @@
-"""Limits: how much may be evicted in a while, and how often it is tried for one preemptor.
+"""How much may be evicted in a while, by the rates of a policy.
 
 Counts are kept here for all policies together; a policy's limits say how many of them are too many. Time is an
 argument, in monotonic seconds, so that a jump of the system clock opens no window.
@@ -6,27 +6,12 @@ argument, in monotonic seconds, so that a jump of the system clock opens no wind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from webhook.kube.objects import OwnerReference, Pod
 from webhook.policy.model import Limits, Rate
 
-__all__ = [
-    "EvictionLimiter",
-    "ExhaustedLimits",
-    "PlannedEviction",
-    "Remaining",
-    "attempts_back_off",
-    "is_last_resort",
-    "is_pinned",
-    "owner_of",
-    "workload",
-]
-
-_FIRST_BACK_OFF = 1.0
-_LONGEST_BACK_OFF = 300.0
-_HOSTNAME = "kubernetes.io/hostname"
+__all__ = ["EvictionLimiter", "ExhaustedLimits", "PlannedEviction", "Remaining", "has_rates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +80,9 @@ class EvictionLimiter:
         """Forget everything."""
         self.take_back(list(self._tickets))
 
-    def full(self, limits: Limits, now: float) -> ExhaustedLimits:
+    def exhausted(self, limits: Limits, now: float) -> ExhaustedLimits:
         """Owners and nodes that have had their evictions."""
-        self._remember(limits)
+        self.remember(limits)
         owners = _used_up(self._owners, limits.per_owner, now)
         nodes = _used_up(self._nodes, limits.per_node, now)
         cluster = _used_up({"": self._cluster}, limits.per_cluster, now)
@@ -106,7 +91,7 @@ class EvictionLimiter:
 
     def remaining(self, limits: Limits, now: float) -> Remaining:
         """What the rates still allow; numbers of a rate that the limits do not set mean nothing."""
-        self._remember(limits)
+        self.remember(limits)
         owners, owners_end = _remaining(self._owners, limits.per_owner, now)
         nodes, nodes_end = _remaining(self._nodes, limits.per_node, now)
         cluster, cluster_end = _remaining({"": self._cluster}, limits.per_cluster, now)
@@ -114,7 +99,8 @@ class EvictionLimiter:
         ends = [end for end in (owners_end, nodes_end, cluster_end) if end is not None]
         return Remaining(owners, nodes, cluster.get("", whole), min(ends, default=None))
 
-    def _remember(self, limits: Limits) -> None:
+    def remember(self, limits: Limits) -> None:
+        """Keep evictions for as long as these limits ask for them."""
         rates = (limits.per_owner, limits.per_node, limits.per_cluster)
         self._horizon = max(self._horizon, *(rate.window if rate else 0.0 for rate in rates))
 
@@ -144,59 +130,9 @@ class EvictionLimiter:
                     del counters[name]
 
 
-def attempts_back_off(attempts: int) -> float:
-    """Seconds before a plan may be made again for a preemptor after so many that came to nothing."""
-    if attempts <= 0:
-        return 0.0
-    return float(min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(attempts - 1, 10)))
-
-
-def owner_of(pod: Pod) -> str:
-    """`Kind/namespace/name` of the workload a pod belongs to, empty for a bare pod.
-
-    A ReplicaSet's pods count for the Deployment they carry the `pod-template-hash` of, so that a rollout's two
-    ReplicaSets share one rate.
-    """
-    owner = _controller(pod)
-    return workload(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
-
-
-def workload(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
-    """`owner_of` a pod with these labels whose controller is of that kind and name; empty if the kind is."""
-    if not kind:
-        return ""
-    revision = labels.get("pod-template-hash")
-    if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
-        kind, name = "Deployment", name[: -len(revision) - 1]
-    return f"{kind}/{namespace}/{name}"
-
-
-def is_last_resort(pod: Pod) -> bool:
-    """Whether a pod's replacement could run on no other node: a DaemonSet's pod, or one pinned by name."""
-    owner = _controller(pod)
-    return (owner is not None and owner.kind == "DaemonSet") or is_pinned(pod)
-
-
-def is_pinned(pod: Pod) -> bool:
-    """Whether node selector or affinity name the one node a pod can run on."""
-    spec = pod.spec
-    if _HOSTNAME in (spec.node_selector or {}):
-        return True
-    affinity = spec.affinity and spec.affinity.node_affinity
-    required = affinity and affinity.required_during_scheduling_ignored_during_execution
-    terms = (required.node_selector_terms if required else None) or ()
-    return bool(terms) and all(
-        any(row.key == "metadata.name" and row.operator == "In" for row in term.match_fields or ())
-        or any(
-            row.key == _HOSTNAME and row.operator == "In" and len(row.values or ()) == 1
-            for row in term.match_expressions or ()
-        )
-        for term in terms
-    )
-
-
-def _controller(pod: Pod) -> OwnerReference | None:
-    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+def has_rates(limits: Limits) -> bool:
+    """Whether the limits hold back evictions at all."""
+    return bool(limits.per_owner or limits.per_node or limits.per_cluster)
 
 
 def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> dict[str, float]:

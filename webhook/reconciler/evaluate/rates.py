@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.pods import workload_name
 from webhook.policy.model import Limits, Rate
 from webhook.preemption.victims.candidates import Candidates
-from webhook.reconciler.evaluate.eviction_limiter import Remaining, workload
+from webhook.reconciler.evaluate.eviction_limiter import Remaining
 from webhook.reconciler.state.state import State
 
 __all__ = ["NOT_NOW", "Rates", "too_large"]
@@ -40,18 +41,21 @@ class Rates:
     """An admission of candidates by the rates of a policy, given what the recent evictions have left of them.
 
     Victims that are leaving anyway are not asked, so they do not count. `surplus` collects, of the candidates that are
-    barred permanently, the victims beyond the rate, the least important ones: with these spared, other victims may do.
+    barred permanently, the victims beyond the rate, the least important ones: with these excluded, others may do.
     """
 
     def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
         self._state, self._limits, self._left = state, limits, left
         self.surplus: list[Rows] = []
 
-    def __call__(self, plans: Candidates) -> NDArray[np.int8]:
+    def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is barred."""
-        codes, limits = np.zeros(len(plans.nodes), np.int8), self._limits
-        asked = ~self._state.snapshot.pods.terminating[plans.pods]
-        candidate, row = np.repeat(np.arange(len(plans.nodes)), plans.lengths())[asked], plans.pods[asked]
+        codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
+        asked = ~self._state.snapshot.pods.terminating[candidates.pods]
+        candidate, row = (
+            np.repeat(np.arange(len(candidates.nodes)), candidates.lengths())[asked],
+            candidates.pods[asked],
+        )
         if limits.per_owner:
             owner, left = self._owners(row, limits.per_owner)
             some = owner > 0
@@ -59,7 +63,9 @@ class Rates:
             counted = _Counted(candidate[some], row[some], group, left[owner[some] - 1])
             self._bar(codes, 2, limits.per_owner, counted)
         if limits.per_node:
-            counted = _Counted(candidate, row, candidate, self._left_of_nodes(limits.per_node)[plans.nodes[candidate]])
+            counted = _Counted(
+                candidate, row, candidate, self._left_of_nodes(limits.per_node)[candidates.nodes[candidate]]
+            )
             self._bar(codes, 3, limits.per_node, counted)
         if limits.per_cluster:
             counted = _Counted(candidate, row, candidate, np.full(len(row), self._left.cluster, np.int64))
@@ -98,7 +104,7 @@ class Rates:
             owner, identity = pods.owners.values[kind >> 32], pods.identities.values[kind & 0xFFFFFFFF]
             assert owner is not None
             assert identity is not None
-            name = workload(owner.kind, owner.name, identity.namespace, identity.labels)
+            name = workload_name(owner.kind, owner.name, identity.namespace, identity.labels)
             numbers[at] = known.setdefault(name, len(known) + 1) if name else 0
         left = np.array([self._left.owners.get(name, rate.evictions) for name in known], np.int64)
         return numbers[kind_of], left

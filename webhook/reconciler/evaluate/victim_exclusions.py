@@ -1,30 +1,74 @@
-"""Which pods are spared beyond what the policy's rules say: those that asking does not remove, and by restraint."""
+"""Which pods are no victims although the policy's rules allow it, and why: one mask by pod row for each reason.
+
+Some go on running however often they are evicted, some the API server does not remove, of some the rate is used up, and
+some are taken only if nothing else helps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.kube.backoff import exponential
 from webhook.preemption.snapshot.pod_view import Owner
 from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
 from webhook.reconciler.state.state import State
 
-__all__ = ["Mask", "immovable", "last_resort", "of_rows", "over_rate", "union"]
+__all__ = ["EvictionBackoff", "Mask", "immovable", "last_resort", "of_rows", "over_rate", "union"]
 
 Mask = NDArray[np.bool_]
 
+_FIRST = 15.0
+_LONGEST = 600.0
 
-def over_rate(state: State, full: ExhaustedLimits) -> Mask | None:
-    """By pod row, the pods whose owner, node or cluster has had its evictions for now; None if there are none."""
-    if full.until is None:
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    times: int
+    until: float
+
+
+class EvictionBackoff:
+    """Pods by key that the API server did not remove: each is excluded for a while, twice as long after every refusal.
+
+    A webhook that denies the eviction, a namespace without the right, a pod under two budgets (which the Eviction API
+    does not support): none of it shows in the objects a decision looks at. Time is an argument, in monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, _Refusal] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def note(self, key: str, now: float) -> None:
+        """The pod could not be removed."""
+        self._by_key = {key: it for key, it in self._by_key.items() if now < it.until + _LONGEST}
+        known = self._by_key.get(key)
+        times = known.times + 1 if known else 1
+        self._by_key[key] = _Refusal(times, now + exponential(times, _FIRST, _LONGEST))
+
+    def excluded(self, now: float) -> list[str]:
+        """The pods that are not to be asked for now."""
+        return [key for key, it in self._by_key.items() if now < it.until]
+
+    def next_end(self, now: float) -> float | None:
+        """When the first of them may be asked for again."""
+        return min((it.until for it in self._by_key.values() if now < it.until), default=None)
+
+
+def over_rate(state: State, exhausted: ExhaustedLimits) -> Mask | None:
+    """The pods whose owner, node or cluster has had its evictions for now; None if there are none."""
+    if exhausted.until is None:
         return None
     pods = state.snapshot.pods
-    mask = np.full(pods.rows, full.cluster, np.bool_)
-    for owner in full.owners:
+    mask = np.full(pods.rows, exhausted.cluster, np.bool_)
+    for owner in exhausted.owners:
         mask[state.snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-    for node in full.nodes:
+    for node in exhausted.nodes:
         row = state.snapshot.nodes.find(node)
         if row is not None:
             mask |= pods.node[: pods.rows] == row
@@ -32,7 +76,7 @@ def over_rate(state: State, full: ExhaustedLimits) -> Mask | None:
 
 
 def immovable(state: State, refused: Collection[str]) -> Mask:
-    """By pod row, the pods that go on running however often they are evicted, and those the API server keeps.
+    """The pods that go on running however often they are evicted, and those that the API server `refused` to remove.
 
     A static pod's object only shows it: its kubelet runs it from a file and makes the object again.
     """
@@ -45,7 +89,7 @@ def immovable(state: State, refused: Collection[str]) -> Mask:
 
 
 def last_resort(state: State) -> Mask:
-    """By pod row, the pods whose replacement could run on no other node: a DaemonSet's, pinned ones."""
+    """The pods whose replacement could run on no other node: a DaemonSet's, pinned ones."""
     snapshot = state.snapshot
     pods = snapshot.pods
     bound = snapshot.table(("reconciler", "bound-owners"), pods.owners, np.bool_, _is_bound_to_node)
@@ -60,7 +104,7 @@ def _is_bound_to_node(owner: Owner) -> bool:
 
 
 def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:
-    """By pod row, the pods in these rows."""
+    """The pods in these rows."""
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
     mask[rows] = True
     return mask

@@ -28,7 +28,7 @@ from webhook.reconciler.state.annotations import (
     plan_of,
 )
 
-__all__ = ["DeposedError", "Left", "StaleError", "Writer", "always"]
+__all__ = ["DeposedError", "EvictionResult", "StaleError", "Writer", "always"]
 
 _CLEARED: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}, "status": {"nominatedNodeName": None}}
 _WITHOUT_PLAN: dict[str, Any] = {"metadata": {"annotations": {PLAN: None}}}
@@ -62,7 +62,7 @@ class StaleError(Exception):
     """The preemptor is no longer what the plan was made for."""
 
 
-class Left(StrEnum):
+class EvictionResult(StrEnum):
     """What became of a request to leave.
 
     BEGUN and UNWANTED: nobody wanted it any more before it was granted, and the server had said, or had not, that the
@@ -147,7 +147,9 @@ class Writer:
         """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2)."""
         await self._retrying(lambda: self._patch_status("displace", pod, _CLEARED))
 
-    async def evict(self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], bool] = always) -> Left:
+    async def evict(
+        self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], bool] = always
+    ) -> EvictionResult:
         """Ask a victim to leave through the Eviction API, which keeps budgets.
 
         Goes on while `wanted()` as long as the API server is away or says that the pod is on its way out. Raises
@@ -176,7 +178,7 @@ class Writer:
         grace_period: int | None,
         now: float,
         wanted: Callable[[], bool] = always,
-    ) -> Left:
+    ) -> EvictionResult:
         """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
 
         Goes on and raises as `evict` does; ApiError with 409 if the victim has changed since.
@@ -232,7 +234,9 @@ class Writer:
             raise conflict
         return fresh.resource_version
 
-    async def _leaving(self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], bool]) -> Left:
+    async def _leaving(
+        self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], bool]
+    ) -> EvictionResult:
         """Ask until there is an answer. Raises ApiError if it is the victim that is kept, not the server that is away.
 
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
@@ -243,9 +247,9 @@ class Writer:
                 await ask()
             except ApiError as error:
                 if error.status == 404:
-                    return Left.GONE
+                    return EvictionResult.GONE
                 if _kept_by_budget(error):
-                    return Left.REFUSED
+                    return EvictionResult.REFUSED
                 tries += 1
                 if _is_on_its_way(error):
                     tries, begun, pause = 0, True, max(_AWAY_PAUSE, 2 * pause)
@@ -259,10 +263,10 @@ class Writer:
                 pause = min(_LONGEST_PAUSE, pause)
                 await asyncio.sleep(min(_LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
             else:
-                return Left.ASKED
-        return Left.BEGUN if begun else Left.UNWANTED
+                return EvictionResult.ASKED
+        return EvictionResult.BEGUN if begun else EvictionResult.UNWANTED
 
-    async def _fate(self, victim: PlanVictim, error: ApiError) -> Left | None:
+    async def _fate(self, victim: PlanVictim, error: ApiError) -> EvictionResult | None:
         """What became of a victim after this error, by the server's own word; None while the server is away.
 
         Raises the error if the server answers and the victim stays.
@@ -272,13 +276,13 @@ class Writer:
         try:
             pod = await self._read(victim)
         except StaleError:
-            return Left.GONE
+            return EvictionResult.GONE
         except ApiError as another:
             if _may_pass(another):
                 return None
             raise error from another
         if pod.metadata.deletion_timestamp:
-            return Left.ASKED
+            return EvictionResult.ASKED
         raise error
 
     async def _retrying(self, ask: Callable[[], Awaitable[Any]]) -> None:

@@ -15,9 +15,10 @@ import msgspec
 
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod
+from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_view import disruption_of
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
-from webhook.reconciler.state.preemptors import is_over
+from webhook.reconciler.state.watched import PODS, WatchedKind
 
 __all__ = ["BUCKET", "BUCKETS", "History", "Known", "PendingPods"]
 
@@ -44,11 +45,11 @@ class PendingPods:
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
 
-    def changed(self, kind: str, change: Change[Any]) -> None:
+    def changed(self, kind: WatchedKind, change: Change[Any]) -> None:
         """Take a change that the watch has shown."""
-        if kind != "pod":
+        if kind is not PODS:
             return
-        if change.new is None or change.new.spec.node_name or is_over(change.new):
+        if change.new is None or change.new.spec.node_name or is_terminal(change.new):
             self.keys.pop(change.key, None)
         else:
             self.keys[change.key] = None
@@ -71,9 +72,9 @@ class History:
         elif line.get("message") == "plan ended" and (known := self._known.get(line["plan"])):
             known.ending = str(line["ending"])
 
-    def changed(self, kind: str, change: Change[Any]) -> None:
+    def changed(self, kind: WatchedKind, change: Change[Any]) -> None:
         """Take a change that the watch has shown."""
-        if kind != "pod":
+        if kind is not PODS:
             return
         if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
             self._read(change.key, change.old, change.new)

@@ -27,8 +27,8 @@ from webhook.page.model import (
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy
 from webhook.reconciler.overview.history import BUCKET, Known
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.plans.plan import Plan, Step
-from webhook.reconciler.queue.queue import Entry, Place
+from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.queue.queue import QueuedPreemptor, QueueState
 from webhook.reconciler.state.annotations import Alternative, PlanRecord, PlanVictim, UnreadableError, plan_of
 from webhook.reconciler.state.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.state.state import State
@@ -40,7 +40,7 @@ __all__ = ["Surroundings", "overview"]
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _OWNERS, _POLICIES = 50, 20, 12, 20, 12, 50
 """How many of each are shown."""
-_STEPS = {Step.NOMINATING: 1, Step.EVICTING: 2, Step.WAITING: 3}
+_STEPS = {PlanStep.NOMINATING: 1, PlanStep.EVICTING: 2, PlanStep.WAITING: 3}
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -98,12 +98,12 @@ def _leadership(service: Service, port: int) -> Leadership:
     return Leadership(identity=service.identity, role="follows", notice=notice, command=command)
 
 
-def _waiting(entry: Entry, wall: float, now: float) -> WaitingPod:
+def _waiting(entry: QueuedPreemptor, wall: float, now: float) -> WaitingPod:
     return WaitingPod(
         pod=entry.key,
         priority=entry.priority,
-        state=entry.place.value,
-        reason="its plan is under way" if entry.place is Place.BUSY else entry.reason,
+        state=entry.state.value,
+        reason="its plan is under way" if entry.state is QueueState.BUSY else entry.reason,
         attempts=entry.attempts,
         next_try=wall + entry.due - now if entry.due > now else None,
     )
@@ -121,7 +121,7 @@ def _pending_row(pod: Pod) -> WaitingPod:
 
 
 def _plan(plan: Plan, state: State, wall: float, now: float) -> PlanShown:
-    victims = plan.record.victims
+    victims = plan.victims
     return PlanShown(
         preemptor=plan.key,
         priority=plan.priority,
@@ -140,7 +140,7 @@ def _plan(plan: Plan, state: State, wall: float, now: float) -> PlanShown:
 
 def _progress(victim: PlanVictim, plan: Plan, state: State) -> str:
     """How far a victim of a plan under way is."""
-    if victim.uid in plan.spared:
+    if victim.uid in plan.unneeded:
         return "stays"
     seen = _seen(victim, state)
     if seen == "there":
@@ -149,8 +149,8 @@ def _progress(victim: PlanVictim, plan: Plan, state: State) -> str:
 
 
 def _seen(victim: PlanVictim, state: State) -> str:
-    pod = state.pod(victim.key)
-    if pod is None or pod.metadata.uid != victim.uid:
+    pod = state.pod_of(victim.key, victim.uid)
+    if pod is None:
         return "gone"
     return "leaving" if pod.metadata.deletion_timestamp else "there"
 

@@ -1,24 +1,26 @@
-"""Plans under way in this process: each preemptor has at most one, each nomination an owner and a deadline."""
+"""A plan for one preemptor, from the decision to the binding, and all the plans under way in this process."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.pods import is_terminal
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import VictimReason
-from webhook.reconciler.state.annotations import PlanRecord, carries
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
 
-__all__ = ["Ending", "Plan", "Plans", "Step", "ending_of", "was_cleared"]
+__all__ = ["ActivePlans", "Ending", "Plan", "PlanStep", "ending_of", "grace_under", "time_for", "was_cleared"]
 
 _REMEMBERED = 10_000
 
 
-class Step(StrEnum):
+class PlanStep(StrEnum):
     """How far a plan has come."""
 
     NOMINATING = "nominating"
@@ -41,6 +43,21 @@ class Ending(StrEnum):
     DISPLACED = "displaced"
     DEPOSED = "deposed"
 
+    @property
+    def ends_preemptor(self) -> bool:
+        """Whether there is nothing left to do for the preemptor, or not for this process."""
+        return self in {Ending.BOUND, Ending.DELETED, Ending.DEPOSED}
+
+    @property
+    def blames_preemptor(self) -> bool:
+        """Whether the ending says that evicting did not help this preemptor: then it uses up one of its attempts."""
+        return self not in {Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE}
+
+    @property
+    def allows_retry_at_once(self) -> bool:
+        """Whether another decision, made at once, may do better: the first time it need not wait."""
+        return not self.blames_preemptor or self in {Ending.FAILED, Ending.OUTDATED, Ending.SPACE_TAKEN}
+
 
 @dataclass(slots=True, eq=False)
 class Plan:
@@ -52,54 +69,64 @@ class Plan:
     priority: int
     started: float
     deadline: float
-    step: Step = Step.NOMINATING
-    version: str = ""
-    """The preemptor's resourceVersion after our write."""
-    seen: bool = False
-    """Whether the watch has shown our nomination."""
-    gone: set[str] = field(default_factory=set)
-    """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
-    spared: set[str] = field(default_factory=set)
-    """uids of victims that turned out not to be needed: they stay."""
-    asking: set[str] = field(default_factory=set)
-    """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
-    tickets: dict[str, int] = field(default_factory=dict)
-    """Victim's uid to its ticket in the rates."""
+    step: PlanStep = PlanStep.NOMINATING
+    ended: Ending | None = None
+
+    # What was decided.
     decided: dict[str, ObjectMeta] = field(default_factory=dict)
     """Victim's uid to what it looked like when it was chosen."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out for the preemptor when it was decided."""
-    looked: int = -1
-    """`Snapshot.version` when it was decided or last looked at before an eviction."""
-    counted_on: bytes = b""
-    """Rows of the pods, leaving anyway, that were counted on then."""
-    needed: set[str] = field(default_factory=set)
-    """uids of victims that were found to be needed then, beside leaving pods that could be nobody's victims, too."""
-    emptied: float = math.inf
-    """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
-    task: asyncio.Task[None] | None = None
-    ended: Ending | None = None
+    tickets: dict[str, int] = field(default_factory=dict)
+    """Victim's uid to its ticket in the rates."""
+
+    # What became of the victims.
+    gone: set[str] = field(default_factory=set)
+    """uids of victims that were asked to leave with success, or that are leaving or gone anyway."""
+    unneeded: set[str] = field(default_factory=set)
+    """uids of victims that turned out not to be needed: they stay."""
+    asking: set[str] = field(default_factory=set)
+    """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
+
+    # What the watches have shown.
+    seen: bool = False
+    """Whether the watch has shown our nomination."""
     reserved: bool = True
     """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
-    newcomer: str = ""
-    """Who came to its node last, and with which priority."""
     touched: bool = False
     """Whether something happened to its node since it began."""
+    newcomer: str = ""
+    """Who came to its node last, and with which priority."""
+    emptied: float = math.inf
+    """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
+
+    # What the last look before an eviction found (`plans.rechecking`).
+    looked: int = -1
+    """`Snapshot.version` when it was decided or last looked at."""
+    counted_on: bytes = b""
+    """Rows of the pods, leaving anyway, that were counted on then."""
+    found_needed: set[str] = field(default_factory=set)
+    """uids of victims that were found to be needed then, beside leaving pods that could be nobody's victims, too."""
 
     @property
     def node(self) -> str:
         """The nominated node."""
         return self.record.node
 
+    @property
+    def victims(self) -> tuple[PlanVictim, ...]:
+        """All victims, those that turned out not to be needed included."""
+        return self.record.victims
+
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
-        return uid not in self.gone and uid not in self.spared
+        return uid not in self.gone and uid not in self.unneeded
 
 
-class Plans:
-    """Plans by preemptor and by node; ids of ended ones are remembered until the watch has caught up."""
+class ActivePlans:
+    """Plans by preemptor, which has at most one, and by node; ids of ended ones, until the watch has caught up."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Plan] = {}
@@ -111,6 +138,9 @@ class Plans:
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(list(self._by_key.values()))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
 
     def get(self, key: str) -> Plan | None:
         """The plan under way for a preemptor."""
@@ -128,7 +158,7 @@ class Plans:
         self._by_node.setdefault(plan.node, set()).add(plan.key)
 
     def end(self, plan: Plan, ending: Ending) -> bool:
-        """End a plan; False if it has ended before. One ended for want of the lease may be taken up again."""
+        """End a plan; False if it has ended before. One ended because the lease is lost may be taken up again."""
         if self._by_key.get(plan.key) is not plan:
             return False
         del self._by_key[plan.key]
@@ -164,7 +194,7 @@ def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
         return Ending.BOUND
     if plan.seen and pod.status.nominated_node_name != plan.node and not was_cleared(plan, pod):
         return Ending.LOST
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if is_terminal(pod):
         return Ending.DELETED
     if plan.deadline <= now:
         return Ending.TIMED_OUT
@@ -177,3 +207,16 @@ def was_cleared(plan: Plan, pod: Pod) -> bool:
     Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
     """
     return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
+
+
+def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
+    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
+
+    If it were given up earlier, they would have ended for nothing, and others after them.
+    """
+    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
+
+
+def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
+    """How many seconds a victim gets to end."""
+    return policy.grace_period if policy.grace_period is not None else grace_of(victim)

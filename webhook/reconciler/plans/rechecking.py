@@ -1,7 +1,7 @@
-"""A look at a plan's own node between the decision and an eviction: which of its victims still have to go there.
+"""A look at a plan's own node between the decision and an eviction: does it make sense, who still has to go there.
 
-Looking is cheap, so it is done before every eviction, if anything at all has happened since it was last done, or if
-other pods leave soon enough by now to be counted on.
+Looking is cheap, so it is done before every eviction. What has to be worked out is worked out again if anything at all
+has happened since, or if other pods leave soon enough by now to be counted on.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.preemption.decision import fits, victims_needed
+from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.kube.pods import is_terminal
+from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PlanVictim
-from webhook.reconciler.state.preemptors import is_over
 from webhook.reconciler.state.state import State
 
-__all__ = ["Unneeded", "unneeded"]
+__all__ = ["Unneeded", "is_there", "objection", "to_displace", "unneeded"]
 
 
 class Unneeded(NamedTuple):
@@ -25,6 +26,36 @@ class Unneeded(NamedTuple):
 
     uids: frozenset[str] = frozenset()
     why: str = ""
+
+
+def objection(evaluator: Evaluator, plan: Plan) -> str:
+    """Why a plan whose nomination stands should not go on to evict; empty if it should.
+
+    Where it fits is worked out again if anything has happened since that was last done.
+    """
+    state = evaluator.state
+    pod = state.pod(plan.key)
+    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
+        return "the preemptor is gone or bound"
+    if state.nodes.get(plan.node) is None:
+        return f"node {plan.node} is gone"
+    for victim in plan.victims:
+        seen, decided = state.pod(victim.key), plan.decided.get(victim.uid)
+        if seen is not None and decided is not None and plan.needs(victim.uid) and _differs(seen.metadata, decided):
+            return f"victim {victim.key} has changed since the decision"
+    if plan.looked == state.snapshot.version:
+        return ""
+    if not evaluator.has_room(pod, plan.node):
+        return f"evicting would not make room on {plan.node} any more"
+    found = () if plan.gone else fits(state.snapshot, pod)
+    if plan.node not in found and not plan.left_out.issuperset(found):
+        return "it fits without preemption by now"
+    return ""
+
+
+def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:
+    """Whether the same pod has other labels or annotations than when it was chosen."""
+    return seen.uid == decided.uid and (seen.labels, seen.annotations) != (decided.labels, decided.annotations)
 
 
 def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[str] = frozenset()) -> Unneeded:
@@ -37,35 +68,58 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     pod = state.pod(plan.key)
     soon = evaluator.leaving_within(wait)
     if (plan.looked, plan.counted_on) != (state.snapshot.version, soon.tobytes()):
-        plan.looked, plan.counted_on, plan.needed = state.snapshot.version, soon.tobytes(), set()
-    unasked = frozenset(victim.uid for victim in plan.record.victims if _may_stay(state, plan, victim)) - asking
-    if pod is None or unasked <= plan.needed:
+        plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, soon.tobytes(), set()
+    unasked = frozenset(victim.uid for victim in plan.victims if is_there(state, plan, victim)) - asking
+    if pod is None or unasked <= plan.found_needed:
         return Unneeded()
-    plan.needed |= unasked
+    plan.found_needed |= unasked
     found = fits(state.snapshot, pod)
     if plan.node in found:
         return Unneeded(unasked, f"it fits on {plan.node} by now")
     if plan.gone and not plan.left_out.issuperset(found):
         return Unneeded(unasked, "it fits without further evictions by now")
-    victims = _rows(state, plan)
-    going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.spared], np.intp)
-    rows = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    leaving = np.setdiff1d(np.union1d(soon, going), rows)
-    must_go = victims_needed(state.snapshot, pod, plan.node, rows, without=leaving)
-    staying = unasked - {state.snapshot.pods.uids[row] for row in must_go.tolist()}
+    # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
+    uids, pods = {victim.uid for victim in plan.victims}, state.snapshot.pods
+    rows = state.snapshot.pod_rows([victim.key for victim in plan.victims]).tolist()
+    victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
+    going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.unneeded], np.intp)
+    among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
+    leaving = np.setdiff1d(np.union1d(soon, going), among)
+    must_go = victims_needed(state.snapshot, pod, plan.node, among, without=leaving)
+    staying = unasked - {pods.uids[row] for row in must_go.tolist()}
     return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")
 
 
-def _may_stay(state: State, plan: Plan, victim: PlanVictim) -> bool:
-    """Whether a victim has not been asked, and is not leaving for another reason either."""
-    seen = state.pod(victim.key)
-    if seen is None or seen.metadata.uid != victim.uid or not plan.needs(victim.uid):
+def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
+    """Whether the victim has yet to be asked, and is not leaving for another reason either."""
+    pod = state.pod(victim.key)
+    if pod is None or pod.metadata.uid != victim.uid or not plan.needs(victim.uid):
         return False
-    return not seen.metadata.deletion_timestamp and not is_over(seen)
+    return not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
-def _rows(state: State, plan: Plan) -> dict[str, int]:
-    """The snapshot's rows of the plan's victims that are there, by uid; a new pod of a victim's name is none."""
-    uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
-    found = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
-    return {pods.uids[row]: row for row in found if pods.uids[row] in uids}
+def to_displace(state: State, plan: Plan) -> list[Pod]:
+    """The pods whose nomination to the plan's node is to be cleared: those that do not fit beside its preemptor.
+
+    They are judged as if all pods that are leaving were gone, the more important ones first: each that fits keeps its
+    place against those after it. This is narrower than kube-scheduler on purpose (`DefaultPreemption`'s
+    `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
+    and pods of another scheduler are that scheduler's.
+    """
+    preemptor = state.pod(plan.key)
+    if preemptor is None:
+        return []
+    scheduler = preemptor.spec.scheduler_name
+    lower = [
+        pod for pod in state.lower_nominated(plan.node, plan.priority, plan.key) if pod.spec.scheduler_name == scheduler
+    ]
+    lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
+    snapshot, undecided, displaced = state.snapshot, {key_of(pod) for pod in lower}, []
+    leaving = snapshot.pods.leaving()
+    for pod in lower:
+        without = np.union1d(leaving, snapshot.pod_rows(undecided)).astype(np.intp)
+        if fits_on(snapshot, pod, plan.node, without=without):
+            undecided.discard(key_of(pod))
+        else:
+            displaced.append(pod)
+    return displaced

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from webhook.kube.backoff import exponential
+
 __all__ = ["PATIENCE", "UNSEEN_PATIENCE", "LeftOut", "NodeBackoff"]
 
 PATIENCE = 60.0
@@ -89,7 +91,7 @@ class NodeBackoff:
         }
         before = self._known.pop(node, None)
         times = before[0].times + 1 if before else 1
-        seconds = min(_LONGEST, max(_FIRST, 2 * lasted) * 2 ** min(times - 1, 10))
+        seconds = exponential(times, max(_FIRST, 2 * lasted), _LONGEST)
         left = LeftOut(node, because, times, now + seconds)
         self._known[node] = (left, now)
         if len(self._known) > _MOST:

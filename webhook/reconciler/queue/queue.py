@@ -13,19 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from webhook.kube.backoff import exponential
 from webhook.reconciler.queue.node_backoff import NodeBackoff
 
-__all__ = ["FLUSH", "Entry", "Place", "Queue", "failure_back_off"]
+__all__ = ["FLUSH", "Queue", "QueueState", "QueuedPreemptor"]
 
 FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
-_FIRST_BACK_OFF = 0.25
-_LONGEST_BACK_OFF = 10.0
+_FAILURE_BACK_OFF = (0.25, 10.0)
+"""Seconds, at first and at most, before a pod for which nothing helped is tried again."""
+_ATTEMPT_BACK_OFF = (1.0, 300.0)
+"""The same after plans that evicted pods for it in vain."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
 
 
-class Place(StrEnum):
+class QueueState(StrEnum):
     """Where in the queue a preemptor is."""
 
     ACTIVE = "active"
@@ -35,14 +38,14 @@ class Place(StrEnum):
 
 
 @dataclass(slots=True)
-class Entry:
+class QueuedPreemptor:
     """One preemptor; `created` is seconds since the epoch, `due` and `tried` monotonic seconds."""
 
     key: str
     uid: str
     priority: int
     created: float
-    place: Place = Place.ACTIVE
+    state: QueueState = QueueState.ACTIVE
     due: float = 0.0
     tried: float = 0.0
     failures: int = 0
@@ -72,21 +75,14 @@ class Entry:
 
     def back_off(self) -> float:
         """Seconds after the last try before an event may move it again; grows with every failure in a row."""
-        return failure_back_off(self.failures)
-
-
-def failure_back_off(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
-    if failures <= 0:
-        return 0.0
-    return float(min(_LONGEST_BACK_OFF, _FIRST_BACK_OFF * 2 ** min(failures - 1, 10)))
+        return exponential(self.failures, *_FAILURE_BACK_OFF)
 
 
 class Queue:
     """At most one entry for each pod, found by its key."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, QueuedPreemptor] = {}
         self._active: list[tuple[int, float, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
@@ -97,45 +93,51 @@ class Queue:
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QueuedPreemptor]:
         """Every entry, in no order."""
         return list(self._entries.values())
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> QueuedPreemptor | None:
         """The entry of that pod."""
         return self._entries.get(key)
 
-    def depths(self) -> dict[Place, int]:
-        """How many entries are in each place."""
-        counts = Counter(entry.place for entry in self._entries.values())
-        return {place: counts[place] for place in Place}
+    def depths(self) -> dict[QueueState, int]:
+        """How many entries are in each state."""
+        counts = Counter(entry.state for entry in self._entries.values())
+        return {state: counts[state] for state in QueueState}
 
-    def offer(self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0) -> Entry:
-        """Take in a preemptor, to be tried at `due` or at once; one that is known already keeps its place."""
+    def offer(
+        self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
+    ) -> QueuedPreemptor:
+        """Take in a preemptor, to be tried at `due` or at once; one that is known already keeps its state."""
         known = self._entries.get(key)
         if known is not None and known.uid == uid:
             known.priority = priority
             return known
-        entry = Entry(key, uid, priority, created)
+        entry = QueuedPreemptor(key, uid, priority, created)
         self._entries[key] = entry
         if due > now:
-            self._set_timer(entry, Place.BACKOFF, due)
+            self._set_timer(entry, QueueState.BACKOFF, due)
         else:
             self._activate(entry)
         return entry
+
+    def clear(self) -> None:
+        """Forget every preemptor."""
+        self._entries.clear()
 
     def remove(self, key: str) -> None:
         """Forget a preemptor; what the heaps still hold of it is passed over."""
         self._entries.pop(key, None)
 
-    def pop(self, now: float) -> Entry | None:
+    def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
         self._promote(now)
         while self._active:
             _, _, turn, key = heapq.heappop(self._active)
             entry = self._entries.get(key)
-            if entry is not None and entry.turn == turn and entry.place is Place.ACTIVE:
-                self._move(entry, Place.BUSY)
+            if entry is not None and entry.turn == turn and entry.state is QueueState.ACTIVE:
+                self._move(entry, QueueState.BUSY)
                 entry.tried = now
                 return entry
         return None
@@ -148,7 +150,7 @@ class Queue:
         entry.failures += 1
         entry.reason = reason
         flush = now + FLUSH
-        self._set_timer(entry, Place.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now)))
+        self._set_timer(entry, QueueState.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now)))
 
     def retry(self, key: str, now: float, *, after: float, reason: str) -> None:
         """Try it again `after` seconds from now whatever happens, at once if that is 0."""
@@ -159,22 +161,41 @@ class Queue:
         if after <= 0:
             self._activate(entry)
         else:
-            self._set_timer(entry, Place.BACKOFF, now + after)
+            self._set_timer(entry, QueueState.BACKOFF, now + after)
 
-    def hold(self, key: str) -> None:
-        """Mark it busy: a plan is being carried out for it."""
+    def hold(self, key: str, attempts: int | None = None) -> None:
+        """Mark it busy: a plan is being carried out for it, after so many attempts if that is given."""
         entry = self._entries.get(key)
         if entry is not None:
-            self._move(entry, Place.BUSY)
+            self._move(entry, QueueState.BUSY)
+            entry.attempts = entry.attempts if attempts is None else attempts
 
-    def wake(self, now: float, helps: Callable[[Entry], bool] | None = None) -> int:
+    def plan_ended(self, key: str, now: float, *, in_vain: bool, at_once: bool, reason: str) -> None:
+        """Its plan came to nothing: try it again after a while, or at once if another decision may do better.
+
+        `in_vain` if victims had been asked to leave: that uses up one of its attempts. It is tried `at_once` only the
+        first time.
+        """
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        first = entry.plan_failures == 0
+        entry.plan_failures += 1
+        if in_vain:
+            entry.attempt_failed(now)
+            pause = exponential(entry.attempts, *_ATTEMPT_BACK_OFF)
+        else:
+            pause = exponential(entry.plan_failures, *_FAILURE_BACK_OFF)
+        self.retry(key, now, after=0.0 if first and at_once else pause, reason=reason)
+
+    def wake(self, now: float, helps: Callable[[QueuedPreemptor], bool] | None = None) -> int:
         """Move back the waiting ones an event could help, each not before its back-off is over; how many moved."""
-        waiting = [entry for entry in self._entries.values() if entry.place is Place.UNSCHEDULABLE]
+        waiting = [entry for entry in self._entries.values() if entry.state is QueueState.UNSCHEDULABLE]
         moved = [entry for entry in waiting if helps is None or helps(entry)]
         for entry in moved:
             ready = entry.tried + entry.back_off()
             if ready > now:
-                self._set_timer(entry, Place.BACKOFF, ready)
+                self._set_timer(entry, QueueState.BACKOFF, ready)
             else:
                 self._activate(entry)
         return len(moved)
@@ -194,17 +215,17 @@ class Queue:
             _, _, key = heapq.heappop(self._timers)
             self._activate(self._entries[key])
 
-    def _activate(self, entry: Entry) -> None:
-        self._move(entry, Place.ACTIVE)
+    def _activate(self, entry: QueuedPreemptor) -> None:
+        self._move(entry, QueueState.ACTIVE)
         heapq.heappush(self._active, (-entry.priority, entry.created, entry.turn, entry.key))
 
-    def _set_timer(self, entry: Entry, place: Place, due: float) -> None:
-        self._move(entry, place)
+    def _set_timer(self, entry: QueuedPreemptor, state: QueueState, due: float) -> None:
+        self._move(entry, state)
         entry.due = due
         heapq.heappush(self._timers, (due, entry.turn, entry.key))
 
-    def _move(self, entry: Entry, place: Place) -> None:
-        """Every move takes a new turn, which makes what the heaps hold of the old place stale."""
+    def _move(self, entry: QueuedPreemptor, state: QueueState) -> None:
+        """Every move takes a new turn, which makes what the heaps hold of the old state stale."""
         self._turn += 1
         entry.turn = self._turn
-        entry.place = place
+        entry.state = state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.kube.objects import Pod
-from webhook.reconciler.evaluate.eviction_limiter import is_pinned, owner_of
+from webhook.kube.pods import is_pinned, workload_of
 
 __all__ = ["Indexes"]
 
@@ -17,7 +17,7 @@ class Indexes:
         self.nominated: dict[str, set[str]] = {}
         """Node to the pending pods nominated to it."""
         self.owned: dict[str, set[str]] = {}
-        """Owner (`limiter.owner_of`) to its pods on nodes."""
+        """Owner (`kube.pods.workload_of`) to its pods on nodes."""
         self.pinned: set[str] = set()
         """The pods on nodes that name the one node they can run on."""
         self._nomination: dict[str, str] = {}
@@ -30,7 +30,7 @@ class Indexes:
             _file(self.nominated, self._nomination, key, pod.status.nominated_node_name)
             return
         _file(self.nominated, self._nomination, key, "")
-        _file(self.owned, self._owner, key, owner_of(pod))
+        _file(self.owned, self._owner, key, workload_of(pod))
         if pod.metadata.deletion_timestamp:
             self.leaving[key] = pod
         else:

@@ -6,17 +6,12 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
 from webhook.policy.model import MANAGED, MARK, PreemptionPolicy
 
-__all__ = ["ineligible_reason", "instant", "is_marked", "is_over", "lacks_post_filter", "unschedulable_since"]
+__all__ = ["ineligible_reason", "instant", "is_marked", "lacks_post_filter", "unschedulable_since"]
 
 
 def is_marked(pod: Pod) -> bool:
     """Whether the webhook handed this pod's preemption to the reconciler."""
     return (pod.metadata.labels or {}).get(MARK) == MANAGED
-
-
-def is_over(pod: Pod) -> bool:
-    """Whether the pod has ended and holds no more room."""
-    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:

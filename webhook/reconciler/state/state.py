@@ -9,54 +9,33 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from webhook.kube.client import Client
 from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
-    key_of,
-)
-from webhook.kube.objects.sharing import SharedPods
-from webhook.kube.resources import (
-    CSI_NODE,
-    NAMESPACE,
-    NODE,
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
-    POD,
-    POD_DISRUPTION_BUDGET,
-    PRIORITY_CLASS,
-    STORAGE_CLASS,
-    Resource,
-)
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
+from webhook.kube.pods import is_terminal
+from webhook.kube.resources import Resource
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.expectations import Disruptions, Expectations
 from webhook.reconciler.state.indexes import Indexes
-from webhook.reconciler.state.preemptors import is_over
+from webhook.reconciler.state.watched import BUDGETS, NODES, PODS, WATCHED, WatchedKind
 
 __all__ = ["State"]
 
 log = logging.getLogger(__name__)
 
-Listener = Callable[[str, Change[Any]], None]
+Listener = Callable[[WatchedKind, Change[Any]], None]
 
 
 class State:
     """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
 
-    `listeners` hear every change, by kind, after it was taken in.
+    `listeners` hear every change, after it was taken in.
     """
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
@@ -65,28 +44,17 @@ class State:
         self.disruptions = Disruptions()
         self.listeners: list[Listener] = []
         self.index = Indexes()
-        self._minor: dict[str, Informer[Any]] = {}
-        self.pods = Informer(client, POD.path(), Pod, transform=SharedPods())
-        self.nodes = Informer(client, NODE.path(), Node)
-        self.budgets = Informer(client, POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
-        self._caches: dict[str, Informer[Any]] = {
-            "nodes": self.nodes,
-            "poddisruptionbudgets": self.budgets,
-            "priorityclasses": self._fed("class", client, PRIORITY_CLASS, PriorityClass, "priority_class"),
-            "namespaces": self._fed("namespace", client, NAMESPACE, Namespace, "namespace"),
-            "persistentvolumes": self._fed("volume", client, PERSISTENT_VOLUME, PersistentVolume, "persistent_volume"),
-            "persistentvolumeclaims": self._fed(
-                "volume", client, PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim, "persistent_volume_claim"
-            ),
-            "csinodes": self._fed("volume", client, CSI_NODE, CSINode, "csi_node"),
-            "storageclasses": self._fed("volume", client, STORAGE_CLASS, StorageClass, "storage_class"),
-            "pods": self.pods,
-        }
+        self.caches: dict[Resource, Informer[Any]] = {}
+        for kind in WATCHED:
+            transform = kind.transform() if kind.transform else None
+            cache: Informer[Any] = Informer(client, kind.resource.path(), kind.type_, transform=transform)
+            cache.handlers.append(partial(self._changed, kind))
+            self.caches[kind.resource] = cache
+        self.pods: Informer[Pod] = self.caches[PODS.resource]
+        self.nodes: Informer[Node] = self.caches[NODES.resource]
+        self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
         self._covers: dict[str, dict[str, Matcher]] = {}
         """Namespace to its budgets, by key, and what each covers."""
-        self.pods.handlers.append(self._pod_changed)
-        self.nodes.handlers.append(self._node_changed)
-        self.budgets.handlers.append(self._budget_changed)
 
     def keep(self, annotations: Collection[str]) -> None:
         """Have the snapshot keep these pod annotations; if it does not, it is made again."""
@@ -94,19 +62,14 @@ class State:
             return
         before, self.snapshot = self.snapshot, Snapshot(annotations)
         self.snapshot.version = before.version
-        for name, cache in self._minor.items():
-            for key, item in cache.items().items():
-                self._take(name, key, item)
-        for node in self.nodes.items().values():
-            self._take_node(node)
-        for key in self.budgets.items():
-            self._take_budget(key)
-        self.refresh(list(self.pods.items()))
+        for kind in WATCHED:
+            for key, item in list(self.caches[kind.resource].items().items()):
+                self._take(kind, key, item)
 
     async def run(self) -> None:
         """Keep everything current until it is cancelled; pods come last, when what they are judged by is there."""
         async with asyncio.TaskGroup() as tasks:
-            others = [cache for cache in self._caches.values() if cache is not self.pods]
+            others = [cache for cache in self.caches.values() if cache is not self.pods]
             for cache in others:
                 tasks.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in others))
@@ -115,28 +78,29 @@ class State:
     @property
     def synced(self) -> bool:
         """Whether every cache has been filled once."""
-        return all(cache.synced.is_set() for cache in self._caches.values())
+        return all(cache.synced.is_set() for cache in self.caches.values())
 
     async def wait_for_sync(self) -> None:
         """Wait until every cache has been filled once."""
-        await asyncio.gather(*(cache.synced.wait() for cache in self._caches.values()))
+        await asyncio.gather(*(cache.synced.wait() for cache in self.caches.values()))
 
     def ages(self) -> dict[str, float]:
         """Seconds since each watch was heard from, by resource; infinite before the first time."""
-        return {resource: cache.age() for resource, cache in self._caches.items()}
+        return {resource.plural: cache.age() for resource, cache in self.caches.items()}
 
     def pod(self, key: str) -> Pod | None:
         """The pod as the watch last showed it."""
         return self.pods.get(key)
 
+    def pod_of(self, key: str, uid: str) -> Pod | None:
+        """The pod of that key and uid; None if it is gone, whoever has its name now."""
+        pod = self.pods.get(key)
+        return pod if pod is not None and pod.metadata.uid == uid else None
+
     def refresh(self, keys: Iterable[str]) -> None:
         """Take these pods in again, because what is expected of them has changed."""
         for key in keys:
-            pod = self.pods.get(key)
-            if pod is None:
-                self._drop_pod(key)
-            else:
-                self._take_pod(key, pod)
+            self._take(PODS, key, self.pods.get(key))
 
     def expect(
         self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], ends: Mapping[str, float]
@@ -151,16 +115,16 @@ class State:
         for pod in victims:
             touched.append(key_of(pod))
             self.expectations.expect_leaving(touched[-1], pod.metadata.uid, plan, ends[pod.metadata.uid])
-            for budget in self._budgets_of(pod):
+            budgets = self._budgets_of(pod)
+            for budget in budgets:
                 self.disruptions.expect(budget, pod.metadata.name, plan)
-                self._take_budget(budget)
+            self._refresh_budgets(budgets)
         self.refresh(touched)
 
     def count_as_gone(self, plan: str) -> None:
         """Take the victims of a rehearsed plan out of account, as if they had left and been replaced elsewhere."""
         self.refresh(self.expectations.expect_gone(plan))
-        for budget in self.disruptions.give_up(plan):
-            self._take_budget(budget)
+        self._refresh_budgets(self.disruptions.give_up(plan))
 
     def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
         """Count the preemptor (key, uid) as nominated though the scheduler has cleared its nomination."""
@@ -172,8 +136,7 @@ class State:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
         done = list(asked)
         self.refresh(self.expectations.give_up(plan, but={victim.uid for victim in done}, nominated=nominated))
-        for budget in self.disruptions.give_up(plan, but={victim.name for victim in done}):
-            self._take_budget(budget)
+        self._refresh_budgets(self.disruptions.give_up(plan, but={victim.name for victim in done}))
 
     def has_budget(self, pod: Pod) -> bool:
         """Whether a disruption budget covers the pod."""
@@ -184,70 +147,65 @@ class State:
         pods = [self.pods.get(key) for key in self.index.nominated.get(node, ()) if key != but]
         return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
 
-    def _fed(self, kind: str, client: Client, resource: Resource, type_: type[Any], name: str) -> Informer[Any]:
-        """A cache whose objects go to the snapshot as they are."""
-        cache: Informer[Any] = Informer(client, resource.path(), type_)
-        self._minor[name] = cache
+    def _changed(self, kind: WatchedKind, change: Change[Any]) -> None:
+        """The watch has shown a change: forget what is expected of it no more, take it in, tell who listens."""
+        if kind is PODS:
+            self._note_pod(change)
+        elif kind is BUDGETS:
+            self._note_budget(change)
+        self._take(kind, change.key, change.new)
+        for listener in self.listeners:
+            listener(kind, change)
 
-        def changed(change: Change[Any]) -> None:
-            self._take(name, change.key, change.new)
-            self._tell(kind, change)
+    def _take(self, kind: WatchedKind, key: str, actual: Any) -> None:
+        """Hand an object to the snapshot, with what is expected of it.
 
-        cache.handlers.append(changed)
-        return cache
-
-    def _take(self, name: str, key: str, item: Any) -> None:
-        """Hand an object to the snapshot; None takes it away, and one that cannot be read is left out."""
-        if item is not None:
+        None takes it away; one that cannot be read is left out, and so is a pod that has ended.
+        """
+        new = actual
+        if kind is PODS and actual is not None:
+            new = self.expectations.overlay(key, actual)
+            if is_terminal(new) or self.expectations.is_gone(key, new.metadata.uid):
+                new = None
+        elif kind is BUDGETS and actual is not None:
+            new = self.disruptions.overlay(key, actual)
+        if new is not None:
             try:
-                getattr(self.snapshot, f"set_{name}")(item)
+                kind.put(self.snapshot, new)
             except ClusterError as error:
-                log.warning("an object is ignored: %s", error)
-            else:
-                return
-        getattr(self.snapshot, f"remove_{name}")(key)
+                log.warning("a %s is ignored: %s", kind.resource.kind, error)
+                new = None
+        if new is None:
+            kind.remove(self.snapshot, key)
+        if kind is PODS:
+            self.index.put(key, new) if new is not None else self.index.drop(key)
 
-    def _pod_changed(self, change: Change[Pod]) -> None:
+    def _note_pod(self, change: Change[Pod]) -> None:
+        """A pod that is gone is expected to do nothing; by now its budgets have counted it."""
         if change.new is None:
             self.expectations.forget(change.key)
-            self._drop_pod(change.key)
             namespace, _, name = change.key.partition("/")
-            for budget in self.disruptions.gone(namespace, name):
-                self._take_budget(budget)
-        else:
-            self._take_pod(change.key, change.new)
-        self._tell("pod", change)
+            self._refresh_budgets(self.disruptions.gone(namespace, name))
 
-    def _take_pod(self, key: str, actual: Pod) -> None:
-        pod = self.expectations.overlay(key, actual)
-        if is_over(pod) or self.expectations.is_gone(key, pod.metadata.uid):
-            self._drop_pod(key)
-            return
-        try:
-            self.snapshot.set_pod(pod)
-        except ClusterError as error:
-            log.warning("a pod is ignored: %s", error)
-            self._drop_pod(key)
-            return
-        self.index.put(key, pod)
-
-    def _drop_pod(self, key: str) -> None:
-        self.snapshot.remove_pod(key)
-        self.index.drop(key)
-
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _note_budget(self, change: Change[PodDisruptionBudget]) -> None:
+        """Learn what a budget covers, and which of the disruptions that are expected its status counts by now."""
+        namespace = change.key.partition("/")[0]
+        budgets = self._covers.setdefault(namespace, {})
         if change.new is None:
-            self.snapshot.remove_node(change.key)
+            budgets.pop(change.key, None)
         else:
-            self._take_node(change.new)
-        self._tell("node", change)
+            budgets[change.key] = _selector(change.new)
+            if change.old is not None:
+                fell = change.old.status.current_healthy - change.new.status.current_healthy
+                self.disruptions.fell(change.key, fell, lambda name: self._is_terminating(f"{namespace}/{name}"))
+        if not budgets:
+            del self._covers[namespace]
 
-    def _take_node(self, node: Node) -> None:
-        try:
-            self.snapshot.set_node(node)
-        except ClusterError as error:
-            log.warning("a node is ignored: %s", error)
-            self.snapshot.remove_node(node.metadata.name)
+    def _refresh_budgets(self, keys: Iterable[str]) -> None:
+        """Take these budgets in again, because what is expected of them has changed."""
+        for key in keys:
+            if (budget := self.budgets.get(key)) is not None:
+                self._take(BUDGETS, key, budget)
 
     def _budgets_of(self, pod: Pod) -> list[str]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
@@ -256,31 +214,6 @@ class State:
     def _is_terminating(self, key: str) -> bool:
         pod = self.pods.get(key)
         return pod is not None and bool(pod.metadata.deletion_timestamp)
-
-    def _take_budget(self, key: str) -> None:
-        budget = self.budgets.get(key)
-        if budget is not None:
-            self._take("budget", key, self.disruptions.overlay(key, budget))
-
-    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
-        namespace = change.key.partition("/")[0]
-        budgets = self._covers.setdefault(namespace, {})
-        if change.new is None:
-            self.snapshot.remove_budget(change.key)
-            budgets.pop(change.key, None)
-        else:
-            budgets[change.key] = _selector(change.new)
-            if change.old is not None:
-                fell = change.old.status.current_healthy - change.new.status.current_healthy
-                self.disruptions.fell(change.key, fell, lambda name: self._is_terminating(f"{namespace}/{name}"))
-            self._take_budget(change.key)
-        if not budgets:
-            del self._covers[namespace]
-        self._tell("budget", change)
-
-    def _tell(self, kind: str, change: Change[Any]) -> None:
-        for listener in self.listeners:
-            listener(kind, change)
 
 
 def _selector(budget: PodDisruptionBudget) -> Matcher:

@@ -1,4 +1,4 @@
-"""What a new leader believes of the evictions that decisions on the pods tell of."""
+"""What a new leader believes of the plans and decisions that it finds on pods."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import START, pod, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.reconciler.plans.recovery import recalled
-from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
+from webhook.reconciler.plans.adoption import disagreement, recalled
+from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
 
 WEB = "Deployment/default/web"
 
@@ -81,3 +81,34 @@ def test_a_decision_of_tomorrow_is_none():
     """An instant beyond what clocks may differ by was never written by a leader."""
     assert charged(decided(("a", ""), age=-3600)) == []
     assert charged(decided(("a", ""), age=-10)) == [""]
+
+
+def written(*victims: str) -> PlanRecord:
+    """A plan on n1 that an earlier leader left, for these pods."""
+    return PlanRecord(
+        id="plan", node="n1", victims=tuple(PlanVictim("default", name, f"uid-{name}") for name in victims)
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        pytest.param(written("web"), "", id="what a decision made now asks for"),
+        pytest.param(written("web", "gone"), "", id="one of the victims has left"),
+        pytest.param(written("agent"), "other pods than planned", id="a last resort though another would do"),
+        pytest.param(written("static"), "other pods than planned", id="a static pod"),
+        pytest.param(written("web", "agent"), "not all pods that were planned", id="more than needed"),
+    ],
+)
+def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
+    """The rest of a plan found on a pod is carried out only where it is what would be done now."""
+    setting, made = Setting(node("n1")), preemptor(nominated="n1")
+    setting.add(
+        pod("agent", "3", node="n1", priority=1, owner=("DaemonSet", "agent")),
+        pod("static", "1", node="n1", priority=1, owner=("Node", "n1")),
+        pod("web", "4", node="n1", priority=90),
+        made,
+    )
+    said = disagreement(setting.evaluator, made, setting.policy_set.rules_of(setting.policy), record)
+    assert said.startswith(why)
+    assert bool(said) == bool(why)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -16,10 +17,7 @@ from tests.workloads import eventually
 from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
-from webhook.reconciler.evaluate.evaluator import evaluate
-from webhook.reconciler.evaluate.extender_cache import Question, UnaskedError
-from webhook.reconciler.evaluate.extender_client import ExtenderClient
-from webhook.reconciler.evaluate.extender_request import ask
+from webhook.reconciler.evaluate.extenders import ExtenderClient, Question, UnaskedError, ask
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Unschedulable
 
 CANDIDATES = [
@@ -135,13 +133,13 @@ class Talk:
         self.setting.add(pod("a", "8", node="n1"), pod("b", "8", node="n2", priority=90))
         self.preemptor = preemptor("p")
         self.setting.add(self.preemptor)
-        self.answered = asyncio.Event()
-        self.extender_client = ExtenderClient(lambda _: self.answered.set())
+        self.news: asyncio.Queue[Any] = asyncio.Queue()
+        self.extender_client = ExtenderClient(self.news)
 
     def evaluate(self):
         rules = self.setting.policy_set.rules_of(self.setting.policy)
         extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
-        return evaluate(self.setting.evaluator, self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
+        return self.setting.evaluator.evaluate(self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
 
     async def concluded(self, between=lambda: None):
         """The outcome that is no question, after as many questions as it takes."""
@@ -149,10 +147,9 @@ class Talk:
             outcome = self.evaluate()
             if not isinstance(outcome, Asks):
                 return outcome
-            self.answered.clear()
             self.extender_client.ask(outcome.question)
             between()
-            await asyncio.wait_for(self.answered.wait(), 5)
+            await asyncio.wait_for(self.news.get(), 5)
         raise AssertionError("it asks for ever")
 
 

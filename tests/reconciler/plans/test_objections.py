@@ -1,0 +1,91 @@
+"""What happens between nomination and eviction stops a plan that no longer makes sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.plans.rechecking import objection
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+
+
+def full(*more, under=None) -> Setting:
+    """One node of 8 CPU, full of four victims of 2 CPU."""
+    setting = Setting(node("n1"), under=under)
+    setting.add(*(pod(f"v{number}", node="n1", start=rfc3339(START - 4000 + number)) for number in range(4)), *more)
+    return setting
+
+
+def begun(setting: Setting) -> Plan:
+    """The plan for a preemptor, its nomination written."""
+    made = preemptor("p1")
+    outcome = setting.evaluate(made)
+    setting.expect(made, outcome)
+    victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
+    record = PlanRecord(id="plan", node=outcome.node, victims=victims)
+    decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, looked=setting.state.snapshot.version)
+
+
+def test_looked_at_again_before_evicting():
+    """Nothing happened: the plan goes on."""
+    setting = full()
+    assert objection(setting.evaluator, begun(setting)) == ""
+
+
+@pytest.mark.parametrize(
+    ("happens", "why"),
+    [
+        pytest.param(
+            lambda s: s.add(pod("v3", node="n1", annotations={})), "has changed", id="a victim may not go any more"
+        ),
+        pytest.param(lambda s: s.remove("default/p1"), "gone or bound", id="the preemptor is gone"),
+        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "gone or bound", id="the preemptor is bound"),
+        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node n1 is gone", id="the node is gone"),
+        pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
+    ],
+)
+def test_objections(happens, why: str):
+    """What happened between nomination and eviction stops the plan before anyone is asked to leave."""
+    setting = full()
+    plan = begun(setting)
+    happens(setting)
+    assert why in objection(setting.evaluator, plan)
+
+
+def test_objection_when_a_pod_has_shrunk():
+    """Room that a pod gave back by a resize in place is seen."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
+    plan = begun(setting)
+    setting.add(pod("big", "2", node="n2", priority=1000))
+    assert "without preemption" in objection(setting.evaluator, plan)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda s: s.remove("default/nominee"), id="its pod is gone"),
+        pytest.param(lambda s: s.add(pod("nominee", "4", priority=1000, nominated="n3")), id="it goes elsewhere"),
+        pytest.param(lambda s: s.remove("default/small"), id="a pod ends beside it"),
+    ],
+)
+def test_objection_when_room_comes_up_under_a_nomination(happens):
+    """Room on a node that a pod is nominated to counts, whether the nomination goes or it fits beside it."""
+    setting = Setting(node("n1"), node("n2"))
+    setting.add(pod("v", "6", node="n1", priority=10), pod("small", "2", node="n2", priority=1000))
+    setting.add(pod("nominee", "4", priority=1000, nominated="n2"))
+    plan = begun(setting)
+    happens(setting)
+    assert "without preemption" in objection(setting.evaluator, plan)
+
+
+def test_objection_when_the_room_was_taken():
+    """A pod that came to the node meanwhile is seen."""
+    setting = full()
+    plan = begun(setting)
+    setting.add(pod("thief", "6", node="n1", priority=1000))
+    plan.touched = True
+    assert "would not make room" in objection(setting.evaluator, plan)

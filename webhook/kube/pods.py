@@ -1,0 +1,65 @@
+"""Facts about pods that more than one package asks for: has it ended, whose is it, where can it run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
+
+__all__ = ["controller_of", "is_last_resort", "is_pinned", "is_terminal", "workload_name", "workload_of"]
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Whether the pod has ended and holds no more room (kube-scheduler's `IsPodTerminal`)."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+    """The owner that is the object's controller (`GetControllerOf`), None if it has none."""
+    return next((owner for owner in meta.owner_references or () if owner.controller), None)
+
+
+def workload_of(pod: Pod) -> str:
+    """`Kind/namespace/name` of the workload a pod belongs to, empty for a bare pod.
+
+    A ReplicaSet's pods count for the Deployment they carry the `pod-template-hash` of, so that a rollout's two
+    ReplicaSets share one rate.
+    """
+    owner = controller_of(pod.metadata)
+    return workload_name(owner.kind, owner.name, pod.metadata.namespace, pod.metadata.labels or {}) if owner else ""
+
+
+def workload_name(kind: str, name: str, namespace: str, labels: Mapping[str, str]) -> str:
+    """`workload_of` a pod with these labels whose controller is of that kind and name; empty if the kind is."""
+    if not kind:
+        return ""
+    revision = labels.get("pod-template-hash")
+    if kind == "ReplicaSet" and revision and name.endswith(f"-{revision}"):
+        kind, name = "Deployment", name[: -len(revision) - 1]
+    return f"{kind}/{namespace}/{name}"
+
+
+def is_last_resort(pod: Pod) -> bool:
+    """Whether a pod's replacement could run on no other node: a DaemonSet's pod, or one pinned by name."""
+    owner = controller_of(pod.metadata)
+    return (owner is not None and owner.kind == "DaemonSet") or is_pinned(pod)
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether node selector or affinity name the one node a pod can run on."""
+    spec = pod.spec
+    if _HOSTNAME in (spec.node_selector or {}):
+        return True
+    affinity = spec.affinity and spec.affinity.node_affinity
+    required = affinity and affinity.required_during_scheduling_ignored_during_execution
+    terms = (required.node_selector_terms if required else None) or ()
+    return bool(terms) and all(
+        any(row.key == "metadata.name" and row.operator == "In" for row in term.match_fields or ())
+        or any(
+            row.key == _HOSTNAME and row.operator == "In" and len(row.values or ()) == 1
+            for row in term.match_expressions or ()
+        )
+        for term in terms
+    )

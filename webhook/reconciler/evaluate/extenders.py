@@ -1,0 +1,218 @@
+"""A policy's scheduler extenders: asked over HTTP in the background, heard by decisions (docs/semantics.md D5).
+
+A decision does not wait. If it would have to ask it stops with `UnaskedError`; once the question is answered, the
+preemptor is decided for again, on the state of then. What an extender said of a node with certain victims holds for
+that node with these victims; of the candidates of then, those it was not asked about do not stand.
+
+The wire format is that of `k8s.io/kube-scheduler/extender/v1`: `ExtenderPreemptionArgs` goes out, an
+`ExtenderPreemptionResult` comes back, always with uids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import aiohttp
+import msgspec
+
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import ExtenderConfig, PreemptionPolicy
+from webhook.preemption.extenders import ExtenderError
+from webhook.preemption.snapshot.amounts import requests
+from webhook.preemption.victims.candidates import Candidate
+
+__all__ = ["ExtenderAnswered", "ExtenderCache", "ExtenderClient", "Question", "UnaskedError", "ask", "url_of"]
+
+log = logging.getLogger(__name__)
+
+_LARGEST_ANSWER = 64 * 2**20
+"""Bytes."""
+_Offer = tuple[str, frozenset[str]]
+"""A node and the uids of the victims on it."""
+Answers = Mapping[_Offer, Candidate | None]
+"""What became of each offer: the candidate that remains of it, None if it was dropped."""
+
+
+class Question(NamedTuple):
+    """Candidates that an extender has not been asked about yet."""
+
+    extender: ExtenderConfig
+    preemptor: Pod
+    candidates: list[Candidate]
+
+
+class UnaskedError(Exception):
+    """The decision cannot go on before this question is answered."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(f"extender {url_of(question.extender)} has to be asked")
+        self.question = question
+
+
+class ExtenderCache:
+    """An extender as a decision sees it: it answers from what was said, and never waits."""
+
+    def __init__(self, extender: ExtenderConfig, said: Answers | ExtenderError) -> None:
+        self.name = url_of(extender)
+        self.ignorable = extender.ignorable
+        self._extender = extender
+        self._said = said
+
+    def is_interested(self, preemptor: Pod) -> bool:
+        """Whether the preemptor asks for a resource that the extender manages; one that manages none sees all."""
+        managed = self._extender.managed_resources
+        return not managed or not requests(preemptor).keys().isdisjoint(managed)
+
+    def __call__(self, preemptor: Pod, candidates: list[Candidate]) -> list[Candidate]:
+        """The candidates that remain. Raises UnaskedError if none is known, ExtenderError if it failed."""
+        if isinstance(self._said, ExtenderError):
+            raise self._said
+        known = [offer for candidate in candidates if (offer := _offer_of(candidate)) in self._said]
+        if not known:
+            raise UnaskedError(Question(self._extender, preemptor, candidates))
+        return [candidate for offer in known if (candidate := self._said[offer]) is not None]
+
+
+def merged(before: Answers | ExtenderError, asked: list[Candidate], remaining: list[Candidate]) -> Answers:
+    """What is known after one more question, of which these candidates remain."""
+    offers = {candidate.node: _offer_of(candidate) for candidate in asked}
+    known: dict[_Offer, Candidate | None] = {} if isinstance(before, ExtenderError) else dict(before)
+    known.update(dict.fromkeys(offers.values()))
+    known.update({offers[candidate.node]: candidate for candidate in remaining})
+    return known
+
+
+def url_of(extender: ExtenderConfig) -> str:
+    """The address of the preempt verb; it names the extender in errors."""
+    return f"{extender.url_prefix.rstrip('/')}/{extender.preempt_verb.lstrip('/')}"
+
+
+def _offer_of(candidate: Candidate) -> _Offer:
+    return candidate.node, frozenset(victim.uid for victim in candidate.victims)
+
+
+class ExtenderAnswered(NamedTuple):
+    """An extender has answered what had to be known to decide for this preemptor, or has failed to."""
+
+    preemptor: Pod
+
+
+class ExtenderClient:
+    """Puts questions and remembers the answers until a decision was reached.
+
+    `news` gets an `ExtenderAnswered` when it can be decided again; whoever does not must `forget` the preemptor.
+    """
+
+    def __init__(self, news: asyncio.Queue[Any]) -> None:
+        self._news = news
+        self._said: dict[str, dict[str, Answers | ExtenderError]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def extenders(self, policy: PreemptionPolicy, preemptor: Pod) -> list[ExtenderCache]:
+        """The policy's extenders, as a decision for this preemptor asks them."""
+        said = self._said.get(preemptor.metadata.uid, {})
+        return [ExtenderCache(extender, said.get(url_of(extender), {})) for extender in policy.extenders]
+
+    def ask(self, question: Question) -> None:
+        """Put a question; a preemptor has one under way at a time."""
+        uid = question.preemptor.metadata.uid
+        task = asyncio.get_running_loop().create_task(self._ask(question))
+        self._tasks[uid] = task
+        task.add_done_callback(lambda _: self._tasks.pop(uid, None))
+
+    def forget(self, uid: str) -> None:
+        """A decision was reached for the pod of this uid, or none is wanted any more: the next one asks again."""
+        self._said.pop(uid, None)
+
+    async def close(self) -> None:
+        """Stop asking and forget everything."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._said.clear()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _ask(self, question: Question) -> None:
+        preemptor, url = question.preemptor, url_of(question.extender)
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        said = self._said.setdefault(preemptor.metadata.uid, {})
+        try:
+            remaining = await ask(self._session, question)
+            said[url] = merged(said.get(url, {}), question.candidates, remaining)
+        except ExtenderError as error:
+            log.warning("%s: %s", key_of(preemptor), error)
+            said[url] = error
+        except Exception as error:  # whatever it is, the preemptor must not wait for an answer without end
+            log.exception("%s: extender %s could not be asked", key_of(preemptor), url)
+            said[url] = ExtenderError(f"extender {url}: {type(error).__name__}: {error}")
+        self._news.put_nowait(ExtenderAnswered(preemptor))
+
+
+async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candidate]:
+    """The candidates that remain. Raises ExtenderError for silence, refusal and answers that make no sense."""
+    extender, preemptor, candidates = question
+    url = url_of(extender)
+    try:
+        answer = await _post(session, url, _arguments(preemptor, candidates), extender.http_timeout)
+    except TimeoutError as error:
+        raise ExtenderError(f"extender {url}: no answer within {extender.http_timeout:g} s") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ExtenderError(f"extender {url}: {error or type(error).__name__}") from error
+    try:
+        result = msgspec.json.decode(answer, type=dict[str, Any])
+        remaining = _field(result, "NodeNameToMetaVictims") or {}
+        offered = {candidate.node: candidate for candidate in candidates}
+        return [_chosen(node, victims, offered) for node, victims in sorted(remaining.items())]
+    except (msgspec.DecodeError, _NonsenseError, AttributeError, TypeError) as error:
+        raise ExtenderError(f"extender {url}: not a fitting ExtenderPreemptionResult: {error}") from error
+
+
+async def _post(session: aiohttp.ClientSession, url: str, body: bytes, seconds: float) -> bytes:
+    limit = aiohttp.ClientTimeout(total=seconds)
+    headers = {"Content-Type": "application/json"}
+    async with session.post(url, data=body, headers=headers, timeout=limit, raise_for_status=True) as response:
+        answer = await response.content.read(_LARGEST_ANSWER)
+        while len(answer) < _LARGEST_ANSWER and (more := await response.content.read(_LARGEST_ANSWER)):
+            answer += more
+        return answer
+
+
+def _arguments(preemptor: Pod, candidates: list[Candidate]) -> bytes:
+    victims = {
+        one.node: {
+            "Pods": [{"UID": victim.uid} for victim in one.victims],
+            "NumPDBViolations": one.pdb_violations,
+        }
+        for one in candidates
+    }
+    return msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
+
+
+class _NonsenseError(ValueError):
+    """An answer about nodes or victims that were not offered."""
+
+
+def _chosen(node: str, victims: dict[str, Any] | None, offered: dict[str, Candidate]) -> Candidate:
+    """A remaining node in terms of what was offered; one whose victims are null has none."""
+    candidate = offered.get(node)
+    if candidate is None:
+        raise _NonsenseError(f"node {node!r} is not one of the candidates")
+    uids = {_field(pod, "UID") for pod in _field(victims or {}, "Pods") or ()}
+    unknown = uids - {victim.uid for victim in candidate.victims}
+    if unknown:
+        raise _NonsenseError(f"no victim on node {node!r} has the uid {unknown.pop()!r}")
+    remaining = [victim for victim in candidate.victims if victim.uid in uids]
+    return Candidate(node, remaining, int(_field(victims or {}, "NumPDBViolations") or 0))
+
+
+def _field(parent: dict[str, Any], name: str) -> Any:
+    """A field by its name in any case, as Go reads JSON: extenders in other languages differ."""
+    return next((value for key, value in parent.items() if key.lower() == name.lower()), None)

@@ -1,0 +1,194 @@
+"""What a new leader takes over from the one before: the plans written on pods, and the evictions they tell of.
+
+An annotation is text that somebody wrote, so none of it is believed by itself. A plan goes on only if a decision made
+now asks for just the same pods (`adopt`). An eviction uses up a rate only as far as the cluster bears it out
+(`recall_evictions`): the victim is leaving, or it is gone and its owner has made another pod since.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import is_terminal, workload_of
+from webhook.preemption.victims.rules import Rules
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.plans.plan import Plan, PlanStep, time_for
+from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.state.annotations import (
+    PLAN,
+    DecidedVictim,
+    PlanRecord,
+    UnreadableError,
+    decision_of,
+    plan_of,
+)
+from webhook.reconciler.state.preemptors import ineligible_reason, instant, is_marked, lacks_post_filter
+
+__all__ = ["Adopted", "TakeOff", "adopt", "disagreement", "recall_evictions", "recalled"]
+
+log = logging.getLogger(__name__)
+
+_AHEAD = 60.0
+"""Seconds by which an earlier leader's clock may be ahead of this one's; a decision from later than that is none."""
+_SKEW = 5.0
+"""Seconds by which an earlier leader's clock may be ahead of the API server's, which dates the pods."""
+
+
+class TakeOff(NamedTuple):
+    """The plan of that id, for that node, is to be taken off the pod."""
+
+    plan_id: str
+    node: str
+
+
+class Adopted(NamedTuple):
+    """A plan of an earlier leader is under way here; if `outdated` says why, it must end, else evicting goes on."""
+
+    plan: Plan
+    remaining: tuple[Pod, ...]
+    """The victims that have yet to leave: none if the plan only waits for its room."""
+    outdated: str = ""
+
+
+def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Adopted | TakeOff | None:
+    """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off."""
+    # 1. Read it. What no version of giveway would write is taken off.
+    try:
+        record = plan_of(pod)
+    except UnreadableError as error:
+        log.warning("%s: %s; taking it off", key_of(pod), error)
+        return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
+    if record is None or manager.is_being_cleared(key_of(pod), record.id):
+        return None
+    # 2. Take it off if it is over: ended by this process, without its nomination, or for a pod to leave alone.
+    policy = policy_set.policy_of(pod)
+    ended = manager.plans.has_ended(record.id)
+    if ended or not _is_under_way(pod, record) or policy is None or ineligible_reason(pod, policy):
+        return TakeOff(record.id, record.node)
+    # 3. Let it hold its room, with the time that is left of its own, at most what this policy gives.
+    state = manager.evaluator.state
+    there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
+    remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
+    now = manager.clock.monotonic()
+    deadline = now + min(_time_left(record, manager.clock.wall()), time_for(there, policy))
+    plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, deadline, seen=True)
+    plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining}
+    manager.add(plan, pod)
+    if not remaining:
+        plan.step = PlanStep.WAITING
+        return Adopted(plan, remaining)
+    # 4. Go on only if a decision made now asks for just the victims that remain.
+    outdated = disagreement(manager.evaluator, pod, policy_set.rules_of(policy), record)
+    if not outdated:
+        log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
+        manager.expect(plan, policy, remaining)
+    return Adopted(plan, remaining, outdated)
+
+
+def _is_under_way(pod: Pod, record: PlanRecord) -> bool:
+    """Whether a plan found on a pod is under way: its nomination stands, or is one that the scheduler clears.
+
+    A plan without a nomination is believed only if the scheduler's own words say that: anybody can annotate a pod.
+    """
+    nominated = pod.status.nominated_node_name
+    return nominated == record.node or (not nominated and lacks_post_filter(pod))
+
+
+def _time_left(record: PlanRecord, wall: float) -> float:
+    """Seconds until the plan's own deadline; the leaders' clocks may differ."""
+    try:
+        return max(0.0, epoch(record.deadline) - wall)
+    except InstantError:
+        return 0.0
+
+
+def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
+    """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now."""
+    decision = evaluator.decide_again(pod, rules)
+    if decision.fits:
+        return "it fits without preemption by now"
+    candidate = next((found for found in decision.candidates if found.node == record.node), None)
+    if candidate is None:
+        return f"preemption on {record.node} would not help any more"
+    leaving = evaluator.state.index.leaving
+    wanted = {victim.uid for victim in candidate.victims if victim.key not in leaving}
+    if not wanted <= {victim.uid for victim in record.victims}:
+        return f"other pods than planned would have to go on {record.node}"
+    alive = {
+        victim.uid
+        for victim in record.victims
+        if (known := evaluator.state.pod_of(victim.key, victim.uid)) is not None
+        and not is_terminal(known)
+        and victim.key not in leaving
+    }
+    return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
+
+
+def recall_evictions(evaluator: Evaluator, policy_set: PolicySet) -> None:
+    """Let the recent evictions that the decisions on marked pods of managed classes tell of use up the rates."""
+    now = evaluator.clock.monotonic()
+    for policy in policy_set.policies():
+        evaluator.limiter.remember(policy.limits)
+    pods = evaluator.state.pods.items()
+    marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
+    for age, evictions in recalled(marked, pods, evaluator.clock.wall()):
+        evaluator.limiter.note(evictions, now - age)
+
+
+def recalled(
+    preemptors: Iterable[Pod], pods: Mapping[str, Pod], wall: float
+) -> Iterator[tuple[float, list[PlannedEviction]]]:
+    """The evictions that the preemptors' decisions tell of and the cluster bears out, with their age in seconds.
+
+    `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch. Admission judges no changes of a
+    pod that is being deleted, so its decision counts no more than that of one that is gone.
+    """
+    present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
+    written = [(instant(found.at), found) for pod in present if (found := decision_of(pod)) is not None]
+    told = sorted(((at, found) for at, found in written if at <= wall + _AHEAD), key=lambda row: -row[0])
+    if not told:
+        return
+    births = _Births(pods.values(), since=told[-1][0])
+    for at, decision in told:
+        owners = (_owner_of_evicted(victim, pods.get(victim.pod), at, births) for victim in decision.victims)
+        yield max(0.0, wall - at), [PlannedEviction(owner, decision.node) for owner in owners if owner is not None]
+
+
+class _Births:
+    """When owners made pods, newest first; each of these pods stands for one that left."""
+
+    def __init__(self, pods: Iterable[Pod], since: float) -> None:
+        self._times: dict[str, list[float]] = {}
+        for pod in pods:
+            born = instant(pod.metadata.creation_timestamp)
+            if born >= since - _SKEW:
+                self._times.setdefault(workload_of(pod), []).append(born)
+        for times in self._times.values():
+            times.sort(reverse=True)
+        self._used: Counter[str] = Counter()
+
+    def take(self, owner: str, at: float) -> bool:
+        """Whether the owner made one more pod since `at` than were taken before; asked with falling `at`."""
+        times, used = self._times.get(owner, ()), self._used[owner]
+        if used >= len(times) or times[used] < at - _SKEW:
+            return False
+        self._used[owner] += 1
+        return True
+
+
+def _owner_of_evicted(victim: DecidedVictim, there: Pod | None, at: float, births: _Births) -> str | None:
+    """The owner whose rate the eviction counts for, empty for a bare pod; None if the victim seems not evicted."""
+    if there is not None and there.metadata.deletion_timestamp:
+        return workload_of(there)
+    if there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
+        return None
+    if not victim.owner:
+        return ""
+    return victim.owner if births.take(victim.owner, at) else None
