@@ -21,20 +21,23 @@ SETTLE = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class CertificateSettings:
-    """For which names certificates are issued, and for how long.
+    """For which names certificates are issued, for how long, and how long a new authority settles.
 
-    Raises ValueError if there is no name, or if authorities would not outlive what they sign.
+    `settle` has to cover the time until every API server has taken up a new `caBundle`, and the difference between
+    the replicas' clocks. Raises ValueError if there is no name, if a serving certificate would not last for six times
+    as long as an authority settles, or if authorities would not outlive what they sign.
     """
 
     names: tuple[str, ...]
     lifetime: timedelta = timedelta(days=90)
     authority_lifetime: timedelta = timedelta(days=3650)
+    settle: timedelta = SETTLE
 
     def __post_init__(self) -> None:
         if not self.names:
             raise ValueError("a serving certificate needs at least one name")
-        if self.lifetime < timedelta(hours=1):
-            raise ValueError("a serving certificate must be valid for an hour at least")
+        if self.lifetime < 6 * self.settle:
+            raise ValueError(f"a serving certificate must be valid for {_hours(6 * self.settle)} at least")
         if self.authority_lifetime < 3 * self.lifetime:
             raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
@@ -53,35 +56,43 @@ def renew_authority(bundle: Bundle, settings: CertificateSettings, now: datetime
     """
     bundle = bundle.pruned(now)
     due = bundle.authority.certificate.not_valid_after_utc - now < 2 * settings.lifetime
-    if not due and not (force and _settled(bundle, now)):
+    if not due and not (force and _settled(bundle, settings, now)):
         return bundle
     newest = make_authority(now, settings.authority_lifetime)
     return replace(bundle, authority=newest, older=bundle.authorities).pruned(now)
 
 
-def renew_serving(bundle: Bundle, settings: CertificateSettings, now: datetime, *, force: bool = False) -> Bundle:
+def renew_serving(
+    bundle: Bundle, settings: CertificateSettings, now: datetime, *, force: bool = False, spreading: bool = False
+) -> Bundle:
     """The bundle with a new serving certificate if it is time for one.
 
     It is time when two thirds of its validity have passed, when a name is missing, or when a newer authority has
     settled. The certificate it replaces is remembered until it expires. Call this only when the bundle's authorities
-    are known to the API servers. Returns the same object if nothing changes.
+    are known to the API servers. If they were told just now (`spreading`), the newest authority signs at the next
+    look, however old it is. Returns the same object if nothing changes.
     """
     current = bundle.serving.certificate
     begins, ends = current.not_valid_before_utc, current.not_valid_after_utc
     unusable = ends <= now or bundle.issuer() is None
-    if not unusable and not _settled(bundle, now):
+    outdated = not signed_by(current, bundle.authority.certificate)
+    if not unusable and (not _settled(bundle, settings, now) or (spreading and outdated)):
         return bundle
     aged = now >= begins + (ends - begins) * 2 / 3
     short = not set(settings.names) <= names_of(current)
-    outdated = not signed_by(current, bundle.authority.certificate)
     if not (unusable or aged or short or outdated or force):
         return bundle
     serving = make_serving(bundle.authority, settings.names, now, settings.lifetime)
     return replace(bundle, serving=serving, retired=(*bundle.retired, current)).pruned(now)
 
 
-def _settled(bundle: Bundle, now: datetime) -> bool:
+def _settled(bundle: Bundle, settings: CertificateSettings, now: datetime) -> bool:
     """Whether the newest authority has been trusted long enough, or signs already."""
     if signed_by(bundle.serving.certificate, bundle.authority.certificate):
         return True
-    return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + SETTLE
+    return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + settings.settle
+
+
+def _hours(length: timedelta) -> str:
+    hours = length / timedelta(hours=1)
+    return "an hour" if hours == 1 else f"{hours:g} hours"

@@ -84,11 +84,11 @@ async def maintain(
     def serving(found: Bundle | None) -> Bundle:
         if found is None:
             return begin(settings, now())
-        return renew_serving(found, settings, now(), force=rotate)
+        return renew_serving(found, settings, now(), force=rotate, spreading=spreading)
 
     fresh, bundle = await _update(api, secret, authority)
     # A new authority must be trusted before anything it signed is served.
-    await inject(api, configurations, bundle.trust())
+    spreading = bool(await inject(api, configurations, bundle.trust()))
     if fresh:
         return bundle
     _, bundle = await _update(api, secret, serving)

@@ -145,6 +145,34 @@ async def test_without_trust_nothing_new_is_served(server, client):
     assert len(found.authorities) == 2
 
 
+async def test_trust_that_comes_late_spreads_before_it_is_needed(server, client):
+    """If trust could not be written for long, a new authority signs at the look after that, not at once."""
+    clock = Clock(START - timedelta(hours=1))
+    first = await maintain(client, SECRET, ["giveway"], SETTINGS, clock)
+    before = {path: server.objects[path]["webhooks"] for path in (MUTATING, VALIDATING)}
+    clock.now += timedelta(minutes=1)
+    await maintain(client, SECRET, [], SETTINGS, clock, rotate_authority=True)
+    assert {path: server.objects[path]["webhooks"] for path in before} == before
+    clock.now += SETTLE
+    late = await maintain(client, SECRET, ["giveway"], SETTINGS, clock)
+    assert trusted(server) == {late.trust()}
+    assert late.serving.certificate == first.serving.certificate
+    after = await maintain(client, SECRET, ["giveway"], SETTINGS, clock)
+    assert after.issuer() == after.authority.certificate != first.authority.certificate
+
+
+async def test_an_expired_certificate_does_not_wait_for_trust_to_spread(server, client):
+    """What nobody can use any more is replaced in the same look: waiting would help nobody."""
+    clock = Clock(START - timedelta(days=100))
+    await maintain(client, SECRET, [], SETTINGS, clock)
+    await maintain(client, SECRET, [], SETTINGS, clock, rotate_authority=True)
+    clock.now = START
+    bundle = await maintain(client, SECRET, ["giveway"], SETTINGS, clock)
+    assert bundle.serving.certificate.not_valid_after_utc > START
+    [trust] = trusted(server)
+    assert trust.startswith(bundle.trust())
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_replicas_that_start_at_once_agree(server, seed):
     """Five replicas at the same moment, on a slow server: one authority, one certificate, one `caBundle`."""

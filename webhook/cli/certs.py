@@ -30,6 +30,10 @@ _PERIOD = 60.0
 """Seconds between two looks at what is due."""
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 _OPTIONS = [
     click.option("--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="directory of PEM files"),
     click.option("--secret", type=NameInNamespace(), help="Secret to keep them in"),
@@ -103,17 +107,23 @@ async def keep_current(
     configurations: tuple[str, ...],
     settings: CertificateSettings,
     directory: Path | None = None,
+    *,
+    now: Callable[[], datetime] = _now,
+    period: float = _PERIOD,
 ) -> None:
-    """Look once a minute for what is due in Secret, `caBundle` and directory, without end. Errors are logged."""
+    """Look for what is due in Secret, `caBundle` and directory, without end. Errors are logged.
+
+    It looks about every `period` seconds; `now` is this replica's clock.
+    """
     while True:
         try:
-            bundle = await maintain(client, secret, configurations, settings, _now)
+            bundle = await maintain(client, secret, configurations, settings, now)
             _to_directory(directory, bundle)
         except (ApiError, BundleError, OSError) as error:
-            log.error("certificates: %s; next try in about %d s", error, _PERIOD)  # noqa: TRY400 - it says all there is
+            log.error("certificates: %s; next try in about %d s", error, period)  # noqa: TRY400 - it says all there is
         except Exception:
-            log.exception("certificates: unexpected error; next try in about %d s", _PERIOD)
-        await asyncio.sleep(_PERIOD * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
+            log.exception("certificates: unexpected error; next try in about %d s", period)
+        await asyncio.sleep(period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
 
 
 def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False) -> None:
@@ -209,7 +219,3 @@ def _validity(certificate: Any, now: datetime) -> str:
     left = (until - now) / timedelta(days=1)
     rest = f"{left:.1f} days left" if left > 0 else "EXPIRED"
     return f"{fingerprint(certificate)[:16]}  until {until:%Y-%m-%d %H:%M} UTC ({rest})"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
