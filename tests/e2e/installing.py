@@ -116,8 +116,8 @@ class Installation:
     def __init__(self, software: Software, client: Client, kubectl: Callable[..., Any], service: Service) -> None:
         self.software, self.client, self._kubectl, self.service = software, client, kubectl, service
 
-    async def apply(self, objects: Iterable[Json]) -> None:
-        await self._kubectl("apply", "-f", "-", stdin=_documents(objects))
+    async def apply(self, objects: Iterable[Json], *options: str) -> None:
+        await self._kubectl("apply", *options, "-f", "-", stdin=_documents(objects))
 
     async def apply_in_order(self, parts: Iterable[list[Json]]) -> None:
         """One part after the other; what cannot be made yet is tried again after the rest, as GitOps tools do."""

@@ -72,10 +72,13 @@ async def test_an_image_that_cannot_be_pulled_refuses_nobody(installation, makin
 
 @pytest.mark.parametrize("order", [GROUPS[::-1], GROUPS[3:] + GROUPS[:3]], ids=["backwards", "configurations-first"])
 async def test_any_order_refuses_nobody(installation, making, order):
-    """The parts come one after the other in whatever order; pods are made before, meanwhile and afterwards."""
+    """The parts come in whatever order, and again by server-side apply; pods are made all the time."""
     await installation.apply_in_order(objects_of(name) for name in order)
     process, port = await installation.start()
     await eventually(installation.in_force, 30)
+    before = await installation.entries()
+    await installation.apply(rendered().values(), "--server-side", "--force-conflicts")
+    assert await installation.entries() == before
     made = making.made
     await eventually(lambda: making.made > made + 10)
     assert making.refusals == []

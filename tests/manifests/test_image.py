@@ -22,7 +22,7 @@ from webhook.embedded.embedded_cluster import EmbeddedCluster
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ALONE = {"PATH": os.defpath, "PYTHONPATH": sysconfig.get_path("purelib")}
 """With the flag -S: other packages are found, and this checkout, which is installed for editing, is not."""
-FOR_TRYING = {"cluster", "demo"}
+LEFT_OUT = {"cluster", "demo", "install", "uninstall"}
 """Sub-commands that the image does not have."""
 
 
@@ -39,17 +39,18 @@ def python(laid_out, *args):
 
 
 def test_what_is_sent_to_the_build():
-    """Everything that the Dockerfile copies, and nothing that is for trying and testing."""
+    """Everything that the Dockerfile copies, and nothing that is for trying, testing and installing."""
     sent = sent_files()
     for sources, _ in copies():
         for source in sources:
             assert any(path == source or path.startswith(f"{source}/") for path in sent), source
     assert {path.split("/")[0] for path in sent} == {source for sources, _ in copies() for source in sources}
-    for pattern in ("webhook/embedded", "webhook/demo", "**/*.jsonl", "**/tests", "**/examples", "**/*.pyc"):
+    folders = ("webhook/embedded", "webhook/demo", "webhook/installation", "**/tests", "**/examples")
+    for pattern in (*folders, "**/*.jsonl", "**/*.pyc"):
         assert [path for path in sent if matches(pattern, path)] == [], pattern
     assert {
         path.name for path in (ROOT / "webhook" / "cli").glob("*.py") if not is_sent(f"webhook/cli/{path.name}")
-    } == {f"{name}.py" for name in FOR_TRYING}
+    } == {f"{name}.py" for name in LEFT_OUT | {"installing"}}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_patterns_mean_what_docker_means(pattern, path, expected):
 
 def test_every_command_of_the_image_can_be_loaded(laid_out):
     """Each sub-command imports with what the image has; the others are not listed, and say where they are."""
-    there = [name for name in COMMANDS if name not in FOR_TRYING]
+    there = [name for name in COMMANDS if name not in LEFT_OUT]
     load = "import importlib, sys; [importlib.import_module(f'webhook.cli.{name}') for name in sys.argv[1:]]"
     modules = "; print(*sorted({name.split('.')[1] for name in sys.modules if name.startswith('webhook.')}))"
     result = python(laid_out, "-c", load + modules, *there)
@@ -80,7 +81,7 @@ def test_every_command_of_the_image_can_be_loaded(laid_out):
     assert not {"demo", "embedded"} & set(result.stdout.split())
     listed = python(laid_out, "-m", "webhook.cli", "--help").stdout
     assert set(re.findall(r"^  (\w+)  +\w", listed.partition("Commands:")[2], re.MULTILINE)) == set(there)
-    refused = python(laid_out, "-m", "webhook.cli", "demo")
+    refused = python(laid_out, "-m", "webhook.cli", "install")
     assert (refused.returncode, "not part of this image" in refused.stderr) == (2, True)
 
 

@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
             return None
         if not _is_installed(cmd_name):
             raise click.UsageError(
-                f"{cmd_name} is for trying and testing, and not part of this image; run it from a checkout of giveway",
+                f"{cmd_name} is for trying, testing and installing, and not part of this image; run it from a checkout",
                 ctx,
             )
         command: click.Command = importlib.import_module(f"webhook.cli.{cmd_name}").command
