@@ -29,7 +29,7 @@ from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
@@ -184,7 +184,7 @@ def _patrol() -> None:
     snapshot.set_storage_class(msgspec.convert({**local, "volumeBindingMode": "WaitForFirstConsumer"}, StorageClass))
     for number in range(VOLUMES):
         snapshot.set_persistent_volume(_volume(number))
-    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
     reconciler = InProcess(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     for number in range(PREEMPTORS):
         snapshot.set_persistent_volume_claim(_claim(f"c{number}"))

@@ -26,11 +26,11 @@ def setting(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["Node", "DaemonSet"])
 def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, kind):
-    """A static pod, and a DaemonSet's while there is another way, is spared in the table as in what would be done."""
+    """A static pod, and a DaemonSet's while there is another way, is excluded in the table as in what would be done."""
     setting.add(pod("a", "7", node="n1", priority=10, owner=(kind, "owner")), pod("b", "7", node="n2"))
     text = said(setting, preemptor(cpu="4"), capsys)
     assert "Plan: evict 1 pod from n2, the only candidate among 2 nodes." in text
-    assert "test/restraint: default/a" in text
+    assert "test/exclusion: default/a" in text
     assert "Now: n2 would be reserved, and default/b evicted." in text
 
 

@@ -27,7 +27,7 @@ from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
-from webhook.reconciler.service import Options, Service
+from webhook.reconciler.service import ReconcilerOptions, Service
 from webhook.reconciler.state.annotations import PLAN, UnreadableError, plan_of
 
 SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
@@ -194,7 +194,7 @@ async def test_soak(sandbox, kubeconfig, tmp_path):
     text = policies("unused", preemptors={"priorityClasses": load.high}, planTimeout="20s")
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
         other = await giveway.reconcile(text)
-        options = Options(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
+        options = ReconcilerOptions(lease_namespace=SYSTEM, lease_duration=2.0, renew_deadline=1.5, retry_period=0.3)
         service, work = begin(sandbox, text, options)
         watch.nodes = service.state.nodes.items()
         end, next_death = time.monotonic() + SECONDS, time.monotonic() + 5
@@ -226,7 +226,7 @@ async def test_soak(sandbox, kubeconfig, tmp_path):
     assert max(watch.evicted.values()) == 1, "nobody is evicted twice"
 
 
-def begin(sandbox, text: str, options: Options) -> tuple[Service, asyncio.Task[None]]:
+def begin(sandbox, text: str, options: ReconcilerOptions) -> tuple[Service, asyncio.Task[None]]:
     """A reconciler in this process, whose caches can be looked into."""
     loaded = load_texts([("soak.yaml", text)])
     service = Service(sandbox.client, loaded.policies, options, tell=lambda _: None)

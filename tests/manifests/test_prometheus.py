@@ -16,7 +16,7 @@ from tests.tools import needed
 from webhook.component_base.metrics import ProcessMetrics
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.reconciler.metrics import Metrics as ReconcilerMetrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 
 COMPONENT = ROOT / "manifests" / "components" / "prometheus"

@@ -15,7 +15,7 @@ from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
@@ -165,7 +165,7 @@ class Desk:
             None,  # type: ignore[arg-type]  # nothing is asked of a server
             setting.state,
             setting.policy_set,
-            Reporter(Metrics(CollectorRegistry()), self._tell, None),
+            Reporter(ReconcilerMetrics(CollectorRegistry()), self._tell, None),
             setting.clock,
             fence=lambda: 0.0,
             dry_run=dry_run,

@@ -24,7 +24,7 @@ from webhook.kube.errors import ApiError
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget
 from webhook.policy.model import CAN_BE_PREEMPTED, PreemptionPolicy
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 
@@ -105,7 +105,7 @@ class Simulation:
             self,  # type: ignore[arg-type]  # the four verbs that are used
             self.setting.state,
             self.setting.policy_set,
-            Reporter(Metrics(CollectorRegistry()), self._tell, None),
+            Reporter(ReconcilerMetrics(CollectorRegistry()), self._tell, None),
             _Clock(),
             fence=lambda: 1000.0,
         )

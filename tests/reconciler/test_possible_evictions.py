@@ -61,7 +61,7 @@ def asked(made, one):
             "neither its annotations",
             id="not even when its protection ends",
         ),
-        pytest.param({}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "test/restraint", "static", id="static"),
+        pytest.param({}, {"annotations": MAY, "owner": ("Node", "n1")}, None, "test/exclusion", "static", id="static"),
         pytest.param({}, {"annotations": MAY, "priority": 100}, None, "test/priority", "no class above", id="equal"),
         pytest.param(
             {}, {"annotations": MAY, "labels": {"app": "web"}}, None, "test/budget", "no more disruptions", id="budget"

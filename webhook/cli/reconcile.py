@@ -20,7 +20,7 @@ from webhook.policy.files.loading import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import FAULT_POINTS
-from webhook.reconciler.service import Options
+from webhook.reconciler.service import ReconcilerOptions
 
 __all__ = ["add_reconciler", "command", "reconciler_options"]
 
@@ -61,7 +61,7 @@ def add_reconciler(
     certificates: Callable[[], tuple[Certificate, ...]] = tuple,
 ) -> None:
     """Add the reconciler that a command's values ask for."""
-    options = Options(
+    options = ReconcilerOptions(
         leader_elect=values["leader_elect"],
         lease_namespace=values["lease_namespace"],
         lease_name=values["lease_name"],

@@ -81,7 +81,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
     async with EmbeddedCluster(nodes=len(SCENARIOS)) as cluster, cluster.client(_reconciler(cluster)) as client:
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
         webhook = manager.add(Webhook(manager, serving, ClusterObjects(client)))
-        options = reconciling.Options(lease_namespace=_SYSTEM)
+        options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
         reconciliation = manager.add(
             Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)
         )

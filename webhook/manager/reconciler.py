@@ -23,7 +23,7 @@ from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.overview.overview import Surroundings
 from webhook.reconciler.reporting import Tell
-from webhook.reconciler.service import Options, Service
+from webhook.reconciler.service import ReconcilerOptions, Service
 
 __all__ = ["Reconciliation", "debug_port"]
 
@@ -42,7 +42,7 @@ class Reconciliation(Component):
         self,
         manager: Manager,
         client: Client,
-        options: Options,
+        options: ReconcilerOptions,
         *,
         debug_port: int = -1,
         fault_point: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-__all__ = ["Metrics"]
+__all__ = ["ReconcilerMetrics"]
 
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -12,14 +12,14 @@ _PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 
-class Metrics:
+class ReconcilerMetrics:
     """One set of instruments in one registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.attempts = Counter(
             "giveway_preemption_attempts",
-            "Preemptors evaluated, by result: fits, waits, evicts, unschedulable, restrained",
+            "Preemptors evaluated, by result: fits, waits, evicts, asks, unschedulable, limited",
             ["result"],
             registry=registry,
         )

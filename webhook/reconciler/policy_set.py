@@ -32,10 +32,6 @@ class PolicySet:
         """The policy that manages pods of this class, and their twin class; None if none does."""
         return self._engine.managed(priority_class_name)
 
-    def named(self, name: str) -> PreemptionPolicy | None:
-        """The policy of that name, if it is still there."""
-        return self._policies.get(name)
-
     def rules_of(self, policy: PreemptionPolicy) -> Rules:
         """The decision's rules of that policy."""
         return self._rules[policy.name]

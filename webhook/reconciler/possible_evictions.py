@@ -65,7 +65,7 @@ def _by_policy(
     assert row is not None
     if immovable(state, ())[row]:
         text = "it is a static pod: its kubelet goes on running it, whatever the API server says"
-        return PossibleEviction(policy.name, _named(classes), None, f"{policy.name}/restraint", text)
+        return PossibleEviction(policy.name, _named(classes), None, f"{policy.name}/exclusion", text)
     pairs = _pairs_with(state, policy, view)
     conditions: tuple[str, ...] = ()
     if pairs is not None:

@@ -1,7 +1,7 @@
 """The control loop: from a change of the cluster to a preemptor that is bound.
 
 A change moves preemptors in the queue (`queue`). Each one that is due is evaluated (`evaluate`); if evicting helps, a
-plan is begun (`plans`) and carried out (`evict`), and kept an eye on until its preemptor is bound. Calls go down to
+plan is begun (`plans`) and carried out (`evict`), and watched until its preemptor is bound. Calls go down to
 those; what they have to tell comes back as return values, and from tasks on one queue of news.
 
 Deciding and bookkeeping happen between two awaits, so every decision sees all that was decided before it; acting
@@ -19,7 +19,7 @@ from typing import Any
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.reconciler.clock import MeasuringClock
@@ -117,8 +117,10 @@ class Reconciler:
             self.reporter.leading(False)
             await self.stop()
 
-    def policies_changed(self) -> None:
-        """Other policies are in use: every pod is looked at again."""
+    def use(self, policies: Policies) -> None:
+        """Take other policies into use: every pod is looked at again. Raises ClusterError if one of them is wrong."""
+        self.policy_set.use(policies)
+        self.state.keep(self.policy_set.annotations())
         if self.leading:
             self._offer_all()
             self.queue.wake(self.clock.monotonic())

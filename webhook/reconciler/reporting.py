@@ -12,7 +12,7 @@ from webhook.kube.events import EventRecorder, reference
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.resources import POD
 from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.queue.node_backoff import LeftOut
 from webhook.reconciler.queue.queue import QueueState
@@ -30,7 +30,7 @@ _SHOWN = 5
 class Reporter:
     """Everything the reconciler says. A recorder of None records no Events (`--dry-run`)."""
 
-    def __init__(self, metrics: Metrics, tell: Tell, recorder: EventRecorder | None) -> None:
+    def __init__(self, metrics: ReconcilerMetrics, tell: Tell, recorder: EventRecorder | None) -> None:
         self.metrics = metrics
         self._tell = tell
         self._recorder = recorder
@@ -38,7 +38,7 @@ class Reporter:
         """Schedulers that were found to clear nominations."""
 
     def evaluated(self, key: str, outcome: Outcome, seconds: float) -> None:
-        """A preemptor was considered and a plan, if any, begun, in that time."""
+        """A preemptor was evaluated and a plan, if any, begun, in that time."""
         self.metrics.attempts.labels(_result(outcome)).inc()
         self.metrics.decision_seconds.observe(seconds)
         log.debug("%s: %s", key, outcome)
@@ -75,7 +75,7 @@ class Reporter:
         self._event(pod, "Preempted", "Preempting", note, urgent=True)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
-        """A disruption budget kept a victim."""
+        """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
         self._tell({"message": "budget refused", "plan": plan.record.id, "preemptor": plan.key, "victim": victim.key})
 
@@ -138,7 +138,7 @@ def _result(outcome: Outcome) -> str:
             return "evicts"
         case Asks():
             return "asks"
-        case Unschedulable(restrained=True):
-            return "restrained"
+        case Unschedulable(limited=True):
+            return "limited"
         case _:
             return "unschedulable"

@@ -21,19 +21,19 @@ from webhook.kube.lease import LeaderElector
 from webhook.policy.model import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.overview.history import History, PendingPods
 from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
 from webhook.reconciler.state.state import State
 
-__all__ = ["Options", "Service"]
+__all__ = ["ReconcilerOptions", "Service"]
 
 _CONTROLLER = "giveway.dev/reconciler"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a reconciler runs; durations in seconds."""
 
     leader_elect: bool = True
@@ -52,7 +52,7 @@ class Service:
         self,
         client: Client,
         policies: Policies,
-        options: Options,
+        options: ReconcilerOptions,
         *,
         tell: Tell,
         registry: CollectorRegistry | None = None,
@@ -60,12 +60,12 @@ class Service:
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
         supervisor: Supervisor | None = None,
     ) -> None:
-        self.policy_set = PolicySet(policies)
+        policy_set = PolicySet(policies)
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self.options = options
         self._supervisor = supervisor or Supervisor()
-        self.metrics = Metrics(registry or CollectorRegistry())
-        self.state = State(client, self.policy_set.annotations())
+        self.metrics = ReconcilerMetrics(registry or CollectorRegistry())
+        self.state = State(client, policy_set.annotations())
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
@@ -77,7 +77,7 @@ class Service:
         self.reconciler = Reconciler(
             client,
             self.state,
-            self.policy_set,
+            policy_set,
             Reporter(self.metrics, self._also_to_history(tell), self._recorder),
             self.clock,
             fence=self.time_to_write,
@@ -96,9 +96,7 @@ class Service:
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use. Raises ClusterError if one of them cannot be compiled."""
-        self.policy_set.use(policies)
-        self.state.keep(self.policy_set.annotations())
-        self.reconciler.policies_changed()
+        self.reconciler.use(policies)
         self.policies_since = self.clock.wall()
 
     async def run(self) -> None:

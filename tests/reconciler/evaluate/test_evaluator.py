@@ -225,7 +225,7 @@ def test_refused_victim_is_left_alone_for_a_while():
     assert names(setting.evaluate(preemptor())) == ["kept"]
 
 
-def test_last_resort_is_spared_within_a_node():
+def test_last_resort_is_excluded_within_a_node():
     """On one node, too, another pod goes rather than a DaemonSet's of lower priority."""
     setting = Setting(node("n1"))
     setting.add(pod("agent", "4", node="n1", priority=1, owner=("DaemonSet", "agent")))
@@ -260,7 +260,7 @@ def test_rate_of_the_cluster():
     setting.evaluator.limiter.note([PlannedEviction("", "n2")], 0.0)
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Unschedulable)
-    assert (outcome.restrained, outcome.due) == (True, 60.0)
+    assert (outcome.limited, outcome.due) == (True, 60.0)
     setting.clock.now = 60.1
     assert names(setting.evaluate(preemptor())) == ["a"]
 
@@ -297,7 +297,7 @@ def test_plan_larger_than_a_rate_waits_for_the_cluster(limits: Limits, name: str
     setting.add(pod("b", "8", node="n2", priority=1000))
     outcome = setting.evaluate(preemptor(cpu="6"))
     assert isinstance(outcome, Unschedulable)
-    assert (name in outcome.reason, outcome.restrained, outcome.due) == (True, True, None)
+    assert (name in outcome.reason, outcome.limited, outcome.due) == (True, True, None)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_plan_larger_than_what_is_left_waits_for_the_window(limits: Limits):
     setting.clock.now = 10.0
     outcome = setting.evaluate(preemptor(cpu="6"))
     assert isinstance(outcome, Unschedulable)
-    assert (outcome.restrained, outcome.due) == (True, 60.0)
+    assert (outcome.limited, outcome.due) == (True, 60.0)
     setting.clock.now = outcome.due + 0.1
     assert names(setting.evaluate(preemptor(cpu="6"))) == ["a0", "a1"]
 
@@ -345,7 +345,7 @@ def test_attempts_are_capped():
     assert isinstance(setting.evaluate(preemptor(), attempts=2), Evicts)
     outcome = setting.evaluate(preemptor(), attempts=3)
     assert isinstance(outcome, Unschedulable)
-    assert outcome.restrained
+    assert outcome.limited
 
 
 @pytest.mark.parametrize("priority", [2_000_000_000, 2_000_001_000])

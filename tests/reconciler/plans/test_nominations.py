@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Setting, node, preemptor
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.rechecking import to_displace
 from webhook.reconciler.reconciler import Reconciler
@@ -72,7 +72,7 @@ def test_who_is_displaced(requests, displaced: list[str]):
 async def test_attempts_that_count(ending: Ending, counts: bool):
     """A plan that evicted in vain counts, unless it was displaced, or its nomination or its node was taken away."""
     setting = Setting(node("n1"))
-    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
     reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})

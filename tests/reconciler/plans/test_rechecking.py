@@ -14,7 +14,7 @@ from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate import evaluator
-from webhook.reconciler.metrics import Metrics
+from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.plans.rechecking import unneeded
 from webhook.reconciler.reconciler import Reconciler
@@ -149,15 +149,17 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     assert unneeded(setting.evaluator, plan, 0.0).uids == {f"uid-{name}" for name in staying}
 
 
-@pytest.mark.parametrize(("wait", "spared"), [pytest.param(30.0, 1, id="in time"), pytest.param(1.0, 0, id="too late")])
-def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, spared: int):
+@pytest.mark.parametrize(
+    ("wait", "unneeded_victims"), [pytest.param(30.0, 1, id="in time"), pytest.param(1.0, 0, id="too late")]
+)
+def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneeded_victims: int):
     """Room that a pod of higher priority leaves soon spares a victim, though the decision did not count on it."""
     setting = Setting(node("n1"))
     setting.add(pod("other", "2", node="n1", priority=1000, deleted=rfc3339(START + 5)))
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
     plan = planned(setting, "5")
     assert len(plan.record.victims) == 2
-    assert len(unneeded(setting.evaluator, plan, wait).uids) == spared
+    assert len(unneeded(setting.evaluator, plan, wait).uids) == unneeded_victims
 
 
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
@@ -192,7 +194,7 @@ async def test_some_victims_stay():
 def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
     """However many plans wait and however long a look at one takes, looking goes on for a moment at a time."""
     setting = Setting(node("n1"))
-    reporter = Reporter(Metrics(CollectorRegistry()), lambda _: None, None)
+    reporter = Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, None)
     reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     looks = []
     for number in range(20):

@@ -97,8 +97,8 @@ class PotentialVictims(NamedTuple):
                 return VictimReason("budget", self._budget_text(row))
             case Exclusion.RESTRAINT:
                 return VictimReason(
-                    "restraint",
-                    "it is spared: it would not go, its replacement could run nowhere else, or a rate is used up",
+                    "exclusion",
+                    "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up",
                 )
             case Exclusion.SEVERAL_BUDGETS:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))

@@ -295,7 +295,7 @@ def _within_attempts(outcome: Evicts | Waits, policy: PreemptionPolicy, attempts
         return outcome
     forgiven = "one stops to count every 15 min"
     reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
-    return Unschedulable(reason, restrained=True)
+    return Unschedulable(reason, limited=True)
 
 
 def _unnominated(pod: Pod) -> Pod:

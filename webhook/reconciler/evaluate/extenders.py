@@ -140,6 +140,7 @@ class ExtenderClient:
             self._session = None
 
     async def _ask(self, question: Question) -> None:
+        """Put one question, remember the answer or the failure, and tell."""
         preemptor, url = question.preemptor, url_of(question.extender)
         if self._session is None:
             self._session = aiohttp.ClientSession()

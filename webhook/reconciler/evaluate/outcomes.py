@@ -62,7 +62,7 @@ class Unschedulable:
     """Nothing helps now. `due` is when it may, in monotonic seconds, if that is known."""
 
     reason: str
-    restrained: bool = False
+    limited: bool = False
     due: float | None = None
 
 
@@ -111,7 +111,7 @@ def unschedulable(decision: Decision, *, rate_exhausted: bool, some_refused: boo
         reason += "; the policy's limits leave out pods that would do otherwise"
     if some_refused:
         reason += "; pods that the API server would not remove are left out for now"
-    return Unschedulable(reason, restrained=rate_exhausted or bool(decision.rejections), due=due)
+    return Unschedulable(reason, limited=rate_exhausted or bool(decision.rejections), due=due)
 
 
 def _alternative(score: Score) -> Alternative:

@@ -209,6 +209,7 @@ class Writer:
     async def _mark_and_delete(
         self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None
     ) -> None:
+        """Give the victim the condition, then delete it if it is still as it was then."""
         meta = {"uid": victim.uid, "resourceVersion": version}
         patch = {"metadata": meta, "status": {"conditions": [condition]}}
         path = POD.path(victim.namespace, victim.name)
@@ -237,7 +238,7 @@ class Writer:
     async def _leaving(
         self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], bool]
     ) -> EvictionResult:
-        """Ask until there is an answer. Raises ApiError if it is the victim that is kept, not the server that is away.
+        """Ask until there is an answer. Raises ApiError if the server answers that the victim stays.
 
         An eviction that got no answer in all its time is not tried again: the server is asked for the pod instead.
         """

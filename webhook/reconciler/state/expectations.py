@@ -69,7 +69,7 @@ class Expectations:
         return expected is not None and expected.uid == uid and expected.gone
 
     def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
-        """Expect nothing of this plan any more, but for the pods of these uids; the keys that are to be looked at.
+        """Expect nothing of this plan any more except of the pods of these uids; the keys that are to be looked at.
 
         With `nominated` its preemptor is still expected to be.
         """
@@ -159,7 +159,7 @@ class Disruptions:
         return found
 
     def give_up(self, plan: str, *, but: Container[str] = ()) -> list[str]:
-        """Expect nothing of this plan any more, but for pods of these names; the budgets to be looked at again."""
+        """Expect nothing of this plan any more except of pods of these names; the budgets to be looked at again."""
         mine = [
             (key, name)
             for key, names in self._expected.items()
