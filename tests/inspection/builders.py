@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.admission.builders import make_class
 from webhook.admission.lookup import Objects
-from webhook.inspection.judging import Existing, Judge
+from webhook.inspection.judge import Existing, Judge
 from webhook.inspection.makers import Maker
 from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
-from webhook.inspection.observed import Observed, PodSummary
+from webhook.inspection.observed import Observed, ObservedPod
 from webhook.inspection.reach import in_reach
 from webhook.kube.objects import (
     LabelSelector,
@@ -32,7 +32,7 @@ _PLURALS = (
 )
 
 
-def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fields: Any) -> PodSummary:
+def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fields: Any) -> ObservedPod:
     """A pod of team-a."""
     defaults: dict[str, Any] = {
         "namespace": "team-a",
@@ -45,7 +45,7 @@ def summary(name: str = "p", class_name: str = "low", priority: int = 10, **fiel
         "nominated": "",
         "created": "2026-01-01T00:00:00Z",
     }
-    return PodSummary(name=name, class_name=class_name, priority=priority, **{**defaults, **fields})
+    return ObservedPod(name=name, class_name=class_name, priority=priority, **{**defaults, **fields})
 
 
 def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, **fields: Any) -> Observed:
@@ -54,7 +54,7 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
         name: Namespace(metadata=ObjectMeta(name=name, labels=labels))
         for name, labels in (namespaces or {"team-a": {}, "kube-system": {}}).items()
     }
-    given = [one for one in found if not isinstance(one, PodSummary | PriorityClass | PodDisruptionBudget)]
+    given = [one for one in found if not isinstance(one, ObservedPod | PriorityClass | PodDisruptionBudget)]
     return Observed(
         policies=policies(*(given or [manage("giveway-*", online="giveway-online")])),
         own="giveway-system",
@@ -62,7 +62,7 @@ def observed(*found: Any, namespaces: dict[str, dict[str, str]] | None = None, *
         namespaces=spaces,
         reach=in_reach(spaces.values(), "giveway-system"),
         classes={one.metadata.name: one for one in found if isinstance(one, PriorityClass)},
-        pods=[one for one in found if isinstance(one, PodSummary)],
+        pods=[one for one in found if isinstance(one, ObservedPod)],
         budgets=[one for one in found if isinstance(one, PodDisruptionBudget)],
         objects={plural: fields.pop(plural, []) for plural in _PLURALS},
         **fields,

@@ -31,8 +31,8 @@ from webhook.inspection.checks import (
     versions,
     webhooks,
 )
+from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
-from webhook.inspection.findings import counted, names
 from webhook.kube.instants import rfc3339
 from webhook.kube.versions import OLDEST, TESTED
 from webhook.policy.model import Policies, PriorityClasses, RequestMatch, Reserve, Subject

@@ -13,7 +13,7 @@ from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.manifests.test_staged import Installed
 from tests.workloads import eventually, namespace, pod
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.installation.cluster import Cluster
+from webhook.installation.applier import ObjectApplier
 from webhook.installation.install import look
 from webhook.installation.kustomize import render
 from webhook.kube import resources
@@ -93,7 +93,7 @@ async def _unless_missing(asked):
 
 async def versions(bare):
     """The resourceVersion of everything that the manifests hold."""
-    cluster = Cluster(bare.admin)
+    cluster = ObjectApplier(bare.admin)
     keys = await cluster.inventory(NAMESPACE)
     return {key: (await cluster.get(key))["metadata"]["resourceVersion"] for key in keys}
 

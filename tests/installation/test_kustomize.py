@@ -9,7 +9,7 @@ import pytest
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
 from webhook.installation.kustomize import parse_image, render
 from webhook.installation.manifests import ManifestsError, components, manifests
-from webhook.installation.overlaying import PatchError, json_patch, strategic_merge
+from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
 
 SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))
 KUBECTL = [
@@ -142,7 +142,7 @@ def test_strategic_merges(patch, expected):
 def test_json_patches_that_do_not_fit(operation):
     """They say so, and change nothing."""
     before = repr(LISTED)
-    with pytest.raises(PatchError):
+    with pytest.raises(OverlayError):
         json_patch(LISTED, [operation])
     assert repr(LISTED) == before
 

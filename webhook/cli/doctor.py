@@ -16,15 +16,20 @@ from rich.padding import Padding
 from webhook.cli.called import as_called
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
 from webhook.inspection.canary import CanaryError, examine_nominations
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine
-from webhook.inspection.findings import Finding, Severity
 from webhook.inspection.observed import observe
 from webhook.inspection.sources import read_policies
 from webhook.kube.client import Client
 
 __all__ = ["command"]
 
-_COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan", Severity.NOT_CHECKED: "magenta"}
+_COLOURS = {
+    FindingSeverity.ERROR: "red",
+    FindingSeverity.WARNING: "yellow",
+    FindingSeverity.INFO: "cyan",
+    FindingSeverity.NOT_CHECKED: "magenta",
+}
 _ORDER = list(_COLOURS)
 _CANARY = "canary"
 
@@ -50,13 +55,15 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
     else:
         _print(findings, names)
     found = {finding.severity for finding in findings}
-    if found & {Severity.ERROR, Severity.WARNING}:
+    if found & {FindingSeverity.ERROR, FindingSeverity.WARNING}:
         raise SystemExit(FOUND)
-    if Severity.NOT_CHECKED in found:
+    if FindingSeverity.NOT_CHECKED in found:
         raise SystemExit(INCOMPLETE)
 
 
-async def _look(kubeconfig: str | None, directory: Path | None, namespace: str, *, canary: bool) -> list[Finding]:
+async def _look(
+    kubeconfig: str | None, directory: Path | None, namespace: str, *, canary: bool
+) -> list[ClusterFinding]:
     async with await Client.connect(kubeconfig) as client:
         policies = await read_policies(client, directory, namespace)
         with progress_display("reading") as progress:
@@ -72,14 +79,14 @@ async def _look(kubeconfig: str | None, directory: Path | None, namespace: str, 
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
 
-def _print(findings: list[Finding], checks: list[str]) -> None:
+def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
     console = Console(highlight=False)
 
-    def alike(finding: Finding) -> tuple[str, str, str]:
+    def alike(finding: ClusterFinding) -> tuple[str, str, str]:
         return finding.severity, finding.check, finding.why
 
     for (severity, check, why), group in groupby(findings, key=alike):
-        console.print(f"[bold {_COLOURS[Severity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
+        console.print(f"[bold {_COLOURS[FindingSeverity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
         found = list(group)
         shared = len({finding.fix for finding in found}) == 1
         for finding in found:
@@ -100,5 +107,5 @@ def _print(findings: list[Finding], checks: list[str]) -> None:
     )
 
 
-def _plural(severity: Severity, count: int) -> str:
-    return severity if severity is Severity.NOT_CHECKED or count == 1 else f"{severity}s"
+def _plural(severity: FindingSeverity, count: int) -> str:
+    return severity if severity is FindingSeverity.NOT_CHECKED or count == 1 else f"{severity}s"

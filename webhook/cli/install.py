@@ -11,7 +11,7 @@ import click
 
 from webhook.cli.called import as_called
 from webhook.cli.installing import kubeconfig_option, run_installation, shown_progress
-from webhook.installation.cluster import Applied, Cluster, Key
+from webhook.installation.applier import Applied, Key, ObjectApplier
 from webhook.installation.install import (
     POLICIES,
     Status,
@@ -128,7 +128,7 @@ async def _install(
             if applied.how != "unchanged":
                 click.echo(f"  {applied.key} {applied.how}")
 
-        await apply(Cluster(client), objects, told, kept)
+        await apply(ObjectApplier(client), objects, told, kept)
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None:
             click.echo(f"\n{_ELSEWHERE.format(url=url)}\n")

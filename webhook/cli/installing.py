@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.installation.cluster import UnknownKindError
+from webhook.installation.applier import UnknownKindError
 from webhook.kube.client import ApiError, ConfigError
 
 __all__ = ["kubeconfig_option", "run_installation", "shown_progress"]

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
-from webhook.inspection.judging import CANNOT_BE_JUDGED
+from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.scan import Report, Row, scan
 from webhook.inspection.sources import read_policies
 from webhook.kube.client import Client

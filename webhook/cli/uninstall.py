@@ -7,7 +7,7 @@ import sys
 import click
 
 from webhook.cli.installing import kubeconfig_option, run_installation
-from webhook.installation.cluster import Cluster, Key
+from webhook.installation.applier import Key, ObjectApplier
 from webhook.installation.kustomize import render
 from webhook.installation.manifests import ManifestsError, all_components, manifests
 from webhook.installation.uninstall import keys_to_remove, remove
@@ -57,7 +57,7 @@ async def _uninstall(
 ) -> list[str] | None:
     """What is left; None if nothing was to be deleted."""
     async with await Client.connect(kubeconfig) as client:
-        cluster = Cluster(client)
+        cluster = ObjectApplier(client)
         keys = await keys_to_remove(cluster, rendered)
         if not keys:
             click.echo("There is nothing of giveway in this cluster.")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from webhook.inspection.findings import Finding, Severity
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
@@ -35,7 +35,7 @@ class CanaryError(Exception):
     """The canary could not be deleted; the text says how to do it by hand."""
 
 
-async def examine_nominations(client: Client, namespace: str) -> list[Finding]:
+async def examine_nominations(client: Client, namespace: str) -> list[ClusterFinding]:
     """Nominate a pod of our own for some seconds, and say what the scheduler did with the nomination.
 
     An empty list means that it was kept. Raises CanaryError if something could not be deleted.
@@ -46,7 +46,7 @@ async def examine_nominations(client: Client, namespace: str) -> list[Finding]:
         return [_inconclusive(f"pod or PriorityClass could not be made or watched: {error.message}")]
 
 
-async def _examine(client: Client, namespace: str) -> list[Finding]:
+async def _examine(client: Client, namespace: str) -> list[ClusterFinding]:
     node = await _first_node(client)
     if node is None:
         return [_inconclusive("the cluster has no node to nominate the pod to")]
@@ -67,7 +67,7 @@ async def _first_node(client: Client) -> str | None:
     return None
 
 
-async def _watch_nomination(client: Client, path: str, node: str) -> list[Finding]:
+async def _watch_nomination(client: Client, path: str, node: str) -> list[ClusterFinding]:
     try:
         found = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     except ApiError as error:
@@ -86,8 +86,8 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Findin
     if _nomination(await client.get(path)):
         return []
     return [
-        Finding(
-            Severity.WARNING,
+        ClusterFinding(
+            FindingSeverity.WARNING,
             "This cluster's scheduler clears a nomination that it did not make, at every failed attempt.",
             "Plans go on and preemptors are bound all the same, but nothing keeps the room free for them: any pod may"
             " take it first (docs/kubernetes-behaviour.md K8).",
@@ -189,9 +189,9 @@ def _nomination(pod: Json) -> str:
     return str(pod.get("status", {}).get("nominatedNodeName") or "")
 
 
-def _refused(what: str) -> Finding:
-    return Finding(
-        Severity.ERROR,
+def _refused(what: str) -> ClusterFinding:
+    return ClusterFinding(
+        FindingSeverity.ERROR,
         what,
         "giveway writes its plan together with the nomination, before anybody is asked to leave: every plan fails, and"
         " nobody is evicted (docs/kubernetes-behaviour.md K12).",
@@ -200,9 +200,9 @@ def _refused(what: str) -> Finding:
     )
 
 
-def _inconclusive(why: str) -> Finding:
-    return Finding(
-        Severity.NOT_CHECKED,
+def _inconclusive(why: str) -> ClusterFinding:
+    return ClusterFinding(
+        FindingSeverity.NOT_CHECKED,
         f"Whether the scheduler keeps an outside nomination is not known: {why}.",
         "giveway works either way, but only a kept nomination keeps the room free for its preemptor.",
         "Look whether default-scheduler runs, and try again.",

@@ -17,7 +17,7 @@ from webhook.inspection.checks import (
     versions,
     webhooks,
 )
-from webhook.inspection.findings import Check, Finding, Severity
+from webhook.inspection.cluster_findings import Check, ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 
 __all__ = ["CHECKS", "examine"]
@@ -45,13 +45,13 @@ CHECKS = (
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
 
 
-def examine(observed: Observed) -> Iterator[Finding]:
+def examine(observed: Observed) -> Iterator[ClusterFinding]:
     """What all checks find; a check that lacks something it needs says so instead."""
     for check in CHECKS:
         lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
         if lacking:
-            yield Finding(
-                Severity.NOT_CHECKED,
+            yield ClusterFinding(
+                FindingSeverity.NOT_CHECKED,
                 f"Not checked: {'; '.join(lacking)}.",
                 "What this check looks for may be there.",
                 "Run it with more rights; docs/operations.md has a ClusterRole that suffices.",

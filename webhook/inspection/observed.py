@@ -20,7 +20,7 @@ from webhook.kube.resources import Resource
 from webhook.policy.evaluation.reads import protected_annotations
 from webhook.policy.model import Policies
 
-__all__ = ["ENDED", "Observed", "PodSummary", "observe"]
+__all__ = ["ENDED", "Observed", "ObservedPod", "observe"]
 
 ENDED = ("Succeeded", "Failed")
 _RBAC = "rbac.authorization.k8s.io"
@@ -48,25 +48,25 @@ _PAGE = 500
 Progress = Callable[[str, int, int | None], None]
 
 
-class _Owner(msgspec.Struct, rename="camel", gc=False):
+class _ObservedOwner(msgspec.Struct, rename="camel", gc=False):
     api_version: str = ""
     kind: str = ""
     name: str = ""
     controller: bool | None = None
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _ObservedMeta(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[_ObservedOwner] | None = None
     managed_fields: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _ObservedSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     priority_class_name: str = ""
     priority: int | None = None
@@ -74,15 +74,15 @@ class _Spec(msgspec.Struct, rename="camel"):
     scheduler_name: str = "default-scheduler"
 
 
-class _Status(msgspec.Struct, rename="camel"):
+class _ObservedStatus(msgspec.Struct, rename="camel"):
     phase: str = ""
     nominated_node_name: str = ""
 
 
 class _Pod(msgspec.Struct):
-    metadata: _Meta
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
+    metadata: _ObservedMeta
+    spec: _ObservedSpec = msgspec.field(default_factory=_ObservedSpec)
+    status: _ObservedStatus = msgspec.field(default_factory=_ObservedStatus)
 
 
 class _Managed(msgspec.Struct, rename="camel"):
@@ -94,7 +94,7 @@ class _Managed(msgspec.Struct, rename="camel"):
 _managed = msgspec.json.Decoder(list[_Managed] | None)
 
 
-class PodSummary(msgspec.Struct, frozen=True, gc=False):
+class ObservedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod as far as checks read it; `annotations` holds protected keys and giveway's own, and no others.
 
     `nominated_at` is when its nomination was written last, as RFC 3339, and `nominated_by` by which field manager;
@@ -136,7 +136,7 @@ class Observed(msgspec.Struct, kw_only=True):
     classes: dict[str, PriorityClass] = {}
     namespaces: dict[str, Namespace] = {}
     reach: frozenset[str] = frozenset()
-    pods: list[PodSummary] = []
+    pods: list[ObservedPod] = []
     budgets: list[PodDisruptionBudget] = []
     objects: dict[str, list[dict[str, Any]]] = {}
     """Everything else, by plural, as JSON data."""
@@ -189,11 +189,11 @@ async def _certificates(client: Client, found: Observed) -> dict[str, bytes]:
     return {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
 
 
-async def _pods(client: Client, found: Observed, progress: Progress) -> list[PodSummary]:
+async def _pods(client: Client, found: Observed, progress: Progress) -> list[ObservedPod]:
     kept = protected_annotations(found.policies)
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     texts: dict[str, str] = {}
-    pods: list[PodSummary] = []
+    pods: list[ObservedPod] = []
     try:
         async for page in client.pages(resources.POD.path(), _Pod, limit=_PAGE, resume=True):
             pods += [_summary(pod, kept, shared, texts) for pod in page.items or () if _is_running(pod)]
@@ -215,16 +215,16 @@ def _summary(
     kept: Collection[str],
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]],
     texts: dict[str, str],
-) -> PodSummary:
+) -> ObservedPod:
     meta, spec = pod.metadata, pod.spec
     labels = meta.labels or {}
-    owner = next((one for one in meta.owner_references or () if one.controller), _Owner())
+    owner = next((one for one in meta.owner_references or () if one.controller), _ObservedOwner())
     at, by = _nomination(meta.managed_fields) if pod.status.nominated_node_name and not spec.node_name else ("", "")
 
     def one(text: str) -> str:
         return texts.setdefault(text, text)
 
-    return PodSummary(
+    return ObservedPod(
         namespace=one(meta.namespace),
         name=meta.name,
         labels=shared.setdefault(tuple(sorted(labels.items())), labels),

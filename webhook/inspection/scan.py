@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from webhook.admission.lookup import CLASSES, Objects
-from webhook.inspection.judging import Existing, Judge, Judged
+from webhook.inspection.judge import Existing, Judge, Judged
 from webhook.inspection.makers import UNKNOWN, Maker, maker_of, maker_of_template
 from webhook.inspection.reach import in_reach
 from webhook.kube import resources
@@ -74,23 +74,23 @@ class Report(msgspec.Struct, rename="camel"):
         return sum(row.objects for row in self.rows if row.verdict == verdict)
 
 
-class _Owner(msgspec.Struct, rename="camel"):
+class _OwnerHead(msgspec.Struct, rename="camel"):
     api_version: str = ""
     kind: str = ""
     name: str = ""
     controller: bool | None = None
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _MetaHead(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[_OwnerHead] | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
 
 
@@ -99,7 +99,7 @@ class _Condition(msgspec.Struct):
     status: str = ""
 
 
-class _Status(msgspec.Struct):
+class _StatusHead(msgspec.Struct):
     phase: str = ""
     conditions: list[_Condition] | None = None
 
@@ -107,9 +107,9 @@ class _Status(msgspec.Struct):
 class _Head(msgspec.Struct):
     """What a scan itself reads of an object, of whatever kind."""
 
-    metadata: _Meta
-    spec: _Spec | None = None
-    status: _Status | None = None
+    metadata: _MetaHead
+    spec: _SpecHead | None = None
+    status: _StatusHead | None = None
 
 
 class _Place(NamedTuple):
@@ -213,7 +213,7 @@ class _Scan:
         for said in judged.said:
             self._add(said.rule, said.verdict, said.message, place)
 
-    def _judged(self, resource: Resource, meta: _Meta, raw: bytes, maker: Maker) -> Judged:
+    def _judged(self, resource: Resource, meta: _MetaHead, raw: bytes, maker: Maker) -> Judged:
         try:
             return self._judge.judge(Existing(raw, resource.plural, meta.namespace, meta.name), maker)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -221,7 +221,7 @@ class _Scan:
 
     def _why_not(self, resource: Resource, head: _Head) -> str:
         """Why an object is not judged; empty if it is."""
-        meta, status = head.metadata, head.status or _Status()
+        meta, status = head.metadata, head.status or _StatusHead()
         if meta.deletion_timestamp:
             return "being deleted"
         if meta.namespace and meta.namespace in self._namespaces and meta.namespace not in self._reach:
@@ -292,7 +292,7 @@ def _maker(resource: Resource, head: _Head) -> Maker:
     return maker_of(owners, meta.annotations or {}, (head.spec and head.spec.node_name) or "")
 
 
-def _place(resource: Resource, meta: _Meta) -> _Place:
+def _place(resource: Resource, meta: _MetaHead) -> _Place:
     """An object, with the owner by which it is counted: of a pod the workload that people wrote."""
     if resource is not resources.POD:
         return _Place(resource.kind, meta.namespace, f"{resource.kind} {meta.name}", meta.name)
@@ -305,7 +305,7 @@ def _place(resource: Resource, meta: _Meta) -> _Place:
     return _Place("Pod", meta.namespace, f"{owner.kind} {owner.name}", meta.name)
 
 
-def _key(meta: _Meta) -> str:
+def _key(meta: _MetaHead) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.installation.cluster import Applied, Cluster, Key, key_of, ordered
+from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import (
     DEPLOYMENT,
@@ -69,7 +69,7 @@ def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Jso
 
 
 async def apply(
-    cluster: Cluster, objects: Sequence[Json], told: Callable[[Applied], None], kept: Collection[Key] = ()
+    cluster: ObjectApplier, objects: Sequence[Json], told: Callable[[Applied], None], kept: Collection[Key] = ()
 ) -> None:
     """Apply the objects and take away what an earlier installation had and this one has not.
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from webhook.installation.manifests import ManifestsError
-from webhook.installation.overlaying import PatchError, json_patch, strategic_merge
+from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
 from webhook.kube.workloads import TEMPLATE_PATHS
 
 __all__ = ["Json", "parse_image", "render"]
@@ -160,7 +160,7 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     for obj in aimed:
         try:
             changed = json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
-        except PatchError as error:
+        except OverlayError as error:
             raise ManifestsError(f"{where}: patch for {obj['kind']} {obj['metadata']['name']}: {error}") from error
         obj.clear()
         obj.update(changed)

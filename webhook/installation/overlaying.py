@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["PatchError", "json_patch", "strategic_merge"]
+__all__ = ["OverlayError", "json_patch", "strategic_merge"]
 
 Json = dict[str, Any]
 
@@ -24,29 +24,29 @@ _MERGE_KEYS = {
 _DIRECTIVE = "$patch"
 
 
-class PatchError(Exception):
+class OverlayError(Exception):
     """A patch that does not fit its object, or needs something that is not known here."""
 
 
 def strategic_merge(obj: Json, patch: Json) -> Json:
-    """The object with a patch merged into it. Raises PatchError."""
+    """The object with a patch merged into it. Raises OverlayError."""
     return _merged_map(obj, patch)
 
 
 def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
-    """The object after `add`, `remove`, `replace` and `test` operations. Raises PatchError."""
+    """The object after `add`, `remove`, `replace` and `test` operations. Raises OverlayError."""
     changed = copy.deepcopy(obj)
     for operation in operations:
         try:
             _operate(changed, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise PatchError(f"{operation}: there is no such place: {error}") from error
+            raise OverlayError(f"{operation}: there is no such place: {error}") from error
     return changed
 
 
 def _merged_map(old: Json, patch: Json) -> Json:
     if _DIRECTIVE in patch:
-        raise PatchError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
+        raise OverlayError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
     merged = dict(old)
     for key, value in patch.items():
         if value is None:
@@ -69,11 +69,11 @@ def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
     new = []
     for one in patch:
         if key not in one:
-            raise PatchError(f"an element of a list has no {key}, by which it is found")
+            raise OverlayError(f"an element of a list has no {key}, by which it is found")
         place = next((at for at, there in enumerate(merged) if there.get(key) == one[key]), None)
         directive = one.get(_DIRECTIVE)
         if directive not in (None, "delete"):
-            raise PatchError(f"{_DIRECTIVE}: {directive} is not known")
+            raise OverlayError(f"{_DIRECTIVE}: {directive} is not known")
         if directive == "delete":
             if place is not None:
                 del merged[place]
@@ -102,9 +102,9 @@ def _operate(document: Json, operation: Json) -> None:
             del target[_place(target, last)]
         case "test":
             if target[_place(target, last)] != operation["value"]:
-                raise PatchError(f"{operation}: it is {target[_place(target, last)]!r}")
+                raise OverlayError(f"{operation}: it is {target[_place(target, last)]!r}")
         case other:
-            raise PatchError(f"operation {other!r} is not known")
+            raise OverlayError(f"operation {other!r} is not known")
 
 
 def _place(target: Any, token: str) -> Any:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from webhook.installation.cluster import INVENTORY, Cluster, Key, key_of, ordered
+from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered
 from webhook.installation.install import NAMESPACE
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP, LEASE, POD, SECRET
@@ -32,7 +32,7 @@ _POLL = 0.3
 _LABEL = "app.kubernetes.io/name"
 
 
-async def keys_to_remove(cluster: Cluster, rendered: Sequence[Json]) -> list[Key]:
+async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> list[Key]:
     """What is there of the manifests with all components, of earlier installations, and of what giveway made itself.
 
     In the order of removal, the namespace last, if nobody else has pods in it.
@@ -50,7 +50,7 @@ async def keys_to_remove(cluster: Cluster, rendered: Sequence[Json]) -> list[Key
     return sorted((key for key in found if not (others and key.kind == "Namespace")), key=place)
 
 
-async def remove(cluster: Cluster, keys: Sequence[Key], told: Callable[[str], None], seconds: float) -> list[str]:
+async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[str], None], seconds: float) -> list[str]:
     """Remove these, wait until they are gone, and say what is left; empty if nothing is. Raises ApiError."""
     end = time.monotonic() + seconds
     running = [key for key in keys if key.kind in ("Deployment", "CronJob")]
@@ -74,7 +74,7 @@ async def remove(cluster: Cluster, keys: Sequence[Key], told: Callable[[str], No
     return [str(key) for key in left]
 
 
-async def _delete(cluster: Cluster, keys: Iterable[Key], told: Callable[[str], None]) -> None:
+async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[str], None]) -> None:
     for key in keys:
         if await cluster.delete(key):
             told(f"{key} deleted")

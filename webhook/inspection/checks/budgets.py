@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from webhook.inspection.findings import Finding, Severity, counted, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import PodDisruptionBudget, key_of
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
@@ -13,13 +13,13 @@ from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 __all__ = ["covering_nothing", "covering_twice"]
 
 
-def covering_nothing(observed: Observed) -> Iterator[Finding]:
+def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     """Budgets that no running pod is covered by."""
     covered = {key for keys in _coverage(observed).values() for key in keys}
     for budget in observed.budgets:
         if key_of(budget) not in covered:
-            yield Finding(
-                Severity.WARNING,
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
                 f"PodDisruptionBudget {key_of(budget)} covers no running pod.",
                 "It looks like a protection and is none. Often a label was renamed, or the budget is in another"
                 " namespace than the pods.",
@@ -27,7 +27,7 @@ def covering_nothing(observed: Observed) -> Iterator[Finding]:
             )
 
 
-def covering_twice(observed: Observed) -> Iterator[Finding]:
+def covering_twice(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods that more than one budget covers."""
     twice: dict[tuple[str, tuple[str, ...]], Counter[str]] = defaultdict(Counter)
     coverage = _coverage(observed)
@@ -36,8 +36,8 @@ def covering_twice(observed: Observed) -> Iterator[Finding]:
         if len(budgets) > 1:
             twice[pod.namespace, tuple(budgets)][pod.name] += 1
     for (namespace, several), pods in sorted(twice.items()):
-        yield Finding(
-            Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
             f"{counted(len(pods), 'pod')} in {namespace} covered by {len(several)} budgets, {names(several)}:"
             f" {names(list(pods))}.",
             "The Eviction API refuses to evict a pod that several budgets cover: neither giveway nor kubectl drain can"

@@ -11,7 +11,7 @@ from typing import Any
 from cryptography import x509
 
 from certs.authority import signed_by
-from webhook.inspection.findings import Finding, Severity
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 
 __all__ = ["expiring"]
@@ -23,7 +23,7 @@ _LATE = 0.1
 _WHY = "When it has expired the API server trusts no answer, and refuses whatever the entry fails closed for."
 
 
-def expiring(observed: Observed) -> Iterator[Finding]:
+def expiring(observed: Observed) -> Iterator[ClusterFinding]:
     """Certificates that have expired or soon will, and trust that does not fit what is served."""
     now = datetime.fromtimestamp(observed.now, UTC)
     serving = _parse(observed.certificates.get("tls.crt", b""))
@@ -37,8 +37,8 @@ def expiring(observed: Observed) -> Iterator[Finding]:
                 yield from _trusted(f"{configuration.get('kind', plural)} {name}", bundle, now)
                 authorities = _authorities(bundle)
                 if name == _OURS and serving and not any(signed_by(serving[0], one) for one in authorities or ()):
-                    yield Finding(
-                        Severity.ERROR,
+                    yield ClusterFinding(
+                        FindingSeverity.ERROR,
                         f"The caBundle of {plural} {name} trusts no authority that signed the certificate in Secret"
                         f" {observed.own}/giveway-tls.",
                         "The API server cannot reach the webhook: pods are refused, or not judged.",
@@ -46,23 +46,23 @@ def expiring(observed: Observed) -> Iterator[Finding]:
                     )
 
 
-def _serving(certificate: x509.Certificate, own: str, now: datetime) -> Iterator[Finding]:
+def _serving(certificate: x509.Certificate, own: str, now: datetime) -> Iterator[ClusterFinding]:
     until = certificate.not_valid_after_utc
     life = until - certificate.not_valid_before_utc
     if until - now < life * _LATE:
-        yield Finding(
-            Severity.ERROR if until <= now else Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.ERROR if until <= now else FindingSeverity.WARNING,
             f"The serving certificate in Secret {own}/giveway-tls {_ends(until, now)}.",
             "giveway renews it long before. " + _WHY,
             "Look into the log of the container keep-certificates; giveway certs rotate renews it now.",
         )
 
 
-def _trusted(where: str, bundle: str, now: datetime) -> Iterator[Finding]:
+def _trusted(where: str, bundle: str, now: datetime) -> Iterator[ClusterFinding]:
     authorities = _authorities(bundle)
     if authorities is None:
-        yield Finding(
-            Severity.ERROR,
+        yield ClusterFinding(
+            FindingSeverity.ERROR,
             f"The caBundle of {where} holds no certificates.",
             "The API server trusts no answer of this webhook.",
             "Have whoever installs it write the caBundle again.",
@@ -70,8 +70,8 @@ def _trusted(where: str, bundle: str, now: datetime) -> Iterator[Finding]:
         return
     last = max(one.not_valid_after_utc for one in authorities)
     if last - now < _SOON:
-        yield Finding(
-            Severity.ERROR if last <= now else Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.ERROR if last <= now else FindingSeverity.WARNING,
             f"The last authority in the caBundle of {where} {_ends(last, now)}.",
             _WHY,
             "Have whoever keeps its certificates (cert-manager, giveway certs) renew the authority.",

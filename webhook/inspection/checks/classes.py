@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from webhook.admission.given import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
-from webhook.inspection.findings import Finding, Severity, counted, names
-from webhook.inspection.observed import Observed, PodSummary
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
+from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.engine import Engine, shielded
 from webhook.preemption.snapshot.pod_view import Profile
@@ -19,7 +19,7 @@ __all__ = ["drifted", "preempting", "twins"]
 _SYSTEM = "system-"
 
 
-def preempting(observed: Observed) -> Iterator[Finding]:
+def preempting(observed: Observed) -> Iterator[ClusterFinding]:
     """Classes for whose pods kube-scheduler preempts, whatever a PreemptionPolicy says of the victims."""
     rules = [compile_rules(policy) for policy in observed.policies.preemption]
     if not rules:
@@ -41,8 +41,8 @@ def preempting(observed: Observed) -> Iterator[Finding]:
         by = f"used by {counted(used.total(), 'pod')}: {names(used)}" if used else "used by no pod now"
         if found.global_default:
             by += ", and the global default"
-        yield Finding(
-            Severity.WARNING if any(below) and (used or found.global_default) else Severity.INFO,
+        yield ClusterFinding(
+            FindingSeverity.WARNING if any(below) and (used or found.global_default) else FindingSeverity.INFO,
             f"PriorityClass {name} (value {found.value}) has preemptionPolicy PreemptLowerPriority and is above"
             f" {counted(len(below), 'running pod')} that the policies let nobody evict now, of which {sum(below)} or"
             f" their class say so by an annotation; it is {by}.",
@@ -53,7 +53,7 @@ def preempting(observed: Observed) -> Iterator[Finding]:
         )
 
 
-def twins(observed: Observed) -> Iterator[Finding]:
+def twins(observed: Observed) -> Iterator[ClusterFinding]:
     """Twins that are missing or do not fit their class, and managed classes that preempt by themselves."""
     engine = Engine(observed.policies)
     why = "Pods of the class stay in it, so kube-scheduler preempts for them and giveway does not."
@@ -64,10 +64,12 @@ def twins(observed: Observed) -> Iterator[Finding]:
                 continue
             fix = f"Create PriorityClass {twin} with value {own.value} and preemptionPolicy Never."
             if other is None:
-                yield Finding(Severity.ERROR, f"Twin {twin} of PriorityClass {original} does not exist.", why, fix)
+                yield ClusterFinding(
+                    FindingSeverity.ERROR, f"Twin {twin} of PriorityClass {original} does not exist.", why, fix
+                )
             elif other.value != own.value or policy_of(other) != NEVER:
-                yield Finding(
-                    Severity.ERROR,
+                yield ClusterFinding(
+                    FindingSeverity.ERROR,
                     f"Twin {twin} of PriorityClass {original} has value {other.value} and preemptionPolicy"
                     f" {policy_of(other)}; it needs value {own.value} and {NEVER}.",
                     why,
@@ -76,8 +78,8 @@ def twins(observed: Observed) -> Iterator[Finding]:
     for name, found in sorted(observed.classes.items()):
         managed = engine.managed(name)
         if managed is not None and managed.twin is None and policy_of(found) != NEVER:
-            yield Finding(
-                Severity.ERROR,
+            yield ClusterFinding(
+                FindingSeverity.ERROR,
                 f"PriorityClass {name} is managed by PreemptionPolicy {managed.policy.name}, but its preemptionPolicy"
                 f" is {policy_of(found)}.",
                 why,
@@ -86,7 +88,7 @@ def twins(observed: Observed) -> Iterator[Finding]:
             )
 
 
-def drifted(observed: Observed) -> Iterator[Finding]:
+def drifted(observed: Observed) -> Iterator[ClusterFinding]:
     """Pods whose copied annotations say something else than their class says today."""
     copied = Engine(observed.policies).copied & shielded(observed.policies.preemption)
     counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
@@ -99,8 +101,8 @@ def drifted(observed: Observed) -> Iterator[Finding]:
             if difference:
                 counts[pod.class_name, key, *difference][pod.namespace] += 1
     for (name, key, has, says), pods in sorted(counts.items()):
-        yield Finding(
-            Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
             f"{counted(pods.total(), 'pod')} of PriorityClass {name}: annotation {key} is {has}, and the class says"
             f" {says} ({names(pods)}).",
             "A pod keeps what was copied when it was created, so the class promises something else than what decides:"
@@ -110,7 +112,7 @@ def drifted(observed: Observed) -> Iterator[Finding]:
         )
 
 
-def _difference(pod: PodSummary, found: PriorityClass, key: str) -> tuple[str, str] | None:
+def _difference(pod: ObservedPod, found: PriorityClass, key: str) -> tuple[str, str] | None:
     """What the pod has and what its class says, if the pod has what was copied, or lacks what would be copied."""
     now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
     if now == says:
@@ -129,7 +131,7 @@ def _users(observed: Observed) -> dict[str, Counter[str]]:
     return users
 
 
-def _protection(pod: PodSummary, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
+def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:
     """None if some policy lets the pod go at once; else whether an annotation protects it, and not only silence."""
     says_so = False
     for rule in rules:

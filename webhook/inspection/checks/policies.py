@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.inspection.findings import Finding, Severity, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import Namespace
 from webhook.kube.selectors import label_matcher
@@ -17,13 +17,13 @@ __all__ = ["matching_nothing"]
 _WHY_NOTHING = "A policy that matches nothing looks like a guard and is none; often a name or a label was mistyped."
 
 
-def matching_nothing(observed: Observed) -> Iterator[Finding]:
+def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     """Policies for namespaces or classes that do not exist, and default classes that do not."""
     reached = [one for name, one in observed.namespaces.items() if name in observed.reach]
     for policy in observed.policies.priority:
         if not any(_is_meant(policy.match, one) for one in reached):
-            yield Finding(
-                Severity.WARNING,
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
                 f"PriorityPolicy {policy.name} matches no namespace of this cluster.",
                 _WHY_NOTHING,
                 f"Compare namespaces and namespaceSelector in {policy.source.file} with kubectl get namespaces"
@@ -34,8 +34,8 @@ def matching_nothing(observed: Observed) -> Iterator[Finding]:
     managing = {managed.policy.name for name in observed.classes if (managed := engine.managed(name)) is not None}
     for preemption in observed.policies.preemption:
         if preemption.name not in managing:
-            yield Finding(
-                Severity.INFO,
+            yield ClusterFinding(
+                FindingSeverity.INFO,
                 f"PreemptionPolicy {preemption.name} manages no PriorityClass of this cluster"
                 f" ({names(preemption.preemptors.priority_classes) or 'it names none'}).",
                 "giveway preempts for nobody by it.",
@@ -43,12 +43,12 @@ def matching_nothing(observed: Observed) -> Iterator[Finding]:
             )
 
 
-def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[Finding]:
+def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[ClusterFinding]:
     for rule in policy.rules:
         name = rule.default_priority_class
         if name is not None and name not in observed.classes:
-            yield Finding(
-                Severity.ERROR,
+            yield ClusterFinding(
+                FindingSeverity.ERROR,
                 f"Rule {policy.name}/{rule.name} gives PriorityClass {name}, which does not exist.",
                 "The rule is passed over: pods without a class get the global default, or none.",
                 f"Create PriorityClass {name}, or name one that exists.",
@@ -58,8 +58,8 @@ def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[Finding]:
             [one for one in (body.allow or ()) if WILDCARD not in one and one not in observed.classes] if body else []
         )
         if absent:
-            yield Finding(
-                Severity.INFO,
+            yield ClusterFinding(
+                FindingSeverity.INFO,
                 f"Rule {policy.name}/{rule.name} allows PriorityClasses that do not exist: {names(absent)}.",
                 _WHY_NOTHING,
                 "Create them, or take them out of allow.",

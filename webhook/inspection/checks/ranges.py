@@ -10,10 +10,10 @@ import msgspec
 
 from webhook.admission.lookup import Objects
 from webhook.admission.resolving import policy_of
-from webhook.inspection.findings import Finding, Severity, counted, names
-from webhook.inspection.judging import CANNOT_BE_JUDGED, Existing, Judge
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
+from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge
 from webhook.inspection.makers import UNKNOWN, Maker, maker_of
-from webhook.inspection.observed import Observed, PodSummary
+from webhook.inspection.observed import Observed, ObservedPod
 from webhook.policy.model import Policies
 
 __all__ = ["reserved"]
@@ -21,10 +21,10 @@ __all__ = ["reserved"]
 _WHY = "A reserved priority is what keeps others from preempting or outranking what the range is for."
 _Range = tuple[str, int, int]
 """A rule, and the lowest and highest value that it reserves."""
-_SEVERITIES = {"refused": Severity.ERROR, CANNOT_BE_JUDGED: Severity.INFO}
+_SEVERITIES = {"refused": FindingSeverity.ERROR, CANNOT_BE_JUDGED: FindingSeverity.INFO}
 
 
-def reserved(observed: Observed) -> Iterator[Finding]:
+def reserved(observed: Observed) -> Iterator[ClusterFinding]:
     """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them."""
     policies, ranges = _reserving(observed.policies)
     if ranges:
@@ -33,7 +33,7 @@ def reserved(observed: Observed) -> Iterator[Finding]:
         yield from _pods(observed, judge, ranges)
 
 
-def _classes(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Finding]:
+def _classes(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
     for name, found in sorted(observed.classes.items()):
         if not any(start <= found.value <= end for _, start, end in ranges):
             continue
@@ -43,7 +43,7 @@ def _classes(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator
             yield _class_finding(name, rule, verdict, found.value)
 
 
-def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Finding]:
+def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
     known: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for pod in observed.pods:
@@ -58,8 +58,8 @@ def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Fi
             counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
         by = f" (PriorityClass {class_name})" if class_name else ""
-        yield Finding(
-            _SEVERITIES.get(verdict, Severity.WARNING),
+        yield ClusterFinding(
+            _SEVERITIES.get(verdict, FindingSeverity.WARNING),
             f"{counted(pods.total(), 'pod')} of priority {priority}{by} in a range that rule {rule} reserves:"
             f" {names(pods)} ({verdict}).",
             _WHY,
@@ -74,9 +74,9 @@ def _verdicts(judge: Judge, existing: Existing, maker: Maker, ranges: list[_Rang
     return [(said.rule, said.verdict) for said in judge.judge(existing, maker).said if said.rule in rules]
 
 
-def _class_finding(name: str, rule: str, verdict: str, value: int) -> Finding:
-    return Finding(
-        _SEVERITIES.get(verdict, Severity.WARNING),
+def _class_finding(name: str, rule: str, verdict: str, value: int) -> ClusterFinding:
+    return ClusterFinding(
+        _SEVERITIES.get(verdict, FindingSeverity.WARNING),
         f"PriorityClass {name} has value {value}, in a range that rule {rule} reserves ({verdict}).",
         _WHY,
         "Delete the class when no pod uses it any more, or name it in the rule's define.",
@@ -96,7 +96,7 @@ def _reserving(policies: Policies) -> tuple[Policies, list[_Range]]:
     return Policies(priority=tuple(changed)), ranges
 
 
-def _as_existing(pod: PodSummary) -> tuple[Existing, Maker]:
+def _as_existing(pod: ObservedPod) -> tuple[Existing, Maker]:
     api_version, kind, name = pod.owner
     owners = [{"apiVersion": api_version, "kind": kind, "name": name, "controller": True}] if kind else []
     metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}

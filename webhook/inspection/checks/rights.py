@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from webhook.inspection.findings import Finding, Severity, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 
 __all__ = ["around_the_shield"]
@@ -22,7 +22,7 @@ class Way(NamedTuple):
     resource: str
     verbs: frozenset[str]
     own: bool
-    severity: Severity
+    severity: FindingSeverity
     why: str
 
 
@@ -34,7 +34,7 @@ _WAYS = (
         "pods/status",
         _WRITE,
         False,
-        Severity.WARNING,
+        FindingSeverity.WARNING,
         "status.startTime decides how long a pod is protected, and status.nominatedNodeName keeps room for it. The"
         " webhook judges the annotations there, not the status.",
     ),
@@ -44,7 +44,7 @@ _WAYS = (
         "validatingwebhookconfigurations",
         _WRITE | {"delete"},
         False,
-        Severity.INFO,
+        FindingSeverity.INFO,
         "Whoever may change or delete them can switch giveway off.",
     ),
     Way(
@@ -53,7 +53,7 @@ _WAYS = (
         "namespaces",
         _WRITE,
         False,
-        Severity.INFO,
+        FindingSeverity.INFO,
         "The label giveway.dev/exempt takes a namespace out of giveway's reach; the component exempt-label guards it.",
     ),
     Way(
@@ -62,7 +62,7 @@ _WAYS = (
         "configmaps",
         _WRITE,
         True,
-        Severity.INFO,
+        FindingSeverity.INFO,
         "The policies are a ConfigMap: whoever writes it decides who may run at which priority.",
     ),
     Way(
@@ -71,7 +71,7 @@ _WAYS = (
         "secrets",
         frozenset({"get", "list", "watch"}),
         True,
-        Severity.INFO,
+        FindingSeverity.INFO,
         "The key of the authority is there: with it one can answer the API server in the webhook's place.",
     ),
     Way(
@@ -80,7 +80,7 @@ _WAYS = (
         "serviceaccounts/token",
         frozenset({"create"}),
         True,
-        Severity.INFO,
+        FindingSeverity.INFO,
         "As the reconciler one may write plans, nominations and evictions.",
     ),
 )
@@ -105,7 +105,7 @@ class _Grant(NamedTuple):
     rules: list[Json]
 
 
-def around_the_shield(observed: Observed) -> Iterator[Finding]:
+def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
     """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
     grants = list(_grants(observed))
     administrators = {
@@ -129,10 +129,12 @@ def around_the_shield(observed: Observed) -> Iterator[Finding]:
         }
         everybody = [subject for subject in found if _is_everybody(subject)]
         if everybody:
-            yield Finding(Severity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX)
+            yield ClusterFinding(
+                FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
+            )
         others = sorted(f"{subject}{_where(found[subject])}" for subject in found if subject not in everybody)
         if others:
-            yield Finding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
+            yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
 
 
 def _grants(observed: Observed) -> Iterator[_Grant]:

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.inspection.findings import Finding, Severity
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 from webhook.kube.versions import OLDEST, TESTED, minor_of
 
 __all__ = ["untested"]
 
 
-def untested(observed: Observed) -> Iterator[Finding]:
+def untested(observed: Observed) -> Iterator[ClusterFinding]:
     """A server that is too old, or of a version on which nobody ran the tests."""
     minor, shown = minor_of(observed.version), observed.version.get("gitVersion", "of an unknown version")
     tested = " and ".join(f"1.{one}" for one in TESTED)
     if minor is not None and minor < OLDEST:
-        yield Finding(
-            Severity.ERROR,
+        yield ClusterFinding(
+            FindingSeverity.ERROR,
             f"The API server is {shown}; giveway needs Kubernetes 1.{OLDEST} or newer.",
             "Older servers drop matchConditions: the webhook would be asked about every change of every pod.",
             "Upgrade the cluster first.",
         )
     elif minor is None or not min(TESTED) <= minor <= max(TESTED):
-        yield Finding(
-            Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
             f"The API server is {shown}; giveway was tested on {tested}.",
             "giveway relies on behaviour of Kubernetes (page kubernetes-behaviour of docs/), and nobody has looked"
             " whether this version keeps it.",
             "On a test cluster of this version run pytest tests/e2e --kubeconfig FILE, and giveway doctor --canary.",
         )
     elif minor not in TESTED:
-        yield Finding(
-            Severity.INFO,
+        yield ClusterFinding(
+            FindingSeverity.INFO,
             f"The API server is {shown}; giveway was tested on {tested}, and not on the versions between them.",
             "No change between them is known that matters (page kubernetes-behaviour of docs/).",
             "giveway doctor --canary checks the behaviour that matters most.",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.given import given_earlier
-from webhook.inspection.findings import Finding, Severity, counted, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import SelectorError, label_matcher
@@ -25,60 +25,60 @@ _KINDS = {_MUTATING: "MutatingWebhookConfiguration", _VALIDATING: "ValidatingWeb
 _MOST_EXEMPT = 0.5
 
 
-def registered(observed: Observed) -> Iterator[Finding]:
+def registered(observed: Observed) -> Iterator[ClusterFinding]:
     """Whether the API server asks giveway about pods at all, and what happens if nobody answers."""
     for plural, kind in _KINDS.items():
         found = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
         rules = [entry for entry in _entries(found) if entry["name"] not in PROBES]
         if found is None:
-            yield Finding(
-                Severity.ERROR,
+            yield ClusterFinding(
+                FindingSeverity.ERROR,
                 f"There is no {kind} {_OURS}: the API server asks giveway about nothing.",
                 "No policy is enforced. Pods that are made meanwhile are never judged again.",
                 "If giveway is to be installed: giveway install. After a break-glass: apply the manifests again, then"
                 " run giveway scan.",
             )
         elif not rules:
-            yield Finding(
-                Severity.ERROR,
+            yield ClusterFinding(
+                FindingSeverity.ERROR,
                 f"{kind} {_OURS} has no entries that judge anything.",
                 "The webhook writes them once the API server has reached it. Until then no policy is enforced.",
                 "kubectl -n giveway-system logs deploy/giveway-webhook, and /readyz?verbose of its pods, say what it"
                 " waits for; most often port 9443 is closed to the API server (docs/install.md).",
             )
         elif any(entry.get("failurePolicy") == "Ignore" for entry in rules if entry["name"].startswith("pods.")):
-            yield Finding(
-                Severity.INFO,
+            yield ClusterFinding(
+                FindingSeverity.INFO,
                 f"{kind} {_OURS} has failurePolicy Ignore for pods.",
                 "Pods that are made while no replica answers are not judged, then or later.",
                 "Run giveway scan after every outage; or start the webhook with --failure-policy=Fail.",
             )
 
 
-def exempting(observed: Observed) -> Iterator[Finding]:
+def exempting(observed: Observed) -> Iterator[ClusterFinding]:
     """Namespaces that giveway is not asked about, and other webhooks from which a pod can take itself out."""
     labelled = [name for name, one in observed.namespaces.items() if EXEMPT in (one.metadata.labels or {})]
     pods = Counter(pod.namespace for pod in observed.pods)
     exempt = {name: pods[name] for name in sorted(labelled)}
     if labelled:
         share = sum(exempt.values()) / max(1, len(observed.pods))
-        yield Finding(
-            Severity.WARNING if share > _MOST_EXEMPT else Severity.INFO,
+        yield ClusterFinding(
+            FindingSeverity.WARNING if share > _MOST_EXEMPT else FindingSeverity.INFO,
             f"{counted(len(labelled), 'namespace')} with the label {EXEMPT}, and how many pods there: {names(exempt)}.",
             "Nothing there is changed or judged, whatever the policies say.",
             f"Take the label off where it is not needed to get the cluster up: kubectl label namespace NAME {EXEMPT}-",
         )
     for where, entry in _on_new_pods(observed, _VALIDATING):
         if entry.get("objectSelector") and _fails_closed(entry) and not where.endswith(f" {_OURS}"):
-            yield Finding(
-                Severity.INFO,
+            yield ClusterFinding(
+                FindingSeverity.INFO,
                 f"{where} judges pods by their labels (objectSelector of {entry['name']}).",
                 "Whoever makes a pod chooses its labels, and can leave the pod out of this webhook.",
                 "If it is to hold for everybody, select by namespace.",
             )
 
 
-def locking_out(observed: Observed) -> Iterator[Finding]:
+def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
     """Webhooks that refuse pods if nobody answers, and whose own pods or the cluster's basis depend on them."""
     services = {(row["metadata"]["namespace"], row["metadata"]["name"]) for row in observed.objects["services"]}
     for plural in _KINDS:
@@ -88,8 +88,8 @@ def locking_out(observed: Observed) -> Iterator[Finding]:
             service = (entry.get("clientConfig") or {}).get("service") or {}
             own = service.get("namespace", "")
             if service and "services" not in observed.missing and (own, service.get("name")) not in services:
-                yield Finding(
-                    Severity.ERROR,
+                yield ClusterFinding(
+                    FindingSeverity.ERROR,
                     f"{where} sends pods to Service {own}/{service.get('name')}, which does not exist"
                     f" ({entry['name']}).",
                     "With failurePolicy Fail no pod that it selects can be made.",
@@ -99,8 +99,8 @@ def locking_out(observed: Observed) -> Iterator[Finding]:
             selected = [name for name in ("kube-system", own) if name and _selects(entry, name, observed)]
             if selected and not entry.get("objectSelector"):
                 unless = " (unless its matchConditions leave them out)" if entry.get("matchConditions") else ""
-                yield Finding(
-                    Severity.WARNING,
+                yield ClusterFinding(
+                    FindingSeverity.WARNING,
                     f"{where} refuses pods in {' and '.join(dict.fromkeys(selected))} when nobody answers"
                     f" ({entry['name']}){unless}.",
                     "After an outage its own pods, or DNS and the network that they need, wait for it, and it waits for"
@@ -109,7 +109,7 @@ def locking_out(observed: Observed) -> Iterator[Finding]:
                 )
 
 
-def changing_classes(observed: Observed) -> Iterator[Finding]:
+def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
     """Mutating webhooks that are called after giveway, and pods whose class was changed after it."""
     later = {
         where for where, _ in _on_new_pods(observed, _MUTATING) if where.rpartition(" ")[2] > _OURS
@@ -119,8 +119,8 @@ def changing_classes(observed: Observed) -> Iterator[Finding]:
         entry.get("reinvocationPolicy") == "IfNeeded" for entry in _entries(ours) if entry["name"].startswith("pods.")
     )
     if later and ours is not None and not asked_again:
-        yield Finding(
-            Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
             f"These are called for new pods after giveway, and giveway is not called again: {names(sorted(later))}.",
             "If one of them changes the PriorityClass, annotations and mark stay those of the class before.",
             "Set reinvocationPolicy IfNeeded in giveway's entries; the webhook writes it so by itself.",
@@ -131,8 +131,8 @@ def changing_classes(observed: Observed) -> Iterator[Finding]:
         if given is not None and pod.namespace in observed.reach and given.name != pod.class_name:
             changed[pod.namespace] += 1
     if changed:
-        yield Finding(
-            Severity.WARNING,
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
             f"{counted(changed.total(), 'pod')} of another PriorityClass than giveway gave: {names(changed)}.",
             "Another webhook changed the class afterwards, and giveway was not asked again.",
             f"Called after giveway: {names(sorted(later)) or 'none that is there now'}. Have it leave priorityClassName"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP, Resource
 
-__all__ = ["INVENTORY", "Applied", "Cluster", "Key", "UnknownKindError", "key_of", "ordered"]
+__all__ = ["INVENTORY", "Applied", "Key", "ObjectApplier", "UnknownKindError", "key_of", "ordered"]
 
 Json = dict[str, Any]
 MANAGER = "giveway-install"
@@ -74,7 +74,7 @@ def ordered(objects: Iterable[Json]) -> list[Json]:
     return sorted(objects, key=place)
 
 
-class Cluster:
+class ObjectApplier:
     """The objects of one cluster. Every method raises ApiError."""
 
     def __init__(self, client: Client) -> None:

@@ -10,12 +10,12 @@ import msgspec
 
 from webhook.inspection.observed import Observed
 
-__all__ = ["Check", "Finding", "Severity", "counted", "names"]
+__all__ = ["Check", "ClusterFinding", "FindingSeverity", "counted", "names"]
 
 _MOST_NAMES = 5
 
 
-class Severity(StrEnum):
+class FindingSeverity(StrEnum):
     """How much it matters: `error` hurts now, `warning` can hurt, `info` is good to know; the last is no finding."""
 
     ERROR = "error"
@@ -24,10 +24,10 @@ class Severity(StrEnum):
     NOT_CHECKED = "not checked"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ClusterFinding(msgspec.Struct, frozen=True):
     """One thing that is wrong. `what` is a sentence that names the object; `why` and `fix` are sentences, too."""
 
-    severity: Severity
+    severity: FindingSeverity
     what: str
     why: str
     fix: str
@@ -39,7 +39,7 @@ class Check(NamedTuple):
 
     name: str
     needs: tuple[str, ...]
-    run: Callable[[Observed], Iterable[Finding]]
+    run: Callable[[Observed], Iterable[ClusterFinding]]
 
 
 def counted(count: int, noun: str) -> str:
