@@ -10,11 +10,13 @@ from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
     PodsMatch,
+    Policies,
     PreemptionPair,
     Preemptors,
     VictimMode,
     Victims,
 )
+from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.possible_evictions import possible_evictions
 
 MAY = {CAN_BE_PREEMPTED: "true"}
@@ -124,7 +126,7 @@ def test_kube_scheduler():
     made.policy = msgspec.structs.replace(
         made.policy, preemptors=Preemptors(priority_classes=("high",), twins={"moved": "moved-twin"})
     )
-    made.policy_set = type(made.policy_set)(type(made.policy_set._engine.policies)(preemption=(made.policy,)))
+    made.policy_set = PolicySet(Policies(preemption=(made.policy,)))
     by_policy, by_scheduler = asked(made, pod("v", node="n1", annotations={}))
     assert by_policy.classes == (("high", 100), ("moved-twin", 300))
     assert by_scheduler.classes == (("legacy", 150), ("system-node-critical", 2_000_001_000))

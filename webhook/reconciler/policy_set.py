@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.kube.objects import Pod
-from webhook.policy.evaluation.engine import Engine, Managed
+from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.victims.rules import Rules, compile_rules
 
@@ -19,7 +19,7 @@ class PolicySet:
     def use(self, policies: Policies) -> None:
         """Take these policies into use, all at once. Raises ClusterError, and changes nothing, if one is wrong."""
         rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
-        self._engine, self._rules = Engine(policies), rules
+        self._classes, self._rules = ManagedClasses(policies.preemption), rules
         self._policies = {policy.name: policy for policy in policies.preemption}
         self.policies_in_force = policies
 
@@ -30,7 +30,7 @@ class PolicySet:
 
     def managed(self, priority_class_name: str) -> Managed | None:
         """The policy that manages pods of this class, and their twin class; None if none does."""
-        return self._engine.managed(priority_class_name)
+        return self._classes.managed(priority_class_name)
 
     def rules_of(self, policy: PreemptionPolicy) -> Rules:
         """The decision's rules of that policy."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-import msgspec
-
 from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes, observe
 from webhook.policy.evaluation.compiled_policy import Applicability, CompiledPolicy, Kinds
-from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
+from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.evaluation.rules import CompiledRule
 from webhook.policy.evaluation.shield import changes, shield_verdicts
@@ -22,13 +20,6 @@ __all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "shielded"]
 
 
 _KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
-
-
-class Managed(msgspec.Struct, frozen=True):
-    """A PriorityClass that a PreemptionPolicy manages; pods of it go to `twin`, if there is one."""
-
-    policy: PreemptionPolicy
-    twin: str | None = None
 
 
 class RuleEvaluation:
@@ -86,7 +77,9 @@ class Engine:
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
         """The annotation keys that some policy copies from classes to pods."""
-        self._classes = [(policy, name_matcher(policy.preemptors.priority_classes)) for policy in policies.preemption]
+        classes = ManagedClasses(policies.preemption)
+        self.managed = classes.managed
+        self.managed_if_generated = classes.managed_if_generated
         self._excepting = {one.name: one for one in self._compiled if one.policy.exceptions}
 
     def default_priority_class(self, request: PolicyRequest) -> tuple[str, str] | None:
@@ -117,32 +110,6 @@ class Engine:
                 for key, rule in policy.copies:
                     copied.setdefault(key, rule)
         return list(copied.items())
-
-    def managed(self, priority_class_name: str) -> Managed | None:
-        """The policy that manages pods of this class, and their twin class; Kubernetes' own classes never are."""
-        if not priority_class_name or priority_class_name.startswith("system-"):
-            return None
-        for policy, named in self._classes:
-            twins = policy.preemptors.twins
-            if priority_class_name in twins:
-                return Managed(policy, twins[priority_class_name])
-            if named(priority_class_name) or priority_class_name in twins.values():
-                return Managed(policy)
-        return None
-
-    def managed_if_generated(self, prefix: str) -> Managed | None:
-        """The policy that may manage a PriorityClass whose name the API server makes of this `generateName`.
-
-        A glob that matches any name with this prefix counts; a name without `*` does not, because the API server
-        chooses the rest of the name at random.
-        """
-        if not prefix or prefix.startswith("system-"):
-            return None
-        for policy, _ in self._classes:
-            names = policy.preemptors.priority_classes
-            if any(WILDCARD in name and intersect(name, f"{prefix}{WILDCARD}") for name in names):
-                return Managed(policy)
-        return None
 
     def judge(self, request: PolicyRequest, trace: list[RuleTrace] | None = None) -> list[Verdict]:
         """What every rule that applies says of the request; `trace` takes all rules with why and why not.
