@@ -12,7 +12,7 @@ from webhook.kube.informer import Change
 from webhook.kube.objects import Namespace, Node, Pod
 from webhook.kube.resources import NAMESPACE, NODE, POD
 from webhook.preemption.filters.filtering import prefilter, run_filters
-from webhook.preemption.filters.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import SELECTING, Selecting, Selectors
 from webhook.scheduling.scores import View, scores

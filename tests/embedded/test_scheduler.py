@@ -13,7 +13,7 @@ from webhook.embedded.server.faults import FaultMatch
 from webhook.kube.client import ApiError
 from webhook.kube.objects import ObjectMeta, Pod, PodSpec
 from webhook.kube.resources import NODE, POD, PRIORITY_CLASS
-from webhook.preemption.filters.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.scheduling.queue import SchedulingQueue
 
 PODS = POD.path("default")

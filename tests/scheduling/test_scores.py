@@ -13,7 +13,7 @@ from webhook.kube.informer import Change
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import REPLICA_SET, SERVICE
 from webhook.preemption.filters.filtering import prefilter, run_filters
-from webhook.preemption.filters.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import Selecting, Selectors
 from webhook.scheduling.placement import best_node

@@ -20,9 +20,9 @@ from webhook.preemption.filters.filtering import (
     prefilter,
     run_filters,
 )
-from webhook.preemption.filters.pod_info import PodInfo, compile_pod
 from webhook.preemption.ranking import rank
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import CandidateFilter, Candidates

@@ -14,7 +14,7 @@ import msgspec
 from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
 from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import PodsMatch, PreemptionPair, PreemptionPolicy
-from webhook.preemption.filters.pod_info import compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules

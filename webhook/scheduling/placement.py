@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from webhook.preemption.filters.filtering import Failures
-from webhook.preemption.filters.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.scores import View, scores
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from webhook.kube.clock import Clock, SystemClock
 from webhook.kube.objects import Pod
-from webhook.preemption.filters.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo
 
 __all__ = ["Entry", "SchedulingQueue"]
 

@@ -19,7 +19,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
-from webhook.preemption.filters.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.scheduling import queueing_hints
 from webhook.scheduling.cluster_state import ClusterState, Informers
 from webhook.scheduling.default_preemption import Preemption

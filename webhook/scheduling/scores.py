@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from webhook.kube.objects import LabelSelector, NodeSelector, Pod, Taint, TopologySpreadConstraint
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask, tolerates
-from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
+from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import Selectors
 from webhook.scheduling.tally import Counts, Tally, nonzero_requests, preferences_of

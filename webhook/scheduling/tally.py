@@ -10,7 +10,7 @@ import msgspec
 from webhook.kube.objects import Container, Pod, PodAffinity, ResourceRequirements
 from webhook.kube.selectors import Labels, Matcher, SelectorError
 from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
-from webhook.preemption.snapshot.terms import Term
+from webhook.preemption.snapshot.pod_info import Term
 
 __all__ = ["Preference", "Tally", "nonzero_requests", "preferences_of"]
 

@@ -17,9 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.filters.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import HostPorts, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.snapshot.terms import HostPorts, conflicts
 
 __all__ = ["UNBOUNDED", "AffinityBounds", "Counter", "PlacedPods", "PortUsage", "port_bits", "resource_counters"]
 
@@ -127,10 +126,8 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
     return counters
 
 
-def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUsage | None:
-    """The taken ports that conflict with the preemptor's; None if it wants no port."""
-    if not incoming.ports:
-        return None
+def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUsage:
+    """The taken ports that conflict with the preemptor's."""
     pods = snapshot.pods
     bit_of: dict[object, int] = {}
     masks = np.zeros(len(pods.ports), np.int64)

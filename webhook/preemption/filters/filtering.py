@@ -23,8 +23,8 @@ from webhook.preemption.filters.placement import (
     taint_mask,
     tolerates,
 )
-from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
+from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -129,9 +129,9 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     snapshot.nodes.drop_unused_labels()
     live = PlacedPods(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
-    ports = counters.port_bits(snapshot, incoming, live)
+    ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
     storage = volumes.check(snapshot, incoming, live)
-    spread = topology.spread_counters(snapshot, incoming, live)
+    spread = topology.spread_counters(snapshot, incoming, live) if incoming.spread else []
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
     used = [*resources, *storage.counters, *spread, *anti]
     nothing = np.zeros(snapshot.nodes.rows, np.int64)

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from webhook.kube.objects import PodAffinityTerm
 from webhook.preemption.filters.counters import UNBOUNDED, AffinityBounds, Counter, PlacedPods
 from webhook.preemption.filters.placement import required_mask, taint_mask
-from webhook.preemption.filters.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo, SpreadConstraint, Term, compile_terms
 from webhook.preemption.snapshot.pod_view import Identity
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.snapshot.terms import SpreadConstraint, Term, compile_terms
 
 __all__ = ["affinity_counters", "spread_counters"]
 
@@ -44,8 +43,6 @@ def affinity_counters(
 
 def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """One counter a hard spread constraint, in their order."""
-    if not incoming.spread:
-        return []
     nodes = snapshot.nodes
     labelled = nodes.valid[: nodes.rows].copy()
     for constraint in incoming.spread:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
 from webhook.preemption.snapshot.attached_volumes import AttachedVolume
+from webhook.preemption.snapshot.pod_info import PodClaims
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.snapshot.terms import PodClaims
 
 __all__ = ["EXCEEDED", "AttachLimits", "Attached", "attach_limits"]
 

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume, key_of
 from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
-from webhook.preemption.filters.pod_info import PodInfo
 from webhook.preemption.filters.volume_binding import find_volumes
 from webhook.preemption.filters.volume_limits import AttachLimits, attach_limits
 from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.snapshot.terms import claim_name
 from webhook.preemption.snapshot.volume_index import class_of_claim
 
 __all__ = ["IN_USE", "Storage", "check"]

@@ -16,6 +16,7 @@ from webhook.kube.objects import Pod, PodAffinityTerm
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import Nodes, grown
+from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 from webhook.preemption.snapshot.pod_view import (
     Identity,
     Owner,
@@ -29,7 +30,6 @@ from webhook.preemption.snapshot.pod_view import (
     priority_of,
     start_of,
 )
-from webhook.preemption.snapshot.terms import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 
 __all__ = ["Pods"]
 

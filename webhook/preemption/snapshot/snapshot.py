@@ -5,9 +5,7 @@ All methods are cheap (a pod event takes microseconds) and single-threaded: even
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +26,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.attached_volumes import AttachedVolumes
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
-from webhook.preemption.snapshot.interning import Interner, Table
+from webhook.preemption.snapshot.interning import Tables
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
@@ -38,8 +36,6 @@ __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 
 KEPT_ANNOTATIONS = frozenset({CAN_BE_PREEMPTED, PROTECTION_DURATION, "volcano.sh/preemptable"})
 """The pod annotations remembered unless a policy names others (`Rules.annotations`)."""
-
-_MOST_TABLES = 128
 
 
 class Snapshot:
@@ -64,7 +60,8 @@ class Snapshot:
         self.attached = AttachedVolumes(self.volumes, self.claims, self.storage_classes)
         self.attach_limits: dict[str, dict[str, int]] = {}
         """By CSI driver and node: how many volumes can be attached."""
-        self._tables: OrderedDict[Any, Table[Any]] = OrderedDict()
+        self.table = Tables().column
+        """Answers about interned values that are kept from decision to decision."""
 
     def set_node(self, node: Node) -> None:
         """Add or update a node. Raises ClusterError for an amount that is negative or not a quantity."""
@@ -213,19 +210,6 @@ class Snapshot:
         """The labels of a namespace, empty if it is not known."""
         namespace = self.namespaces.get(name)
         return (namespace.metadata.labels or {}) if namespace else {}
-
-    def table(
-        self, key: tuple[Any, ...], interner: Interner[Any, Any], dtype: Any, evaluate: Callable[[Any], Any]
-    ) -> NDArray[Any]:
-        """The column of a Table that is kept from decision to decision under `key`."""
-        table = self._tables.get(key)
-        if table is None:
-            table = self._tables[key] = Table(interner, dtype, evaluate)
-            if len(self._tables) > _MOST_TABLES:
-                self._tables.popitem(last=False)
-        else:
-            self._tables.move_to_end(key)
-        return table.column()
 
     def pod_rows(self, keys: Collection[str]) -> NDArray[np.intp]:
         """The rows of the pods with these keys, unknown ones left out."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.filters.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Rules, VictimReason, kubernetes_rules

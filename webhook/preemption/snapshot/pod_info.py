@@ -1,4 +1,4 @@
-"""What of a pod binds it to other pods: host ports, (anti-)affinity terms, spread constraints, claims; compiled."""
+"""A pod compiled: what it asks for, and what binds it to other pods: host ports, terms, spread constraints, claims."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from webhook.kube.objects import (
     Volume,
 )
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
-from webhook.preemption.snapshot.amounts import ClusterError, int32
+from webhook.preemption.snapshot.amounts import ClusterError, int32, requests
+from webhook.preemption.snapshot.pod_view import priority_of
 
 __all__ = [
     "HostPort",
     "HostPorts",
     "PodClaims",
+    "PodInfo",
     "SpreadConstraint",
     "Term",
     "affinity_terms",
     "anti_affinity_terms",
     "claim_name",
     "claims_of",
+    "compile_pod",
     "compile_terms",
     "conflicts",
     "host_ports",
@@ -237,3 +240,46 @@ def _and_labels(selector: LabelSelector, same: Labels, other: Labels) -> LabelSe
     rows += [Requirement(key=key, operator="In", values=[value]) for key, value in same.items()]
     rows += [Requirement(key=key, operator="NotIn", values=[value]) for key, value in other.items()]
     return LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
+
+
+class PodInfo(NamedTuple):
+    """A pending pod as the filters see it, kube-scheduler's `PodInfo`.
+
+    `amounts` are millicores, bytes and counts, zero ones left out. `beyond` says what the pod asks for that no filter
+    here knows, so that nobody is evicted for it; mostly empty.
+    """
+
+    pod: Pod
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    priority: int
+    amounts: dict[str, int]
+    ports: HostPorts
+    affinity: list[Term]
+    anti_affinity: list[Term]
+    spread: list[SpreadConstraint]
+    beyond: str
+
+
+def compile_pod(pod: Pod) -> PodInfo:
+    """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
+    meta = pod.metadata
+    beyond = ""
+    if pod.spec.resource_claims:
+        beyond = "it asks for devices by spec.resourceClaims, and where they can be had is not known here"
+    elif pod.spec.scheduling_group:
+        beyond = "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
+    return PodInfo(
+        pod=pod,
+        namespace=meta.namespace,
+        name=meta.name,
+        labels=meta.labels or {},
+        priority=priority_of(pod),
+        amounts={name: amount for name, amount in requests(pod).items() if amount > 0},
+        ports=host_ports(pod),
+        affinity=affinity_terms(pod, anti=False),
+        anti_affinity=affinity_terms(pod, anti=True),
+        spread=spread_constraints(pod),
+        beyond=beyond,
+    )
