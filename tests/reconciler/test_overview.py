@@ -90,6 +90,19 @@ class TestHistory:
         assert counts == {"Deployment/default/v": [0] * (BUCKETS - 1) + [1]}
         assert begins <= clock.wall() - 3000
 
+    def test_forged_decisions_push_out_none_of_this_process(self):
+        """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
+        history = History(FakeClock().wall)
+        history.told(told(decision()))
+        for number in range(100):
+            forged = preemptor(f"f{number}")
+            at = START + (10_000_000 if number % 2 else 60)
+            forged.metadata.annotations = {DECISION: encode(decision(f"forged-{number}", at))}
+            history.changed(PODS, change(None, forged))
+        known = history.decisions()
+        assert "0123456789abcdef" in [one.record.plan for one in known]
+        assert max(one.at for one in known) == START + 60
+
     def test_what_is_remembered_is_bounded(self):
         """Thousands of decisions leave the last ones."""
         history = History(FakeClock().wall)

@@ -22,7 +22,7 @@ MOST_STREAMS = 16
 _PAUSE = 1.0
 _HEARTBEAT = 15.0
 """Seconds of silence after which a comment shows that both ends are there."""
-_PATIENCE = 30.0
+_PATIENCE = 10.0
 """Seconds until a reader that takes nothing is given up."""
 
 

@@ -1,11 +1,13 @@
 """The last decisions and evictions, as far as this process has seen them; for the page alone.
 
 Decisions come from two sides: the leader's own log lines, and the annotations on preemptors, by which a follower and a
-new leader know them, too. Each is counted once, by its plan's id.
+new leader know them, too. Each is counted once, by its plan's id. Whatever goes wrong here is logged: no decision waits
+for it. Annotations may be forged in namespaces that the webhook leaves out: they push out no decision of this process.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.informer import Change
+from webhook.kube.instants import epoch
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_view import disruption_of
@@ -22,21 +25,30 @@ from webhook.reconciler.state.watched import PODS, WatchedKind
 
 __all__ = ["BUCKET", "BUCKETS", "History", "Known", "PendingPods"]
 
+log = logging.getLogger(__name__)
+
 BUCKET, BUCKETS = 300.0, 12
 """Seconds of a bucket of evictions, and how many buckets are shown."""
 _DECISIONS = 30
 _VICTIMS = 5000
 """Victims of recent decisions that are watched for."""
 _EVICTIONS = 20_000
+_AHEAD = 300.0
+"""Seconds by which another process's clock may be ahead; a decision from later than that is not believed."""
 
 
 @dataclass(slots=True)
 class Known:
-    """A decision for a preemptor (`namespace/name`), and how its plan ended; empty if it has not."""
+    """A decision for a preemptor (`namespace/name`) at a time, in seconds since the epoch.
+
+    `ending` is how its plan ended, empty if it has not; `own` whether this process made it.
+    """
 
     record: DecisionRecord
     preemptor: str
+    at: float
     ending: str = ""
+    own: bool = False
 
 
 class PendingPods:
@@ -67,23 +79,30 @@ class History:
 
     def told(self, line: dict[str, Any]) -> None:
         """Take a structured log line: a decision, or the end of a plan."""
-        if line.get("message") == "decision":
-            self._add(Known(msgspec.convert(line, DecisionRecord), str(line["preemptor"])))
-        elif line.get("message") == "plan ended" and (known := self._known.get(line["plan"])):
-            known.ending = str(line["ending"])
+        try:
+            if line.get("message") == "decision":
+                record = msgspec.convert(line, DecisionRecord)
+                self._add(Known(record, str(line["preemptor"]), epoch(record.at), own=True))
+            elif line.get("message") == "plan ended" and (known := self._known.get(line["plan"])):
+                known.ending = str(line["ending"])
+        except Exception:
+            log.exception("the page does not show %s", line.get("message"))
 
     def changed(self, kind: WatchedKind, change: Change[Any]) -> None:
         """Take a change that the watch has shown."""
         if kind is not PODS:
             return
-        if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
-            self._read(change.key, change.old, change.new)
-        if change.key in self._victims:
-            self._look_at_victim(change.key, change.old, change.new)
+        try:
+            if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
+                self._read(change.key, change.old, change.new)
+            if change.key in self._victims:
+                self._look_at_victim(change.key, change.old, change.new)
+        except Exception:
+            log.exception("the page does not show what became of %s", change.key)
 
     def decisions(self) -> list[Known]:
         """The last decisions, the newest first."""
-        return sorted(self._known.values(), key=lambda known: known.record.at, reverse=True)
+        return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
 
     def evictions(self) -> tuple[float, dict[str, list[int]]]:
         """When the first bucket begins, in seconds since the epoch, and by owner how many evictions each bucket has."""
@@ -100,8 +119,8 @@ class History:
         text = (new.metadata.annotations or {})[DECISION]
         if old is None or (old.metadata.annotations or {}).get(DECISION) != text:
             record = decision_of(new)
-            if record is not None and record.plan not in self._known:
-                self._add(Known(record, key))
+            if record is not None and record.plan not in self._known and epoch(record.at) < self._wall() + _AHEAD:
+                self._add(Known(record, key, epoch(record.at)))
         for known in self._known.values():
             if known.preemptor == key and not known.ending and not carries(new, known.record.plan):
                 known.ending = "bound" if new.spec.node_name == known.record.node else known.ending
@@ -109,7 +128,7 @@ class History:
     def _add(self, known: Known) -> None:
         self._known[known.record.plan] = known
         while len(self._known) > _DECISIONS:
-            del self._known[min(self._known, key=lambda plan: self._known[plan].record.at)]
+            del self._known[min(self._known, key=lambda plan: (self._known[plan].own, self._known[plan].at))]
         for victim in known.record.victims:
             self._victims[victim.pod] = victim.owner or victim.pod
             self._victims.move_to_end(victim.pod)
