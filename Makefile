@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+QUICK := admission component_base kube manager page policy preemption reconciler registration scheduling serving
 
-.PHONY: install test tools lint fmt bench demo fuzz soak lock image schema clean
+.PHONY: install quick test tools lint fmt bench demo fuzz soak lock image schema clean
 
 install: $(STAMP)
 
@@ -15,6 +16,10 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# The packages' own tests without those that take long or play a whole cluster: for the minute between two edits.
+quick: $(STAMP)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -q -m 'not slow' $(addprefix tests/,$(QUICK))
 
 # The tests wait more than they work, so four processes share two cores; the tests of a file stay together.
 test: $(STAMP)

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jsonpatch
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.admission.builders import make_class, make_context, make_policy, make_rule, manage, patch_of, response
 from webhook.admission.webhook import review
 from webhook.policy.model import CAN_BE_PREEMPTED, MARK, PROTECTION_DURATION
+
+pytestmark = pytest.mark.slow
 
 RECORDED = Path(__file__).parents[2] / "webhook" / "demo" / "recorded_reviews.jsonl"
 REVIEWS = [json.loads(line)["review"] for line in RECORDED.read_text().splitlines()]

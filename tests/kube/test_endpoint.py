@@ -198,6 +198,7 @@ print("requests" in sys.modules, "pydantic" in sys.modules, "kubernetes" in sys.
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.slow
 def test_others_get_the_package_whole(first):
     """Whoever imports the official client in the same process gets all of it, be it before or after."""
     ours = "from webhook.kube.loaders import loaders; assert loaders().configuration().verify_ssl\n"

@@ -449,6 +449,7 @@ class Pages:
         yield "ERROR", json.dumps(status(410, "Expired")).encode()
 
 
+@pytest.mark.slow
 async def test_listing_again_makes_no_second_copy(monkeypatch):
     """The memory in use while everything is listed again is what was in use before and some pages, no more."""
     monkeypatch.setattr(caches, "_PAGE", 50)

@@ -306,6 +306,7 @@ async def rivalry(seed, loop):
     return led
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_never_two_believe(seed, caplog):
     """Twenty minutes of stalls, losses and late writes with drifting clocks: at no moment do two believe to lead."""

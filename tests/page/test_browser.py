@@ -9,7 +9,10 @@ from tests.page.chromium import PROGRAM, tab
 from tests.page.pages import HOSTILE, busy
 from tests.page.test_app import served
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed (apt-get install chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed (apt-get install chromium)"),
+]
 CONTRAST = """
 (() => {
   const rgb = (text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number);

@@ -11,6 +11,8 @@ from tests.preemption.building import answer
 from tests.preemption.clusters import FEATURES, plain
 from tests.preemption.dense import dense
 
+pytestmark = pytest.mark.slow
+
 KINDS = [(), *[(feature,) for feature in FEATURES], FEATURES]
 
 

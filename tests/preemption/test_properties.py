@@ -5,6 +5,7 @@ from collections import Counter
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from webhook.policy.model import BudgetMode, PreemptionPolicy, Protection, Sourc
 from webhook.preemption.decision import decide, fits, fits_on
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import compile_rules, kubernetes_rules
+
+pytestmark = pytest.mark.slow
 
 SEEDS = st.integers(0, 10**9)
 MONOTONE = ("budgets", "placement", "ports", "anti", "nominated", "extended", "containers")

@@ -35,6 +35,7 @@ def comparable(decision):
 
 
 @pytest.mark.parametrize("path", RANDOM, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.slow
 def test_decisions_equal_kube_schedulers(path):
     """On every recorded cluster the whole decision equals kube-scheduler's, reasons included."""
     rows = recorded(path)

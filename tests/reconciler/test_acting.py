@@ -313,6 +313,7 @@ async def test_nomination_by_somebody_else_is_respected():
         assert play.lines("decision") == []
 
 
+@pytest.mark.slow
 async def test_new_leader_keeps_the_rates():
     """What was evicted lately is read off the pods, so that a restart opens no window."""
     policies = managing(limits=Limits(per_cluster=Rate(1, 6.0)))

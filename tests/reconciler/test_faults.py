@@ -17,6 +17,8 @@ from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.state.annotations import decision_of
 
+pytestmark = pytest.mark.slow
+
 EVICTIONS, STATUS = FaultMatch(resource="pods/eviction"), FaultMatch(verb="patch", resource="pods/status", name="p?")
 PREEMPTORS = 4
 

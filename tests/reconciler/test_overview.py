@@ -172,6 +172,7 @@ def test_a_large_cluster_takes_little_time(pods):
     assert time.process_time() - begun < 0.2
 
 
+@pytest.mark.slow
 async def test_the_page_of_a_leader_and_of_a_follower():
     """The leader shows its queue and plans; a follower shows what is written on the pods, and names the leader."""
     async with playing(2, termination_seconds=4.0) as play, play.reconciling() as leader:

@@ -16,6 +16,8 @@ from tests.reconciler.simulation import Simulation, run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Limits, Rate
 
+pytestmark = pytest.mark.slow
+
 SETTLED = 1500.0
 """Seconds after the last change of a cluster by others: rates, refusals and back-offs have had their time."""
 Json = dict[str, Any]

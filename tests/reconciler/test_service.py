@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 
+import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import generate_latest
 
@@ -17,6 +18,8 @@ from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.service import Service
+
+pytestmark = pytest.mark.slow
 
 
 async def test_debug_pages():

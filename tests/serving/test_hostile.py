@@ -17,6 +17,8 @@ from webhook.component_base import listener
 from webhook.serving import bodies, connections, server
 from webhook.serving.review_handler import _budget
 
+pytestmark = pytest.mark.slow
+
 HIGH = make_class("high", 100)
 GOOD = json.dumps(make_review(make_pod(priorityClassName="high"))).encode()
 

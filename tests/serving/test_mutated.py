@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.bench.mutated import send_all
 from tests.demo.test_recorded_reviews import POLICIES
 from tests.serving.conftest import trusting
 from webhook.demo.recorded_reviews import recorded_objects
+
+pytestmark = pytest.mark.slow
 
 
 async def test_mutated_reviews_get_well_formed_answers(start, authority, caplog):

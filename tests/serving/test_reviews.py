@@ -106,6 +106,7 @@ async def test_an_oversized_body_that_is_no_review_is_a_413(start, chunked):
 
 @pytest.mark.parametrize("size", [9, 27, 40], ids="{} MB".format)
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.slow
 async def test_an_oversized_review_is_refused_and_not_an_error(start, path, size):
     """An error would let it pass wherever failurePolicy is Ignore, and a tenant can make any object that large."""
     padded = make_review(make_pod(meta={"annotations": {"a": "<" * (size * 1_000_000 // 6)}}))
@@ -261,6 +262,7 @@ async def test_a_client_that_leaves_is_no_bug(start, authority, caplog, traced):
     assert not [record for record in caplog.records if record.exc_info]
 
 
+@pytest.mark.slow
 async def test_concurrent_reviews_are_all_answered(start):
     """More reviews at once than are worked on at once: the others wait their turn."""
     async with start(objects=Objects([HIGH])) as running:
@@ -477,6 +479,7 @@ def test_lines_nobody_reads_are_dropped_and_counted():
     assert dropped == [1]
 
 
+@pytest.mark.slow
 async def test_a_review_that_takes_long_lets_others_pass(start):
     """Expressions that take long in all are evaluated beside the other reviews, which are answered meanwhile."""
     one = "{name: r%d, validate: {expression: 'object.spec.containers.map(c, c.name).size() > 0'}}"

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def test_ranges_find_what_holds_a_value(rows, value):
     assert sorted(ranges.holding(value)) == sorted(row for row in rows if row[0] <= value <= row[1])
 
 
+@pytest.mark.slow
 def test_cost_hardly_grows_with_rules_that_do_not_match():
     """A thousand policies for other namespaces, groups, labels and ranges cost less than four times what ten cost."""
 

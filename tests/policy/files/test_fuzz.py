@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.policy.builders import create, define, deployment, pod, update
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import load_texts
+
+pytestmark = pytest.mark.slow
 
 SHIPPED = [path.read_text() for path in sorted(Path(__file__).parents[3].glob("policies/**/*.yaml"))]
 PIECES = st.sampled_from(

@@ -3,6 +3,7 @@
 import tracemalloc
 
 import msgspec
+import pytest
 
 from tests.preemption.building import NOW, as_pod, cluster, node, pod, snapshot_of
 from webhook.kube.objects import Node
@@ -21,6 +22,7 @@ def columns(snapshot):
     return len(snapshot.nodes._columns)
 
 
+@pytest.mark.slow
 def test_label_keys_that_tenants_choose_do_not_pile_up():
     """Thousands of node selectors, each with a key of its own, leave a bounded number of columns and little memory."""
     snapshot = snapshot_of(cluster([node(f"n{number}") for number in range(500)], [], pod("preemptor")))

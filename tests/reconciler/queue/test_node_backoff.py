@@ -42,6 +42,7 @@ def test_forgotten_after_as_long_again():
     assert nodes.timed_out("n1", 1.0, 1000.0).times == 1
 
 
+@pytest.mark.slow
 def test_memory_is_bounded():
     """However many nodes fit or are refused, what is remembered for one preemptor is not more."""
     nodes = NodeBackoff()
