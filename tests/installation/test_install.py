@@ -1,6 +1,7 @@
 """`giveway install` and `uninstall` as processes, with a real webhook behind the Service: what they make and leave."""
 
 import asyncio
+import json
 import signal
 import sys
 
@@ -305,6 +306,19 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
         await bare.admin.get(role.path(name="giveway-scan"))
     assert (await run(bare, "uninstall")).exit_code == 0
     assert await everything(bare.admin) == before
+
+
+async def test_a_forged_inventory_deletes_nothing(bare):
+    """Whoever may write ConfigMaps in giveway's namespace cannot have an administrator delete what is not giveway's."""
+    await install(bare)
+    forged = [["v1", "Namespace", "", "team-a"], ["v1", "Namespace", "", "kube-system"], ["v1", "Pod", "", "x"]]
+    path = resources.CONFIG_MAP.path(NAMESPACE, "giveway-install")
+    await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
+    await install(bare)
+    await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
+    assert "Namespace team-a" not in (await run(bare, "uninstall")).stdout
+    for name in ("team-a", "kube-system"):
+        assert "deletionTimestamp" not in (await bare.admin.get(resources.NAMESPACE.path(name=name)))["metadata"]
 
 
 async def test_it_waits_for_every_deployment(bare):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from itertools import groupby
 from pathlib import Path
@@ -71,6 +72,8 @@ async def _look(
         findings = list(examine(observed))
         if canary:
             try:
+                if sys.stderr.isatty():
+                    click.echo("nominating a pod of our own, for some seconds", err=True)
                 findings += await examine_nominations(
                     client, namespace if namespace in observed.namespaces else "default"
                 )

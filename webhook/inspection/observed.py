@@ -41,8 +41,8 @@ _READ: dict[str, tuple[Resource, type[Any]]] = {
     "services": (Resource("", "v1", "services", "Service"), dict),
 }
 """What is listed as it is, by plural; pods are summarised page by page."""
-_KEPT_OF = {"nodes": ("metadata",), "services": ("metadata",)}
-"""Of large objects, the members that are kept."""
+_DROPPED = {"nodes": ("spec", "status"), "services": ("spec", "status")}
+"""Members of large objects that no check reads."""
 _PAGE = 500
 
 Progress = Callable[[str, int, int | None], None]
@@ -167,14 +167,20 @@ async def observe(
 
 async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any]) -> list[Any]:
     items: list[Any] = []
-    kept = _KEPT_OF.get(resource.plural)
     try:
         async for page in client.pages(resource.path(), as_, limit=_PAGE, resume=True):
             rows = page.items or ()
-            items += [{key: row[key] for key in kept if key in row} for row in rows] if kept else rows
+            items += [_trimmed(row, resource.plural) for row in rows] if as_ is dict else rows
     except ApiError as error:
         _note(found, resource.plural, error, f"no right to list {resource.plural}")
     return items
+
+
+def _trimmed(obj: dict[str, Any], plural: str) -> dict[str, Any]:
+    """An object without what no check reads: of its metadata, names are kept."""
+    metadata = {key: text for key, text in obj["metadata"].items() if key in ("name", "namespace")}
+    dropped = _DROPPED.get(plural, ())
+    return {**{key: value for key, value in obj.items() if key not in dropped}, "metadata": metadata}
 
 
 async def _certificates(client: Client, found: Observed) -> dict[str, bytes]:

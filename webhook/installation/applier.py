@@ -142,7 +142,7 @@ class ObjectApplier:
         found = await self.get(_inventory_key(namespace))
         text = ((found or {}).get("data") or {}).get("objects", "[]")
         try:
-            return [Key(*row) for row in json.loads(text)]
+            return [Key(*map(str, row)) for row in json.loads(text)]
         except (ValueError, TypeError):
             return []
 
@@ -165,7 +165,7 @@ class ObjectApplier:
 
     async def _path(self, key: Key) -> str | None:
         resource = await self.resource(key.api_version, key.kind)
-        if resource is None:
+        if resource is None or not key.name or (resource.namespaced and not key.namespace):
             return None
         return resource.path(key.namespace if resource.namespaced else None, key.name)
 

@@ -37,8 +37,10 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
 
     In the order of removal, the namespace last, if nobody else has pods in it.
     """
-    known = [*await cluster.inventory(NAMESPACE), *(key_of(obj) for obj in ordered(rendered))]
+    known = [key_of(obj) for obj in ordered(rendered)]
     known += [Key(resource.api_version, resource.kind, NAMESPACE, name) for resource, name in _OWN]
+    # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
+    known += [key for key in await cluster.inventory(NAMESPACE) if key not in known and await cluster.is_ours(key)]
     found = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
 
     def place(key: Key) -> int:

@@ -7,6 +7,7 @@ they do not know.
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import AsyncIterator, Callable
 from functools import lru_cache
@@ -32,6 +33,10 @@ _PATCH_TYPES: dict[PatchKind, str] = {
     "apply": "application/apply-patch+yaml",
 }
 _EXPIRED = 410
+_BUSY = (429, 503, 504)
+"""Answers of a server that has too much to do."""
+_PATIENCE = 5
+"""How often in a row a page is asked for again."""
 
 
 _PAGE_META = {
@@ -150,20 +155,25 @@ class Client:
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
         ApiError with status 410 if the list has become too old to be finished. With `resume` it goes on instead, from
         where it stopped, with the objects that are there now: nothing comes twice, and what was made meanwhile under
-        a name before that place does not come at all.
+        a name before that place does not come at all. A page that the server is too busy to send is then asked for
+        again, a few times.
         """
         token: str | None = None
-        resumed = False
+        resumed, patience = False, _PATIENCE if resume else 0
         while True:
             asked = {**query, "limit": limit, "continue": token}
             try:
                 answer = await self._transport.send("GET", path, asked, None, _JSON)
             except ApiError as error:
+                if patience and error.status in _BUSY:
+                    patience -= 1
+                    await asyncio.sleep(error.retry_after or 1.0)
+                    continue
                 if resumed or not (resume and error.status == _EXPIRED and error.continue_token):
                     raise
                 token, resumed = error.continue_token, True
                 continue
-            resumed = False
+            resumed, patience = False, _PATIENCE if resume else 0
             try:
                 page: Page[Any] = _decoder(Page[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
             except msgspec.DecodeError:
