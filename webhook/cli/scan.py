@@ -24,6 +24,8 @@ __all__ = ["command"]
 
 _MOST_ROWS = 15
 """Owners that are shown of a rule; the JSON has all of them."""
+_WIDE = 100
+"""Columns of a terminal from which on an object is named for example."""
 _COLOURS = {"refused": "red", "warned": "yellow", "audited": "cyan", CANNOT_BE_JUDGED: "magenta"}
 _MEANINGS = {
     "refused": "refused if made again",
@@ -96,10 +98,13 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     table.add_column("namespace", overflow="fold")
     table.add_column("owner", overflow="fold")
     table.add_column("what", no_wrap=True)
-    table.add_column("for example", overflow="fold")
+    wide = console.width >= _WIDE
+    if wide:
+        table.add_column("for example", overflow="fold")
     for row in rows[:_MOST_ROWS]:
         example = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
-        table.add_row(escape(row.namespace or "-"), escape(row.owner), _what(row), escape(example))
+        cells = (row.namespace or "-", row.owner, _what(row), *([example] if wide else []))
+        table.add_row(*map(escape, cells))
     console.print(Padding(table, (0, 0, 0, 2)))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")

@@ -44,13 +44,18 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
         yield ClusterFinding(
             FindingSeverity.WARNING if any(below) and (used or found.global_default) else FindingSeverity.INFO,
             f"PriorityClass {name} (value {found.value}) has preemptionPolicy PreemptLowerPriority and is above"
-            f" {counted(len(below), 'running pod')} that the policies let nobody evict now, of which {sum(below)} or"
-            f" their class say so by an annotation; it is {by}.",
+            f" {counted(len(below), 'running pod')} that the policies let nobody evict now ({_said(sum(below))}); it is"
+            f" {by}.",
             "kube-scheduler preempts for its pods by itself. It knows neither can-be-preempted nor protection windows,"
             " and breaks disruption budgets if nothing else helps.",
             "Make a class of the same value with preemptionPolicy Never, name it as a twin in a PreemptionPolicy"
             " (docs/policies.md), and let the workloads be made again; or reserve the range of its value.",
         )
+
+
+def _said(count: int) -> str:
+    """How many of the protected pods are so by an annotation of their own or of their class."""
+    return f"{counted(count, 'pod')} by an annotation" if count else "none by an annotation, they did not opt in"
 
 
 def twins(observed: Observed) -> Iterator[ClusterFinding]:
