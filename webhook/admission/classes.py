@@ -36,6 +36,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
 
 
 def _check_value(found: PriorityClass, answer: Answer) -> None:
+    """Refuse a value that the API server refuses: too large, or below a reserved name prefix."""
     name, value = found.metadata.name, found.value
     if value not in _INT32:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")

@@ -64,6 +64,7 @@ def change_request(context: Context, review: Review, pod: PodView, old: PodView)
 
 
 def _reduced(pod: PodView) -> dict[str, Any]:
+    """The fields of a pod that rules without expressions look at, as JSON data."""
     data: dict[str, Any] = {}
     if pod.metadata is not None:
         meta = pod.metadata

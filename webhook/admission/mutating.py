@@ -57,6 +57,7 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
 
 
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+    """Patch a new pod: its class and priority, copied annotations, the mark, and the note of what was given."""
     spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
     present = meta.annotations or {}
     given = given_earlier(present, lambda: review.object)

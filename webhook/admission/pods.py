@@ -28,7 +28,10 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
     if review.operation == "CREATE":
         _validate_new(context, review, pod, answer)
     elif review.has_old:
-        _validate_change(context, review, pod, answer)
+        old = review.old_pod()
+        _check_preserved(answer, pod.spec or PodSpecView(), old.spec or PodSpecView())
+        check_changes(context, review, pod.metadata, old.metadata, answer)
+        judge(context, change_request(context, review, pod, old), answer)
 
 
 def validate_workload(context: Context, review: Review, answer: Answer) -> None:
@@ -72,6 +75,7 @@ def _foresee(context: Context, request: PolicyRequest, answer: Answer) -> None:
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+    """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
     meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
@@ -91,6 +95,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
 def _check_priority(
     context: Context, meta: MetadataView, spec: PodSpecView, named: PriorityClass | None, answer: Answer
 ) -> None:
+    """Refuse a new pod whose priority or preemption policy disagrees with its class, or was never filled in."""
     expected = named or global_default(context)
     value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
     if disagreement(spec, value, policy):
@@ -135,6 +140,7 @@ def _deny_missing(answer: Answer, name: str) -> None:
 
 
 def _deny_disagreement(answer: Answer, spec: PodSpecView, context: Context, named: PriorityClass | None) -> None:
+    """Say which of priority and preemption policy disagree, and with what."""
     expected = named or global_default(context)
     value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
     if named:
@@ -154,13 +160,6 @@ def _deny_disagreement(answer: Answer, spec: PodSpecView, context: Context, name
             f"spec.preemptionPolicy is {spec.preemption_policy}, but {source} has {policy};"
             " leave spec.preemptionPolicy out, it is filled in",
         )
-
-
-def _validate_change(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    old = review.old_pod()
-    _check_preserved(answer, pod.spec or PodSpecView(), old.spec or PodSpecView())
-    check_changes(context, review, pod.metadata, old.metadata, answer)
-    judge(context, change_request(context, review, pod, old), answer)
 
 
 def _check_preserved(answer: Answer, now: PodSpecView, before: PodSpecView) -> None:

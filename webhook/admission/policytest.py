@@ -149,6 +149,7 @@ def _read(file: Path) -> Iterator[PolicyTest]:
 
 
 def _run_case(context: Context, file: Path, test: str, case: Case) -> Result:
+    """Run one case in its phases; validation sees what mutation made of the object."""
     began = time.perf_counter()
     answers: dict[Phase, Answer] = {}
     request = case.request
@@ -171,6 +172,7 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> Result:
 
 
 def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
+    """The answer to the request of a case, sent as the review that an API server makes of it."""
     shown = request.object or request.old_object or {}
     meta = shown.get("metadata") if isinstance(shown.get("metadata"), dict) else {}
     kind = str(shown.get("kind", ""))
@@ -194,6 +196,7 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
 
 
 def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:
+    """In what the answer differs from what is expected, one sentence each."""
     verdict = "allow" if last.allowed else "deny"
     text = last.message or "; ".join(say(row) for row in last.verdicts if row.denies)
     if verdict != expect.verdict:

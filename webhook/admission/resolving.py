@@ -105,6 +105,7 @@ def resolve(
 def _resolve_named(
     context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution, sent: Callable[[], dict[str, Any]]
 ) -> None:
+    """Resolve a pod that names a class; if only the Priority plugin named it, a policy's default comes first."""
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name)
     if named is None:

@@ -93,6 +93,7 @@ def deny(uid: str, rule: str, message: str) -> Reviewed:
 
 
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
+    """Let the handler of this phase and resource answer; nothing is said of what no rule is about."""
     answer = Answer()
     if asked.kind not in _KNOWN:
         where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource

@@ -7,7 +7,7 @@ import msgspec
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.describing import rights_text
 from webhook.policy.files.findings import Finding, Severity
-from webhook.policy.model import Policies, RequestMatch, SourcePosition
+from webhook.policy.model import Policies, SourcePosition
 
 __all__ = ["ExceptionState", "ended_findings", "exceptions"]
 
@@ -36,7 +36,7 @@ def exceptions(policies: Policies, now: float) -> list[ExceptionState]:
     return [
         ExceptionState(
             rules=tuple(f"{name}/{rule}" for rule in one.rules),
-            who=_who(one.match),
+            who=rights_text((one.match,)),
             until=rfc3339(one.until),
             owner=one.owner,
             reason=one.reason,
@@ -59,7 +59,3 @@ def ended_findings(policies: Policies, now: float) -> list[Finding]:
         for one in exceptions(policies, now)
         if one.ended
     ]
-
-
-def _who(match: RequestMatch) -> str:
-    return rights_text((match,))

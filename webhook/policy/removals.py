@@ -126,6 +126,7 @@ def _narrower(new: RequestMatch, old: RequestMatch | None) -> bool:
 
 
 def _rule(old: PriorityRule, new: PriorityRule) -> Iterator[str]:
+    """How a rule got weaker: its enforcement, its kind, or what its body says."""
     if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
         yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
     bodies: list[tuple[str, Callable[[Any, Any], Iterable[str]]]] = [
@@ -254,6 +255,7 @@ def _served(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
 
 
 def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
+    """How a PreemptionPolicy protects less than before: who is a victim, budgets, time to end, windows."""
     if old.victims.mode is VictimMode.OPT_IN and new.victims.mode is VictimMode.OPT_OUT:
         yield "pods need no longer opt in to be evicted"
     yield from _lost(

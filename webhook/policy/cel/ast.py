@@ -85,6 +85,7 @@ def parse(serialized: bytes) -> Tree:
 
 
 def _tree(node: _Fields, scalars: set[int]) -> Tree:
+    """The tree of one serialized `cel.expr.Expr`; `scalars` are the ids of numbers, bools and instants."""
     kind = next((field for field in range(3, 10) if field in node), None)
     if kind is None:
         raise ValueError("an expression without a kind")

@@ -226,6 +226,7 @@ class _Estimate:
                 return result
 
     def _comprehension(self, loop: Comprehension, scope: _Scope) -> _Value:
+        """What a loop costs: its range once, and its step for every element."""
         range_, init = self._value(loop.range, scope), self._value(loop.init, scope)
         if loop.range == ListOrMap(()):
             return self._value(loop.result, {**scope, loop.accumulator: init})

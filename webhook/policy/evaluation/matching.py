@@ -36,7 +36,7 @@ def excluder(exclude: RequestMatch | None) -> Test:
     Everything named must hold for a request to be excluded; no PriorityClass lies in an excluded namespace.
     """
     if exclude is None or exclude == RequestMatch():
-        return lambda _facts: None
+        return lambda _attributes: None
     test = matcher(exclude, gives=True)
     by_namespace = exclude.namespaces is not None or exclude.namespace_selector is not None
 
@@ -56,21 +56,19 @@ def anyone_of(alternatives: Iterable[RequestMatch]) -> Callable[[RequestAttribut
 
 def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], bool]:
     """Compile who may define: by the name of the class, by who asks, or by both if both are named."""
-    tests = [(_names(one.names), _users(one.subjects)) for one in alternatives]
+    tests = [
+        (
+            None if one.names is None else name_matcher(one.names),
+            None if one.subjects is None else subjects_matcher(one.subjects),
+        )
+        for one in alternatives
+    ]
 
     def may(attributes: RequestAttributes) -> bool:
         name, user = attributes.name, attributes.request.user
-        return any(named(name) and asked(user) for named, asked in tests)
+        return any((named is None or named(name)) and (asked is None or asked(user)) for named, asked in tests)
 
     return may
-
-
-def _names(names: tuple[str, ...] | None) -> Callable[[str], bool]:
-    return (lambda _name: True) if names is None else name_matcher(names)
-
-
-def _users(subjects: tuple[Subject, ...] | None) -> Callable[[UserInfo], bool]:
-    return (lambda _user: True) if subjects is None else subjects_matcher(subjects)
 
 
 def subjects_matcher(subjects: Iterable[Subject]) -> Callable[[UserInfo], bool]:
@@ -83,7 +81,7 @@ def subjects_matcher(subjects: Iterable[Subject]) -> Callable[[UserInfo], bool]:
 
 def _all_of(tests: list[Test]) -> Test:
     if not tests:
-        return lambda _facts: None
+        return lambda _attributes: None
     if len(tests) == 1:
         return tests[0]
 
@@ -151,6 +149,7 @@ def _other_subject(subjects: tuple[Subject, ...]) -> str:
 
 
 def _object(match: RequestMatch, *, gives: bool) -> Test:
+    """Whether the labels are selected: those before or after an update, or both if something is given."""
     selected = label_matcher(match.object_selector)
     reason = "objectSelector does not select the object's labels"
     enough = all if gives else any

@@ -131,6 +131,7 @@ def _classes(body: PriorityClasses, rule_id: str, twins: Twins) -> Callable[[Req
 
 
 def _validate(body: Validate, rule_id: str) -> Callable[[RequestAttributes], RuleResult]:
+    """A `validate` body: an expression that fails is an error, one that is false a refusal."""
     expression = compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 

@@ -43,22 +43,17 @@ class Shield:
 
 
 def compile_shield(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Shield:
-    """Compile a `protectAnnotations` body."""
+    """Compile a `protectAnnotations` body; the policy's own `match` is part of the right, and holds as what gives."""
+    within, allowed = matcher(policy.match, gives=True), anyone_of(body.allow)
     return Shield(
         policy.name,
         rule.name,
         rule.enforcement,
         frozenset(body.keys),
         body.operations,
-        _granted(policy, body),
+        lambda attributes: within(attributes) is None and allowed(attributes),
         rights_text(body.allow),
     )
-
-
-def _granted(policy: PriorityPolicy, body: ProtectAnnotations) -> Callable[[RequestAttributes], bool]:
-    """Who may: the policy's own `match` is part of the right, so it must hold as what gives holds."""
-    within, allowed = matcher(policy.match, gives=True), anyone_of(body.allow)
-    return lambda attributes: within(attributes) is None and allowed(attributes)
 
 
 def changes(attributes: RequestAttributes, keys: Iterable[str]) -> dict[str, AnnotationChange]:

@@ -34,6 +34,7 @@ def check_together(policies: Policies, readers: Readers) -> None:
 
 
 def _names(policies: Policies, readers: Readers) -> None:
+    """Report names that are taken: by a built-in rule, or by a policy of the same kind."""
     for group in (policies.priority, policies.preemption):
         first: dict[str, SourcePosition] = {}
         for policy in group:
@@ -80,6 +81,7 @@ def _ranges(policies: Policies, readers: Readers) -> None:
 
 
 def _defaults(policies: Policies, readers: Readers) -> None:
+    """Report defaults that never apply, because an earlier one is for the same pods, or that are refused."""
     first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
     for policy, rule in _rules(policies):
         default = rule.default_priority_class
@@ -118,6 +120,7 @@ def _default_allowed(policy: PriorityPolicy, rule: PriorityRule, default: str, r
 
 
 def _managed(policies: Policies, readers: Readers) -> None:
+    """Report classes that two PreemptionPolicies manage, or may manage by their globs."""
     for one, other in combinations(policies.preemption, 2):
         for name in _classes(other):
             rival = next((known for known in _classes(one) if intersect(known, name)), None)

@@ -39,6 +39,8 @@ _METADATA = ObjectShape(
 
 
 def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
+    """The table of a kind of document: the envelope that all kinds share, around a spec."""
+
     def build(values: Values, source: SourcePosition) -> Any:
         return msgspec.structs.replace(values["spec"], name=values["metadata"], source=source)
 

@@ -107,6 +107,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _text(path: Path) -> str:
+    """The text of a policy file. Raises _UnreadableError for one that is too large or not UTF-8."""
     if path.exists() and not path.is_file():
         raise _UnreadableError(_about(path, "is no regular file"))
     with path.open("rb") as file:
@@ -143,6 +144,7 @@ def _policies(text: str, reader: Reader) -> Iterator[Any]:
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:
+    """The policy of one document by the table of its kind; INVALID for anything that is not a policy."""
     if isinstance(root, YamlScalar) and meaning(root) == "null":
         return INVALID
     if not isinstance(root, YamlMap):

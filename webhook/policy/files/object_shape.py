@@ -91,6 +91,7 @@ class ObjectShape:
         return {"$ref": f"#/definitions/{name}"}
 
     def _definition(self, definitions: Definitions) -> dict[str, Any]:
+        """The JSON schema of the mapping itself, which `schema` refers to."""
         known = {one.name: one.default for one in msgspec.structs.fields(self.model)} if self.model else {}
         properties = {field.name: _described(field, known.get(field.attribute), definitions) for field in self.fields}
         shape: dict[str, Any] = {

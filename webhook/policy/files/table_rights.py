@@ -47,6 +47,7 @@ def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reade
 
 
 def _check_subjects(right: RequestMatch, place: YamlNode, reader: Reader) -> None:
+    """Note what is wrong, or probably not meant, in a right to make pods that names subjects and no namespace."""
     subjects = right.subjects or ()
     controllers = [one for one in subjects if covers_controllers(one)]
     loose = [one for one in subjects if _means_service_accounts(one) and not names_exactly(one)]

@@ -99,7 +99,7 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
             stage="resources",
             base=left(nodes.pod_count, np.ones(len(without), np.int64)),
             limit=nodes.pod_limit[:count] - 1,
-            share=_one_each,
+            share=lambda rows, _nodes: np.ones(rows.shape, np.int64),
         )
     ]
     order = nodes.resources.names[:3] + sorted(
@@ -112,7 +112,7 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
         row = nodes.resources.index.get(name)
         if row is None or row >= len(pods.amounts):
             allocatable = nodes.allocatable[row, :count] if row is not None else np.zeros(count, np.int64)
-            counters.append(Counter("resources", np.zeros(count, np.int64), allocatable - amount, _none_each, name))
+            counters.append(Counter("resources", np.zeros(count, np.int64), allocatable - amount, _no_share, name))
             continue
         counters.append(
             Counter(
@@ -150,13 +150,7 @@ def _conflict_bits(wanted: HostPorts, taken: HostPorts, bit_of: dict[object, int
     return mask
 
 
-def _one_each(rows: Rows, nodes: Rows) -> Ints:
-    del nodes
-    return np.ones(rows.shape, np.int64)
-
-
-def _none_each(rows: Rows, nodes: Rows) -> Ints:
-    del nodes
+def _no_share(rows: Rows, _nodes: Rows) -> Ints:
     return np.zeros(rows.shape, np.int64)
 
 

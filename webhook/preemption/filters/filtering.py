@@ -235,6 +235,7 @@ def _before_filters(snapshot: Snapshot, incoming: PodInfo, storage: volumes.Stor
 
 
 def _placement_checks(snapshot: Snapshot, incoming: PodInfo) -> list[FilterCheck]:
+    """What NodeUnschedulable, NodeName, TaintToleration and NodeAffinity say, in this order."""
     nodes, spec = snapshot.nodes, incoming.pod.spec
     count = nodes.rows
     checks = []
@@ -254,6 +255,7 @@ def _placement_checks(snapshot: Snapshot, incoming: PodInfo) -> list[FilterCheck
 
 
 def _topology_checks(state: PreFilterState, rows_of: dict[str, tuple[int, int]]) -> list[FilterCheck]:
+    """What PodTopologySpread and InterPodAffinity say, in the order of their constraints."""
     nodes, incoming = state.snapshot.nodes, state.incoming
     checks = []
     words = "node(s) didn't match pod topology spread constraints"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,13 +157,9 @@ def _compared(nodes: Nodes, row: Requirement) -> Mask:
     column = nodes.label(row.key)
     answers = np.zeros(nodes.label_count(row.key) + 1, np.bool_)
     for identity, value in nodes.label_values(row.key):
-        answers[identity] = holds("", _one_label(row.key, value))
+        answers[identity] = holds("", {row.key: value})
     selected: Mask = answers[column]
     return selected
-
-
-def _one_label(key: str, value: str) -> Mapping[str, str]:
-    return {key: value}
 
 
 def _field_mask(nodes: Nodes, row: Requirement) -> Mask:

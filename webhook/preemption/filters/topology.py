@@ -59,6 +59,7 @@ def _own_anti_affinity(snapshot: Snapshot, term: Term, live: PlacedPods) -> Coun
 
 
 def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> AffinityBounds:
+    """The preemptor's required affinity: how many matches may go from each node's domains before it fails."""
     nodes = snapshot.nodes
     matches = _term_matches(snapshot, incoming.affinity)
     on = live.nodes[matches[snapshot.pods.identity[live.rows]]]
@@ -122,6 +123,7 @@ def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows
 def _spread(
     snapshot: Snapshot, incoming: PodInfo, constraint: SpreadConstraint, labelled: Mask, live: PlacedPods
 ) -> Counter:
+    """The counter of one spread constraint: matching pods in the node's domain, against the fewest elsewhere."""
     nodes, pods = snapshot.nodes, snapshot.pods
     included = labelled.copy()
     if constraint.honor_affinity:

@@ -119,6 +119,7 @@ def _claims(snapshot: Snapshot, pod: Pod) -> list[_Claim]:
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:
+    """The claim of that name behind a volume of the pod. Raises Refusal if it is missing or cannot be used."""
     claim = snapshot.claims.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
         if volume.ephemeral is not None:

@@ -85,6 +85,7 @@ class AttachedVolumes:
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
+    """The CSI volume behind a PersistentVolume, also by the driver that an in-tree plugin was migrated to."""
     spec = volume.spec
     if spec.csi is not None:
         driver, handle = spec.csi.driver, spec.csi.volume_handle

@@ -70,6 +70,7 @@ class Interner(Generic[K, V]):
         return [(identity, value) for identity, value in enumerate(self.values) if value is not None]
 
     def _assign(self, key: K, value: V) -> int:
+        """Give the key an id, a free one if there is one, and note that it stands for something else now."""
         if self._free:
             identity = self._free.pop()
             self.values[identity], self._keys[identity], self._references[identity] = value, key, 1

@@ -219,6 +219,7 @@ class Nodes:
         self.taint_sets.drop(before)
 
     def _new_row(self, name: str) -> int:
+        """A row for another node: a free one, or the next one, for which the columns grow if they have to."""
         if self._free:
             row = self._free.pop()
             self.names[row] = name

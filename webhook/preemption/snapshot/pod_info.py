@@ -196,6 +196,7 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
 
 
 def _compiled(constraint: TopologySpreadConstraint, labels: Labels) -> SpreadConstraint:
+    """One hard constraint, with the pod's own labels in place of `matchLabelKeys`."""
     selector = constraint.label_selector
     if selector is not None and constraint.match_label_keys:
         selector = _and_labels(selector, {k: labels[k] for k in constraint.match_label_keys if k in labels}, {})

@@ -171,6 +171,7 @@ def _binding(state: PreFilterState, nodes: Index) -> list[int]:
 
 
 def _find(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
+    """The candidates among nodes with similar numbers of pods."""
     pods, rules = _pods(state, victims, nodes), victims.rules
     shares = _shares(state, binding, pods)
     room = _Room(state, binding, pods.nodes)
