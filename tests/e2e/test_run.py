@@ -24,7 +24,7 @@ def read(port: int, path: str) -> str:
 
 
 async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
-    """One process is ready, preempts, shows queue and metrics on one port, and takes changed policies into use."""
+    """One process registers, preempts as whoever started it, shows queue and metrics, and takes new policies."""
     node = await sandbox.node("n1", cpu="8")
     low = await sandbox.priority_class("low", 80)
     high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
@@ -36,8 +36,9 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
     file = directory / "policies.yaml"
     file.write_text(policies("nobody"))
     maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
-    health, private = free_port(), free_port()
+    secure, health, private = free_port(), free_port(), free_port()
     async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.register()
         process = await giveway.start(
             "run",
             f"--policies={directory}",
@@ -45,7 +46,11 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
             f"--tls-cert-file={certificates / 'tls.crt'}",
             f"--tls-private-key-file={certificates / 'tls.key'}",
             "--bind-address=127.0.0.1",
-            "--secure-port=0",
+            f"--secure-port={secure}",
+            f"--ca-file={certificates / 'ca.crt'}",
+            f"--url=https://127.0.0.1:{secure}",
+            "--webhook-configuration=giveway",
+            "--sync-period=1",
             f"--health-port={health}",
             f"--debug-port={private}",
             *SHORT_LEASE,
@@ -58,8 +63,7 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
                 return False
 
         await eventually(ready, 20)
-        await sandbox.pod("preemptor", cpu="4", priorityClassName=high, labels={MARK: MANAGED})
-        await sandbox.unschedulable("preemptor")
+        await eventually(lambda: giveway.in_force(f"https://127.0.0.1:{secure}/"), 20)
 
         async def leads() -> bool:
             try:
@@ -71,6 +75,13 @@ async def test_both_halves_in_one_process(sandbox, kubeconfig, tmp_path):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             await asyncio.to_thread(read, health, "/debug/queue")
         file.write_text(policies(high))
+
+        async def reloaded() -> bool:
+            return 'reloads_total{result="success"} 1.0' in await asyncio.to_thread(read, health, "/metrics")
+
+        await eventually(reloaded, 20)
+        made = await sandbox.pod("preemptor", cpu="4", priorityClassName=high)
+        assert made["metadata"]["labels"][MARK] == MANAGED
         assert await sandbox.bound("preemptor") == node
         metrics = await asyncio.to_thread(read, health, "/metrics")
         assert 'giveway_preemption_attempts_total{result="evicts"} 1.0' in metrics

@@ -333,3 +333,12 @@ async def test_lines_do_not_depend_on_how_they_arrive(size):
             yield data[start : start + size]
 
     assert [line async for line in split_lines(chunks())] == [b"one", b"two", b"three" * 50]
+
+
+async def test_who_it_is(server, client):
+    """The API server says as whom it knows the client; an answer that names nobody is an error."""
+    server.fault(reply(b'{"status":{"userInfo":{"username":"anna"}}}'), method="POST")
+    assert await client.user_name() == "anna"
+    server.fault(reply(b'{"status":{}}'), method="POST")
+    with pytest.raises(ApiError, match="names no user"):
+        await client.user_name()

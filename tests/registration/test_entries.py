@@ -349,6 +349,15 @@ def test_the_status_of_every_day_does_not_travel():
     assert not travels(entry, update(change(planned, deletionTimestamp="2026-11-21T00:00:00Z"), OLD))
 
 
+@pytest.mark.parametrize("user", ["o'hara", "back\\slash", "both\\\"'"])
+def test_any_user_name_can_be_the_reconcilers(user):
+    """`giveway run` acts as whoever started it, and a name may have quotes: the condition still means just that one."""
+    entry = by_name(entries(policies("protected"), WebhookTarget(reconciler=user)), "pods-status.validate.giveway.dev")
+    planned = change(OLD, annotations={PLAN: "{}"})
+    assert travels(entry, update(planned, OLD))
+    assert not travels(entry, update(planned, OLD, user))
+
+
 @pytest.mark.parametrize(
     "metadata",
     [{}, {"name": "a", "labels": {"topology.kubernetes.io/zone": "z"}}, {"annotations": {"a": "b"}}, None],

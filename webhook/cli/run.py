@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from webhook.cli.keeping import keeping_options
 from webhook.cli.reconcile import add_reconciler, reconciler_options
@@ -23,16 +24,23 @@ __all__ = ["command"]
 @serving_options
 @keeping_options
 @reconciler_options
-def command(*, kubeconfig: str | None, **values: Any) -> None:
-    """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT."""
+@click.pass_context
+def command(context: click.Context, *, kubeconfig: str | None, **values: Any) -> None:
+    """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.
+
+    Without --reconciler-service-account it asks the API server as whom it acts, and lets that user's writes pass.
+    """
+    told_who = context.get_parameter_source("reconciler_service_account") is not ParameterSource.DEFAULT
     try:
-        asyncio.run(_run(kubeconfig, values))
+        asyncio.run(_run(kubeconfig, values, told_who=told_who))
     except (*STARTUP_ERRORS, ClusterError, ValueError) as error:
         raise click.ClickException(str(error)) from error
 
 
-async def _run(kubeconfig: str | None, values: Mapping[str, Any]) -> None:
+async def _run(kubeconfig: str | None, values: Mapping[str, Any], *, told_who: bool) -> None:
     async with await Client.connect(kubeconfig) as client:
+        if not told_who:
+            values = {**values, "reconciler_user": await client.user_name()}
         manager = Manager(manager_options_from(values), sys.stdout.buffer, kept=kept_policies_from(values, client))
         webhook = add_webhook(manager, client, values)
         add_reconciler(manager, client, values, webhook.certificates)

@@ -64,7 +64,9 @@ def reconciler_option(function: F) -> F:
 
 
 def reconciler_from(values: Mapping[str, Any]) -> str:
-    """The user name of the reconciler among a command's values."""
+    """The user name of the reconciler among a command's values: that of `reconciler_user`, if it has that one."""
+    if user := values.get("reconciler_user"):
+        return str(user)
     namespace, name = values["reconciler_service_account"]
     return f"system:serviceaccount:{namespace}:{name}"
 

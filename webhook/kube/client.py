@@ -243,6 +243,15 @@ class Client:
         """DELETE an object; `body` is its DeleteOptions (preconditions, gracePeriodSeconds)."""
         return await self._ask(as_, "DELETE", path, query, body=body)
 
+    async def user_name(self) -> str:
+        """As whom the API server knows this client (SelfSubjectReview, as `kubectl auth whoami`). Raises ApiError."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await self.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+        try:
+            return str(answer["status"]["userInfo"]["username"])
+        except (KeyError, TypeError) as error:
+            raise ApiError(200, UNDECODABLE, f"SelfSubjectReview: the answer names no user: {error}") from error
+
     async def watch(
         self, path: str, *, resource_version: str, opened: Callable[[], None] = _ignore, **query: Any
     ) -> AsyncIterator[tuple[str, bytes]]:

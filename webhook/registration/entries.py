@@ -80,7 +80,10 @@ def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]
                 "pods-status",
                 [_rule("", ["pods/status"], ["UPDATE"])],
                 matchConditions=[
-                    {"name": "not-the-reconciler", "expression": f"request.userInfo.username != '{target.reconciler}'"},
+                    {
+                        "name": "not-the-reconciler",
+                        "expression": f"request.userInfo.username != {_text(target.reconciler)}",
+                    },
                     {"name": "protected-keys", "expression": status_condition(protected)},
                 ],
             ),
@@ -263,3 +266,8 @@ def _workloads() -> dict[str, list[str]]:
     for group, resource in WORKLOADS:
         found.setdefault(group, []).append(resource)
     return found
+
+
+def _text(value: str) -> str:
+    """A CEL literal of a text; a user name may have quotes in it."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
