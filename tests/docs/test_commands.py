@@ -93,9 +93,9 @@ def test_commands_do_what_the_page_says(page, checkout, tmp_path):
         "COLUMNS": "120",
     }
     steps = list(steps_of(page))
-    lines = ["set -uo pipefail", *(f"echo '--- {number}'\n{step.commands}" for number, step in enumerate(steps))]
+    lines = ["set -uo pipefail", *(f"echo; echo '--- {number}'\n{step.commands}" for number, step in enumerate(steps))]
     with cluster(environment):
-        code, output = run_shell("\n".join([*lines, "echo '--- end'", ""]), directory, environment)
+        code, output = run_shell("\n".join([*lines, "echo; echo '--- end'", ""]), directory, environment)
     assert code == 0, output
     printed = dict(re.findall(r"^--- (\w+)\n(.*?)(?=^--- |\Z)", output, re.MULTILINE | re.DOTALL))
     for number, step in enumerate(steps):

@@ -25,7 +25,7 @@ __all__ = ["command"]
 @keeping_options
 @reconciler_options
 @click.pass_context
-def command(context: click.Context, *, kubeconfig: str | None, **values: Any) -> None:
+def command(context: click.Context, /, *, kubeconfig: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.
 
     Without --reconciler-service-account it asks the API server as whom it acts, and lets that user's writes pass.
