@@ -154,6 +154,7 @@ class Reconciler:
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
         await self.extender_client.close()
+        self.plan_manager.forget()
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, playing
-from tests.reconciler.builders import Setting, node, preemptor
+from tests.reconciler.builders import Desk, Setting, node, preemptor
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.rechecking import to_displace
@@ -79,3 +79,17 @@ async def test_attempts_that_count(ending: Ending, counts: bool):
     reconciler.plans.add(plan)
     reconciler._end(plan, ending)
     assert entry.attempts == int(counts)
+
+
+async def test_a_clearing_that_never_began():
+    """If the lease is lost just when a plan has ended, a later term takes the plan off."""
+    setting = Setting(node("n1"))
+    desk = Desk(setting)
+    reconciler = desk.reconciler
+    setting.add(preemptor())
+    plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
+    reconciler.plans.add(plan)
+    reconciler._end(plan, Ending.TIMED_OUT)
+    assert reconciler.plan_manager.is_being_cleared("default/p", "x")
+    await reconciler.stop()
+    assert not reconciler.plan_manager.is_being_cleared("default/p", "x")

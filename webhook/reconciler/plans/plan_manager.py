@@ -270,6 +270,12 @@ class PlanManager:
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
 
+    def forget(self) -> None:
+        """Nobody acts on plans any more: a task that was to take one off may not even have begun."""
+        self._unchecked.clear()
+        self._clearing.clear()
+        self._cleared.clear()
+
     def is_being_cleared(self, key: str, plan_id: str) -> bool:
         """Whether the plan of that id is being taken off this pod, or was and the watch has not shown it yet."""
         return plan_id in self._clearing or self._cleared.get(key) == plan_id
