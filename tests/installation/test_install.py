@@ -14,8 +14,8 @@ from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.manifests.test_staged import Installed
 from tests.workloads import eventually, namespace, pod
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.installation.applier import ObjectApplier
-from webhook.installation.install import look
+from webhook.installation.applier import ObjectApplier, TooOldError
+from webhook.installation.install import apply, look
 from webhook.installation.kustomize import render
 from webhook.kube import resources
 from webhook.kube.client import ApiError
@@ -213,6 +213,15 @@ async def test_a_kind_that_the_cluster_does_not_have(bare):
     result = await run(bare, "install", "--component=cert-manager", "--component=prometheus")
     assert result.exit_code == 1
     assert "install cert-manager and the Prometheus operator first, or leave the component out" in result.stderr
+    assert await everything(bare.admin) == before
+
+
+async def test_a_cluster_that_is_too_old(bare, monkeypatch):
+    """An API server without what giveway needs gets nothing."""
+    before = await everything(bare.admin)
+    monkeypatch.setattr("webhook.installation.applier.OLDEST", 99)
+    with pytest.raises(TooOldError, match=r"needs Kubernetes 1\.99 or newer\. Nothing was applied"):
+        await apply(ObjectApplier(bare.admin), render(BASE), lambda _: None)
     assert await everything(bare.admin) == before
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from webhook.installation.applier import UnknownKindError
+from webhook.installation.applier import TooOldError, UnknownKindError
 from webhook.kube.client import ApiError, ConfigError
 
 __all__ = ["kubeconfig_option", "run_installation", "shown_progress"]
@@ -37,7 +37,7 @@ def run_installation(work: Coroutine[Any, Any, T]) -> T:
         missing = error.status == 403 and " cannot " in error.message
         text = f"a right is missing: {error.message}" if missing else str(error)
         raise click.ClickException(f"{text}. Run the same command again once that is mended") from error
-    except (ConfigError, OSError, UnknownKindError) as error:
+    except (ConfigError, OSError, TooOldError, UnknownKindError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP, Resource
+from webhook.kube.versions import OLDEST, minor_of
 
-__all__ = ["INVENTORY", "Applied", "Key", "ObjectApplier", "UnknownKindError", "key_of", "ordered"]
+__all__ = ["INVENTORY", "Applied", "Key", "ObjectApplier", "TooOldError", "UnknownKindError", "key_of", "ordered"]
 
 Json = dict[str, Any]
 MANAGER = "giveway-install"
@@ -74,6 +75,10 @@ def ordered(objects: Iterable[Json]) -> list[Json]:
     return sorted(objects, key=place)
 
 
+class TooOldError(Exception):
+    """An API server of a version that lacks what giveway needs."""
+
+
 class ObjectApplier:
     """The objects of one cluster. Every method raises ApiError."""
 
@@ -98,6 +103,16 @@ class ObjectApplier:
             hint = f": install {' and '.join(sorted(brings))} first" if brings else ""
             raise UnknownKindError(
                 f"the cluster does not have {', '.join(missing)}{hint}, or leave the component out. Nothing was applied"
+            )
+
+    async def require_version(self) -> None:
+        """Raise TooOldError if giveway does not work with this API server."""
+        version = await self.client.get("/version")
+        minor = minor_of(version)
+        if minor is not None and minor < OLDEST:
+            raise TooOldError(
+                f"the API server is {version.get('gitVersion', '')}; giveway needs Kubernetes 1.{OLDEST} or newer."
+                " Nothing was applied"
             )
 
     async def get(self, key: Key) -> Json | None:

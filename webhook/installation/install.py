@@ -75,8 +75,9 @@ async def apply(
 
     Those in `kept` are made if they are not there, and otherwise left as they are. The list of what was applied is
     written before and after, so that a process that is killed leaves nothing that nobody knows of. Raises ApiError, and
-    UnknownKindError before anything is applied.
+    TooOldError or UnknownKindError before anything is applied.
     """
+    await cluster.require_version()
     await cluster.require(objects)
     own = ordered(objects)
     wanted = [key_of(obj) for obj in own]
