@@ -78,14 +78,12 @@ def _shows(
     async def show(request: web.Request) -> web.Response:
         del request
         leader = service.led_elsewhere()
-        shown: Any = rows(service.reconciler) if leader is None else _elsewhere(service, port, leader)
+        if leader is None:
+            shown: Any = rows(service.reconciler)
+        else:
+            said, command = service.way_to(leader, port)
+            shown = {"leader": leader, "message": f"{said}: {command}" if command else said}
         body = msgspec.json.format(msgspec.json.encode(shown), indent=2) + b"\n"
         return web.Response(body=body, content_type="application/json", status=200 if leader is None else 503)
 
     return show
-
-
-def _elsewhere(service: Service, port: int, leader: str) -> dict[str, str]:
-    """Whom to ask."""
-    said, command = service.way_to(leader, port)
-    return {"leader": leader, "message": f"{said}: {command}" if command else said}

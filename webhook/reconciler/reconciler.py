@@ -376,8 +376,8 @@ class Reconciler:
     def _follow_up(self, ended: PlanEnded) -> None:
         """A plan is over: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
         plan, ending, note = ended
-        now = self.clock.monotonic()
         # 1. Tell.
+        now = self.clock.monotonic()
         if note:
             log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
         self.reporter.ended(plan, ending, now - plan.started)

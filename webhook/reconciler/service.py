@@ -72,7 +72,9 @@ class Service:
         self.history = History(self.clock.wall)
         self.pending = PendingPods()
         self.state.listeners += [self.history.changed, self.pending.changed]
-        self._recorder = None if options.dry_run else self._event_recorder(client)
+        dropped = self.metrics.events_dropped
+        recorder = EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
+        self._recorder = None if options.dry_run else recorder
         self._elector = self._candidacy(client)
         self.reconciler = Reconciler(
             client,
@@ -141,10 +143,6 @@ class Service:
             tell(line)
 
         return both
-
-    def _event_recorder(self, client: Client) -> EventRecorder:
-        dropped = self.metrics.events_dropped
-        return EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
 
     def _candidacy(self, client: Client) -> LeaderElector | None:
         options = self.options

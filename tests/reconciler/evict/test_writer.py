@@ -9,7 +9,7 @@ import pytest
 
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import ObjectMeta, Pod
-from webhook.reconciler.evict.writer import DeposedError, Left, Writer
+from webhook.reconciler.evict.writer import DeposedError, EvictionResult, Writer
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 
@@ -48,7 +48,7 @@ async def test_many_writes_take_turns():
     await asyncio.sleep(0.2)
     assert server.asked == 256
     server.answer.set()
-    assert await asyncio.gather(*tasks) == [Left.ASKED] * 300
+    assert await asyncio.gather(*tasks) == [EvictionResult.ASKED] * 300
     assert server.asked == 300
     assert sum(seconds > 0.1 for _, seconds in times) == 256, "waiting for a turn is not waiting for the server"
 
@@ -90,7 +90,7 @@ async def test_lease_lost_while_waiting_for_a_turn():
     leads[0] = 0.0
     server.answer.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(result) for result in results] == [Left] * 256 + [DeposedError] * 8
+    assert [type(result) for result in results] == [EvictionResult] * 256 + [DeposedError] * 8
     assert server.asked == 256
 
 
@@ -133,12 +133,12 @@ OTHER_UID = (
 @pytest.mark.parametrize(
     ("uid", "left"),
     [
-        pytest.param("w", Left.GONE, id="another pod has the name"),
-        pytest.param(None, Left.GONE, id="gone by now"),
+        pytest.param("w", EvictionResult.GONE, id="another pod has the name"),
+        pytest.param(None, EvictionResult.GONE, id="gone by now"),
         pytest.param("u", None, id="still there"),
     ],
 )
-async def test_conflict_says_nothing_by_itself(uid: str | None, left: Left | None):
+async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionResult | None):
     """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
     writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: math.inf, lambda *_: None)
     asking = writer.evict(PlanVictim("default", "v", "u"), None)

@@ -68,8 +68,17 @@ class EvictionLimiter:
 
     def note(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
         """Count evictions at a time; returns tickets for those that will not happen after all."""
-        self._expire(at)
-        return [self._note(eviction, at) for eviction in evictions]
+        self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then <= at - self._horizon])
+        tickets = []
+        for eviction in evictions:
+            self._next += 1
+            tickets.append(self._next)
+            self._tickets[self._next] = (eviction, at)
+            if eviction.owner:
+                self._owners.setdefault(eviction.owner, _Counter()).times[self._next] = at
+            self._nodes.setdefault(eviction.node, _Counter()).times[self._next] = at
+            self._cluster.times[self._next] = at
+        return tickets
 
     def take_back(self, tickets: Iterable[int]) -> None:
         """These did not happen."""
@@ -103,19 +112,6 @@ class EvictionLimiter:
         """Keep evictions for as long as these limits ask for them."""
         rates = (limits.per_owner, limits.per_node, limits.per_cluster)
         self._horizon = max(self._horizon, *(rate.window if rate else 0.0 for rate in rates))
-
-    def _note(self, eviction: PlannedEviction, at: float) -> int:
-        self._next += 1
-        ticket = self._next
-        self._tickets[ticket] = (eviction, at)
-        if eviction.owner:
-            self._owners.setdefault(eviction.owner, _Counter()).times[ticket] = at
-        self._nodes.setdefault(eviction.node, _Counter()).times[ticket] = at
-        self._cluster.times[ticket] = at
-        return ticket
-
-    def _expire(self, now: float) -> None:
-        self.take_back([ticket for ticket, (_, at) in self._tickets.items() if at <= now - self._horizon])
 
     def _drop(self, ticket: int) -> None:
         eviction, _ = self._tickets.pop(ticket, (None, 0.0))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.backoff import exponential
-from webhook.preemption.snapshot.pod_view import Owner
 from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
 from webhook.reconciler.state.state import State
 
@@ -92,15 +91,11 @@ def last_resort(state: State) -> Mask:
     """The pods whose replacement could run on no other node: a DaemonSet's, pinned ones."""
     snapshot = state.snapshot
     pods = snapshot.pods
-    bound = snapshot.table(("reconciler", "bound-owners"), pods.owners, np.bool_, _is_bound_to_node)
-    mask: Mask = bound[pods.owner[: pods.rows]].copy()
+    daemons = snapshot.table(("reconciler", "daemons"), pods.owners, np.bool_, lambda owner: owner.kind == "DaemonSet")
+    mask: Mask = daemons[pods.owner[: pods.rows]].copy()
     if state.index.pinned:
         mask[snapshot.pod_rows(state.index.pinned)] = True
     return mask
-
-
-def _is_bound_to_node(owner: Owner) -> bool:
-    return owner.kind == "DaemonSet"
 
 
 def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:

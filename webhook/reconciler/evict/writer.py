@@ -145,7 +145,13 @@ class Writer:
 
     async def displace(self, pod: Pod) -> None:
         """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2)."""
-        await self._retrying(lambda: self._patch_status("displace", pod, _CLEARED))
+        for attempt in itertools.count():
+            try:
+                await self._patch_status("displace", pod, _CLEARED)
+            except ApiError as error:
+                await self._pause(error, attempt)
+            else:
+                return
 
     async def evict(
         self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], bool] = always
@@ -249,7 +255,7 @@ class Writer:
             except ApiError as error:
                 if error.status == 404:
                     return EvictionResult.GONE
-                if _kept_by_budget(error):
+                if error.status == 429 and "DisruptionBudget" in error.causes():
                     return EvictionResult.REFUSED
                 tries += 1
                 if _is_on_its_way(error):
@@ -285,15 +291,6 @@ class Writer:
         if pod.metadata.deletion_timestamp:
             return EvictionResult.ASKED
         raise error
-
-    async def _retrying(self, ask: Callable[[], Awaitable[Any]]) -> None:
-        for attempt in range(_TRIES):
-            try:
-                await ask()
-            except ApiError as error:
-                await self._pause(error, attempt)
-            else:
-                return
 
     async def _pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
         """Wait before another try if one may help; raise the error if none does or none is left."""
@@ -351,10 +348,6 @@ class Writer:
 def _may_pass(error: ApiError) -> bool:
     """Whether trying again may help: no answer, throttled, or a server in trouble."""
     return error.status in {NO_ANSWER, 429} or error.status >= 500
-
-
-def _kept_by_budget(error: ApiError) -> bool:
-    return error.status == 429 and "DisruptionBudget" in error.causes()
 
 
 def _is_on_its_way(error: ApiError) -> bool:

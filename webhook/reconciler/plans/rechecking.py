@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.reconciler.evaluate.evaluator import Evaluator
@@ -41,7 +41,9 @@ def objection(evaluator: Evaluator, plan: Plan) -> str:
         return f"node {plan.node} is gone"
     for victim in plan.victims:
         seen, decided = state.pod(victim.key), plan.decided.get(victim.uid)
-        if seen is not None and decided is not None and plan.needs(victim.uid) and _differs(seen.metadata, decided):
+        if seen is None or decided is None or seen.metadata.uid != decided.uid or not plan.needs(victim.uid):
+            continue
+        if (seen.metadata.labels, seen.metadata.annotations) != (decided.labels, decided.annotations):
             return f"victim {victim.key} has changed since the decision"
     if plan.looked == state.snapshot.version:
         return ""
@@ -51,11 +53,6 @@ def objection(evaluator: Evaluator, plan: Plan) -> str:
     if plan.node not in found and not plan.left_out.issuperset(found):
         return "it fits without preemption by now"
     return ""
-
-
-def _differs(seen: ObjectMeta, decided: ObjectMeta) -> bool:
-    """Whether the same pod has other labels or annotations than when it was chosen."""
-    return seen.uid == decided.uid and (seen.labels, seen.annotations) != (decided.labels, decided.annotations)
 
 
 def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[str] = frozenset()) -> Unneeded:

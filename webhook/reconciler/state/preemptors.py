@@ -25,7 +25,8 @@ def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
     if policy is None:
         return f"no PreemptionPolicy manages its priority class {pod.spec.priority_class_name!r}"
     if pod.spec.scheduler_name not in policy.preemptors.scheduler_names:
-        return f"policy {policy.name} acts for pods of {_names(policy)}; this one is of {pod.spec.scheduler_name!r}"
+        names = ", ".join(map(repr, policy.preemptors.scheduler_names))
+        return f"policy {policy.name} acts for pods of {names}; this one is of {pod.spec.scheduler_name!r}"
     if pod.spec.preemption_policy != "Never":
         return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
     return _progress(pod)
@@ -60,10 +61,6 @@ def _progress(pod: Pod) -> str:
     if unschedulable_since(pod) is None:
         return "the scheduler has not found it unschedulable"
     return ""
-
-
-def _names(policy: PreemptionPolicy) -> str:
-    return ", ".join(repr(name) for name in policy.preemptors.scheduler_names)
 
 
 def instant(text: str | None) -> float:

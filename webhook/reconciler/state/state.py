@@ -195,9 +195,14 @@ class State:
             budgets.pop(change.key, None)
         else:
             budgets[change.key] = _selector(change.new)
+
+            def is_terminating(name: str) -> bool:
+                pod = self.pods.get(f"{namespace}/{name}")
+                return pod is not None and bool(pod.metadata.deletion_timestamp)
+
             if change.old is not None:
                 fell = change.old.status.current_healthy - change.new.status.current_healthy
-                self.disruptions.fell(change.key, fell, lambda name: self._is_terminating(f"{namespace}/{name}"))
+                self.disruptions.fell(change.key, fell, is_terminating)
         if not budgets:
             del self._covers[namespace]
 
@@ -210,10 +215,6 @@ class State:
     def _budgets_of(self, pod: Pod) -> list[str]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
         return [key for key, covers in self._covers.get(namespace, {}).items() if covers(labels)]
-
-    def _is_terminating(self, key: str) -> bool:
-        pod = self.pods.get(key)
-        return pod is not None and bool(pod.metadata.deletion_timestamp)
 
 
 def _selector(budget: PodDisruptionBudget) -> Matcher:
