@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["TEMPLATE_PATHS", "WORKLOADS", "Workload", "template_of"]
+__all__ = ["TEMPLATE_PATHS", "WORKLOADS", "WorkloadKind", "template_of"]
 
 
-class Workload(NamedTuple):
+class WorkloadKind(NamedTuple):
     """A kind of object that makes pods; `template` is the path to the template of its pods."""
 
     kind: str
@@ -15,13 +15,13 @@ class Workload(NamedTuple):
 
 
 WORKLOADS = {
-    ("apps", "deployments"): Workload("Deployment"),
-    ("apps", "statefulsets"): Workload("StatefulSet"),
-    ("apps", "daemonsets"): Workload("DaemonSet"),
-    ("apps", "replicasets"): Workload("ReplicaSet"),
-    ("", "replicationcontrollers"): Workload("ReplicationController"),
-    ("batch", "jobs"): Workload("Job"),
-    ("batch", "cronjobs"): Workload("CronJob", ("spec", "jobTemplate", "spec", "template")),
+    ("apps", "deployments"): WorkloadKind("Deployment"),
+    ("apps", "statefulsets"): WorkloadKind("StatefulSet"),
+    ("apps", "daemonsets"): WorkloadKind("DaemonSet"),
+    ("apps", "replicasets"): WorkloadKind("ReplicaSet"),
+    ("", "replicationcontrollers"): WorkloadKind("ReplicationController"),
+    ("batch", "jobs"): WorkloadKind("Job"),
+    ("batch", "cronjobs"): WorkloadKind("CronJob", ("spec", "jobTemplate", "spec", "template")),
 }
 """By group and resource."""
 
