@@ -156,10 +156,10 @@ def test_leaving_pods_do_not_count_and_tallies_come_back_to_nothing():
     tally = Tally()
     there = labelled(pod("w", on="a", cpu="", affinity=company("podAffinity", "web")), app="web")
     tally.put("default/w", msgspec.convert(there, Pod))
-    assert list(tally.matching("default", lambda labels: labels["app"] == "web")) == [{"a": 1}]
+    assert list(tally.matching("default", {"app": "web"}, lambda _: True)) == [{"a": 1}]
     there["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     tally.put("default/w", msgspec.convert(there, Pod))
-    assert not list(tally.matching("default", lambda _: True))
+    assert not list(tally.matching("default", {}, lambda _: True))
     tally.drop("default/w")
     assert not tally.more
     assert not list(tally.wishing("default", {"app": "web"}, {}))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import msgspec
 
@@ -24,7 +24,7 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import EVENT, Resource
 
-__all__ = ["EventRecorder", "EventType", "reference"]
+__all__ = ["EventRecorder", "EventType", "Recorder", "reference"]
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,24 @@ _BURST = 100
 _TRIES = 5
 _NOTE = 1024
 _NAME = 230
+
+
+class Recorder(Protocol):
+    """Who is told what happened to an object."""
+
+    def event(  # noqa: PLR0917 - as EventRecorder.event
+        self,
+        regarding: Reference,
+        related: Reference | None,
+        type: EventType,  # noqa: A002 - the field's name
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        urgent: bool = False,
+    ) -> None:
+        """Note an occurrence and return at once."""
+        ...
 
 
 def reference(resource: Resource, metadata: ObjectMeta) -> dict[str, str]:

@@ -332,6 +332,13 @@ class Informer(Generic[T]):
         if not _older(version, self._version):
             self._version = version
 
+    def take(self, key: str, new: T | None) -> None:
+        """Take over an object's state, None if it is gone, told by something else than list and watch: a simulation."""
+        if new is not None:
+            self._put(key, new)
+        elif key in self._items:
+            self._remove(key, self._items[key])
+
     def _put(self, key: str, new: T) -> None:
         known = self._items.get(key)
         if known is not None and known.metadata.uid != new.metadata.uid:

@@ -7,7 +7,7 @@ import logging
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.clock import Clock, SystemClock
-from webhook.kube.events import EventRecorder, reference
+from webhook.kube.events import Recorder, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.resources import POD
@@ -29,12 +29,17 @@ CONFLICT = 409
 class Preemption:
     """Decides at once and carries out in the background; while a plan runs its preemptor gets no other."""
 
-    def __init__(self, client: Client, events: EventRecorder | None, clock: Clock | None = None) -> None:
+    def __init__(self, client: Client, events: Recorder | None, clock: Clock | None = None) -> None:
         self._client = client
         self._rules = kubernetes_rules()
         self._events = events
         self._clock = clock or SystemClock()
         self._running: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no plan is being carried out."""
+        return not self._running
 
     async def close(self) -> None:
         """Stop what is under way."""

@@ -66,6 +66,11 @@ class SchedulingQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every pod waits for an event."""
+        return len(self._unschedulable) == len(self._entries)
+
     def get(self, key: str) -> Entry | None:
         """The entry of a pending pod."""
         return self._entries.get(key)

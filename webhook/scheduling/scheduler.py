@@ -13,13 +13,14 @@ from typing import Any
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.clock import Clock, SystemClock
-from webhook.kube.events import EventRecorder, EventType, reference
+from webhook.kube.events import EventType, Recorder, reference
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling import queueing_hints
 from webhook.scheduling.cluster_state import ClusterState, Informers
 from webhook.scheduling.default_preemption import Preemption
@@ -39,7 +40,7 @@ NOT_FOUND = 404
 
 
 class Scheduler:
-    """Schedules the pods of `default-scheduler`.
+    """Schedules the pods of `default-scheduler`, or with `everybody` those of every scheduler.
 
     `preemption` is kube-scheduler's own. None makes this a profile without PostFilter plugins: it preempts for nobody,
     and clears whatever nomination a pod has at every failed attempt (`handleSchedulingFailure`).
@@ -52,8 +53,10 @@ class Scheduler:
         informers: Informers,
         client: Client,
         preemption: Preemption | None,
-        events: EventRecorder | None = None,
+        events: Recorder | None = None,
         clock: Clock | None = None,
+        *,
+        everybody: bool = False,
     ) -> None:
         self._client = client
         self._preemption = preemption
@@ -61,8 +64,19 @@ class Scheduler:
         self._queue = SchedulingQueue(self._clock)
         self._state = ClusterState(informers, self._pod_changed, self._node_changed, self._other_changed)
         self._events = events
+        self._everybody = everybody
         self._binders = asyncio.Semaphore(BINDERS)
         self._binding: set[asyncio.Task[None]] = set()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster as it sees it, with the pods it has placed."""
+        return self._state.snapshot
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has nothing to try and nothing to bind: only an event can bring it work."""
+        return self._queue.is_idle and not self._binding and (self._preemption is None or self._preemption.is_idle)
 
     async def run(self) -> None:
         """Schedule until it is cancelled."""
@@ -185,7 +199,7 @@ class Scheduler:
         if known is not None and (pod is None or pod.metadata.uid != known.pod.metadata.uid):
             self._queue.remove(key)
             known = None
-        if pod is None or pod.spec.scheduler_name != NAME:
+        if pod is None or not (self._everybody or pod.spec.scheduler_name == NAME):
             return
         if not _is_pending(pod):
             self._queue.remove(key)

@@ -142,7 +142,7 @@ def _company(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: Rows) ->
                 totals[domains[row]] += weight * count
 
     for preference in preferences_of(incoming.pod, incoming=True):
-        for counts in tally.selected(preference.term, snapshot.namespace_labels):
+        for counts in tally.selected(preference, snapshot.namespace_labels):
             add(preference.term.topology_key, preference.weight, counts)
     own = snapshot.namespace_labels(incoming.namespace)
     for preference, counts in tally.wishing(incoming.namespace, incoming.labels, own):
@@ -191,7 +191,8 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
     nodes, key = view.snapshot.nodes, constraint.topology_key
     domains = nodes.label(key)
     counts = np.zeros(nodes.rows, np.int64)
-    for group in view.tally.matching(pod.metadata.namespace, _matcher(constraint, pod)):
+    asked = (constraint.label_selector.match_labels if constraint.label_selector else None) or {}
+    for group in view.tally.matching(pod.metadata.namespace, asked, _matcher(constraint, pod)):
         for node, count in group.items():
             row = nodes.find(node)
             if row is not None:

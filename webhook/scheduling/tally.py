@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from webhook.kube.objects import Container, Pod, PodAffinity, ResourceRequirements
+from webhook.kube.objects import Container, Pod, PodAffinity, PodAffinityTerm, ResourceRequirements
 from webhook.kube.selectors import Labels, Matcher, SelectorError
 from webhook.preemption.snapshot.amounts import CPU, MEMORY, requests
 from webhook.preemption.snapshot.pod_info import Term
@@ -19,6 +19,8 @@ _DEFAULTS = {CPU: "100m", MEMORY: str(200 * 1024 * 1024)}
 _HARD_WEIGHT = 1
 """What the required affinity of a pod that is there weighs for others (`hardPodAffinityWeight`)."""
 
+_REMEMBERED = 4096
+
 Counts = dict[str, int]
 """Node to a number of pods."""
 
@@ -29,6 +31,8 @@ class Preference:
 
     term: Term
     weight: int
+    labels: Labels
+    """What the term's selector asks for by equality: pods without these labels are none of its."""
 
 
 @dataclass(slots=True)
@@ -65,7 +69,10 @@ class Tally:
         self.more: dict[str, list[int]] = {}
         """Node to the millicores and bytes by which its pods' defaults exceed what they ask for."""
         self._alike: dict[str, dict[bytes, _Alike]] = {}
+        self._with_label: dict[str, dict[tuple[str, str], dict[bytes, _Alike]]] = {}
+        """By namespace, and label and value, the same groups."""
         self._wishes: dict[tuple[str, bytes], _Wishes] = {}
+        self._met: dict[bytes, list[tuple[Preference, Counts]]] = {}
         self._pods: dict[str, _Taken] = {}
 
     def put(self, key: str, pod: Pod) -> None:
@@ -82,11 +89,15 @@ class Tally:
             alike = namespace.get(labels)
             if alike is None:
                 alike = namespace[labels] = _Alike(meta.labels or {})
+                index = self._with_label.setdefault(meta.namespace, {})
+                for item in alike.labels.items():
+                    index.setdefault(item, {})[labels] = alike
             alike.counts[node] = alike.counts.get(node, 0) + 1
         if taken.wishes is not None:
             wishes = self._wishes.get(taken.wishes)
             if wishes is None:
                 wishes = self._wishes[taken.wishes] = _Wishes(preferences_of(pod, incoming=False))
+                self._met.clear()
             wishes.counts[node] = wishes.counts.get(node, 0) + 1
         if any(taken.more):
             more = self.more.setdefault(node, [0, 0])
@@ -99,11 +110,17 @@ class Tally:
         if taken is None:
             return
         if taken.labels:
-            namespace = self._alike[key.partition("/")[0]]
+            name = key.partition("/")[0]
+            namespace = self._alike[name]
             if not _less(namespace[taken.labels].counts, taken.node):
-                del namespace[taken.labels]
+                for item in namespace.pop(taken.labels).labels.items():
+                    index = self._with_label[name]
+                    del index[item][taken.labels]
+                    if not index[item]:
+                        del index[item]
         if taken.wishes is not None and not _less(self._wishes[taken.wishes].counts, taken.node):
             del self._wishes[taken.wishes]
+            self._met.clear()
         if any(taken.more):
             more = self.more[taken.node]
             more[0] -= taken.more[0]
@@ -111,26 +128,46 @@ class Tally:
             if not any(more):
                 del self.more[taken.node]
 
-    def matching(self, namespace: str, matches: Matcher) -> Iterator[Counts]:
-        """The counts of the pods of a namespace that match and stay."""
-        for alike in self._alike.get(namespace, {}).values():
+    def matching(self, namespace: str, labels: Labels, matches: Matcher) -> Iterator[Counts]:
+        """The counts of the pods of a namespace that match and stay; all that match have these `labels`."""
+        for alike in self._with(namespace, labels):
             if matches(alike.labels):
                 yield alike.counts
 
-    def selected(self, term: Term, labels_of: Callable[[str], Labels]) -> Iterator[Counts]:
-        """The counts of the pods that a term selects; `labels_of` gives a namespace's labels."""
-        for namespace, groups in self._alike.items():
+    def selected(self, preference: Preference, labels_of: Callable[[str], Labels]) -> Iterator[Counts]:
+        """The counts of the pods that a preference is about; `labels_of` gives a namespace's labels."""
+        for namespace in self._alike:
             of_namespace = labels_of(namespace)
-            for alike in groups.values():
-                if term.selects(namespace, alike.labels, of_namespace):
+            for alike in self._with(namespace, preference.labels):
+                if preference.term.selects(namespace, alike.labels, of_namespace):
                     yield alike.counts
 
-    def wishing(self, namespace: str, labels: Labels, of_namespace: Labels) -> Iterator[tuple[Preference, Counts]]:
-        """The preferences of pods on nodes that a new pod meets, with how many pods hold them on each node."""
-        for wishes in self._wishes.values():
-            for preference in wishes.preferences:
-                if preference.term.selects(namespace, labels, of_namespace):
-                    yield preference, wishes.counts
+    def wishing(self, namespace: str, labels: Labels, of_namespace: Labels) -> list[tuple[Preference, Counts]]:
+        """The preferences of pods on nodes that a new pod meets, with how many pods hold them on each node.
+
+        The answer is remembered until pods with other preferences come, or the last of a kind goes.
+        """
+        if not self._wishes:
+            return []
+        key = msgspec.json.encode((namespace, labels, of_namespace), order="sorted")
+        found = self._met.get(key)
+        if found is None:
+            if len(self._met) >= _REMEMBERED:
+                self._met.clear()
+            found = self._met[key] = [
+                (preference, wishes.counts)
+                for wishes in self._wishes.values()
+                for preference in wishes.preferences
+                if preference.term.selects(namespace, labels, of_namespace)
+            ]
+        return found
+
+    def _with(self, namespace: str, labels: Labels) -> Collection[_Alike]:
+        """Groups of a namespace among which are all that have these labels: those of the rarest of them."""
+        index = self._with_label.get(namespace, {})
+        if not labels:
+            return self._alike.get(namespace, {}).values()
+        return min((index.get(item, {}) for item in labels.items()), key=len).values()
 
 
 def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
@@ -142,17 +179,23 @@ def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
     def terms(of: PodAffinity | None, sign: int) -> Iterator[Preference]:
         for row in (of.preferred_during_scheduling_ignored_during_execution or ()) if of else ():
             term = Term(row.pod_affinity_term, meta.namespace, meta.labels or {}, incoming=incoming)
-            yield Preference(term, sign * row.weight)
+            yield Preference(term, sign * row.weight, _asked(row.pod_affinity_term))
 
     try:
         found = [*terms(affinity.pod_affinity, 1), *terms(affinity.pod_anti_affinity, -1)]
         if affinity.pod_affinity and not incoming:
             required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
-            hard = (Term(one, meta.namespace, meta.labels or {}, incoming=False) for one in required)
-            found += [Preference(term, _HARD_WEIGHT) for term in hard]
+            found += [
+                Preference(Term(one, meta.namespace, meta.labels or {}, incoming=False), _HARD_WEIGHT, _asked(one))
+                for one in required
+            ]
     except SelectorError:
         return []
     return found
+
+
+def _asked(term: PodAffinityTerm) -> Labels:
+    return (term.label_selector.match_labels if term.label_selector else None) or {}
 
 
 def nonzero_requests(pod: Pod) -> dict[str, int]:

@@ -1,0 +1,186 @@
+"""Clusters of any size for the simulation: nodes full of pods that may go, preemptors, room elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.preemption.building import NOW
+from webhook.kube.instants import rfc3339
+from webhook.policy.files.loading import load_texts
+from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION, Policies
+from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.simulation.snapshot.format import FORMAT, VERSION, Header, SnapshotWriter
+from webhook.simulation.snapshot.objects import BY_KIND, ClusterObjects
+
+__all__ = ["POLICY", "added", "cluster_of", "large", "loaded", "pod", "policy_text", "write"]
+
+Json = dict[str, Any]
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PreemptionPolicy
+metadata: {name: high}
+spec:
+  preemptors: {priorityClasses: [high]}
+  victims: {mode: opt-in}
+"""
+REPLICAS = 25
+
+
+def loaded(*texts: str) -> Policies:
+    """Policies of these texts."""
+    found = load_texts([(f"{number}.yaml", text) for number, text in enumerate(texts)])
+    assert not found.errors, found.errors
+    return found.policies
+
+
+def policy_text(**spec: Any) -> str:
+    """A PreemptionPolicy for class `high` with further fields in its spec, as JSON, which is YAML."""
+    body = {"preemptors": {"priorityClasses": ["high"]}, "victims": {"mode": "opt-in"}, **spec}
+    whole = {
+        "apiVersion": "giveway.dev/v1alpha1",
+        "kind": "PreemptionPolicy",
+        "metadata": {"name": "high"},
+        "spec": body,
+    }
+    return msgspec.json.encode(whole).decode()
+
+
+def priority_class(name: str, value: int, policy: str, **annotations: str) -> Json:
+    return {"metadata": {"name": name, "annotations": annotations}, "value": value, "preemptionPolicy": policy}
+
+
+CLASSES = [
+    priority_class("low", 10, "Never", **{CAN_BE_PREEMPTED: "true"}),
+    priority_class("mid", 50, "Never", **{CAN_BE_PREEMPTED: "true"}),
+    priority_class("high", 100, "Never"),
+    priority_class("plain", 100, "PreemptLowerPriority"),
+]
+
+
+def node(name: str, cpu: str, zone: str = "z1", kind: str = "m") -> Json:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": zone,
+        "node.kubernetes.io/instance-type": kind,
+    }
+    amounts = {"cpu": cpu, "memory": "512Gi", "pods": "250"}
+    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
+
+
+def pod(
+    name: str, cpu: str, class_name: str = "low", *, on: str = "", owner: tuple[str, str] | None = None, **more: Any
+) -> Json:
+    """A pod; on a node it is ready and has run for an hour, else it is unschedulable."""
+    value = next(one["value"] for one in CLASSES if one["metadata"]["name"] == class_name)
+    labels = {"app": owner[1] if owner else name, **({MARK: MANAGED} if class_name == "high" else {})}
+    meta: Json = {
+        "name": name,
+        "namespace": more.pop("namespace", "default"),
+        "uid": f"uid-{name}",
+        "creationTimestamp": rfc3339(NOW - 3600),
+        "labels": labels | more.pop("labels", {}),
+        "annotations": more.pop("annotations", {}),
+    }
+    if owner:
+        meta["ownerReferences"] = [{"kind": owner[0], "name": owner[1], "uid": f"uid-{owner[1]}", "controller": True}]
+    spec = {
+        "priority": value,
+        "priorityClassName": class_name,
+        "preemptionPolicy": "PreemptLowerPriority" if class_name == "plain" else "Never",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}],
+        **({"nodeName": on} if on else {}),
+        **more.pop("spec", {}),
+    }
+    ready = {"type": "Ready", "status": "True"}
+    waits = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "lastTransitionTime": rfc3339(NOW - 60),
+    }
+    status: Json = {"phase": "Running" if on else "Pending", "conditions": [ready if on else waits]}
+    if on:
+        status["startTime"] = rfc3339(NOW - more.pop("ran", 3600))
+    assert not more, more
+    return {"metadata": meta, "spec": spec, "status": status}
+
+
+def replica_set(name: str, replicas: int, cpu: str = "1", class_name: str = "low", **template: Any) -> Json:
+    spec = {
+        "priorityClassName": class_name,
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}],
+        **template,
+    }
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def added(objects: ClusterObjects, kind: str, *bodies: Json) -> ClusterObjects:
+    """The same objects with these."""
+    for body in bodies:
+        objects.add(BY_KIND[kind], msgspec.convert(body, BY_KIND[kind].type))
+    return objects
+
+
+def cluster_of(nodes: list[Json], pods: list[Json], **more: list[Json]) -> ClusterObjects:
+    """A cluster of these nodes and pods, the classes of CLASSES, and further objects by kind."""
+    made = ClusterObjects(NOW)
+    added(made, "Namespace", {"metadata": {"name": "default"}})
+    added(made, "PriorityClass", *CLASSES)
+    added(made, "Node", *nodes)
+    for kind, bodies in more.items():
+        added(made, kind, *bodies)
+    return added(made, "Pod", *pods)
+
+
+def large(nodes: int, pods: int, preemptors: int, *, grace: int = 30) -> Iterator[tuple[str, Json]]:
+    """Objects by kind: full nodes of ReplicaSets' pods, 2 CPUs each; preemptors that take the place of two of them.
+
+    As many empty nodes as the replacements of all victims need stand by, tainted for preemptors.
+    """
+    each = pods // nodes
+    yield "Namespace", {"metadata": {"name": "default"}}
+    for one in CLASSES:
+        yield "PriorityClass", one
+    cpu = str(each * 2)
+    for number in range(nodes):
+        yield "Node", node(f"n{number:05d}", cpu, f"z{number % 3}")
+    for number in range(2 * preemptors // each + 1):
+        spare = node(f"s{number:05d}", str(each * 2 + 2), f"z{number % 3}", "spare")
+        spare["spec"] = {"taints": [{"key": "spare", "effect": "NoSchedule"}]}
+        yield "Node", spare
+    tolerates = {"tolerations": [{"key": "spare", "operator": "Exists"}]}
+    template = {"terminationGracePeriodSeconds": grace, **tolerates}
+    for number in range(-(-pods // REPLICAS)):
+        replicas = min(REPLICAS, pods - number * REPLICAS)
+        yield "ReplicaSet", replica_set(f"w{number:05d}", replicas, "2", **template)
+    for number in range(pods):
+        owner = f"w{number // REPLICAS:05d}"
+        spec = {"terminationGracePeriodSeconds": grace, **tolerates}
+        on = f"n{number % nodes:05d}"
+        yield "Pod", pod(f"{owner}-{number % REPLICAS:03d}", "2", on=on, owner=("ReplicaSet", owner), spec=spec)
+    for number in range(preemptors):
+        yield "Pod", pod(f"p{number:05d}", "4", "high")
+
+
+def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
+    """Write a snapshot; how many objects it has."""
+    keys = sorted(KEPT_ANNOTATIONS | {PLAN, DECISION, PROTECTION_DURATION})
+    header = Header(format=FORMAT, version=VERSION, taken_at=rfc3339(NOW), annotations=keys)
+    with path.open("wb") as stream:
+        writer = SnapshotWriter(stream, header)
+        for kind, body in objects:
+            writer.write(BY_KIND[kind], [msgspec.convert(body, BY_KIND[kind].type)])
+        writer.close()
+    return writer.objects

@@ -1,0 +1,210 @@
+"""`giveway simulate SNAPSHOT`: what policies, classes, workloads or lost nodes would do to whom."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from webhook.policy.files.findings import PolicyError
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model import Policies
+from webhook.simulation.report.compare import differences, shown
+from webhook.simulation.report.html import page
+from webhook.simulation.report.markdown import markdown
+from webhook.simulation.report.summary import METRICS, Summary, summarize
+from webhook.simulation.simulation import Options, Running, Step, simulate
+from webhook.simulation.snapshot.format import SnapshotError
+from webhook.simulation.snapshot.objects import ClusterObjects
+from webhook.simulation.snapshot.reading import read_cluster
+from webhook.simulation.whatif.scenario import applied, duration, read_scenario, scenario_schema, step_of, timed
+from webhook.simulation.whatif.steps import WhatIfError
+
+__all__ = ["command"]
+
+EXCEEDED, UNUSABLE = 1, 2
+"""Exit codes: a threshold of --fail-on was exceeded; the simulation could not be made."""
+_THRESHOLD = re.compile(r"\s*([a-z0-9-]+)\s*(>=|<=|==|!=|>|<)\s*(-?\d+(?:\.\d+)?)(%|s|m|h)?\s*")
+_UNITS = {"%": 0.01, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">": lambda a, b: a > b,
+    "<": lambda a, b: a < b,
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+_PATH = click.Path(path_type=Path)
+_DIRECTORY = click.Path(path_type=Path, exists=True)
+
+
+class _Unusable(click.ClickException):
+    """The simulation cannot be made."""
+
+    exit_code = UNUSABLE
+
+
+def _print_schema(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    if value:
+        click.echo(msgspec.json.format(msgspec.json.encode(scenario_schema()), indent=2).decode())
+        context.exit()
+
+
+@click.command("simulate")
+@click.argument("files", metavar="SNAPSHOT...", nargs=-1, required=True, type=_PATH)
+@click.option("--policies", required=True, type=_DIRECTORY, metavar="A", help="The policies to simulate.")
+@click.option("--against", type=_DIRECTORY, metavar="B", help="Other policies: what differs is said first.")
+@click.option(
+    "--apply", "apply", multiple=True, type=_PATH, metavar="FILE", help="Workloads, classes, budgets, policies."
+)
+@click.option("--scale", multiple=True, metavar="NAMESPACE/NAME=N", help="Another number of replicas.")
+@click.option("--without-node", multiple=True, metavar="NAME", help="A node that is lost, with its pods.")
+@click.option("--drain", multiple=True, metavar="ZONE", help="A zone, or a node, that is drained.")
+@click.option("--add-nodes", multiple=True, metavar="NxTYPE", help="More nodes like one of that type, or of that name.")
+@click.option("--at", multiple=True, metavar="TIME:CHANGE", help="A change at a time, such as '10m:scale web/api=20'.")
+@click.option("--scenario", type=_PATH, metavar="FILE", help="Changes from a file, each at its time.")
+@click.option(
+    "--scenario-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON schema of scenario files.",
+)
+@click.option("--until", metavar="TIME", help="End after so much virtual time, at the latest (2h).")
+@click.option(
+    "--termination",
+    metavar="TIME",
+    help="How long pods take to end, at most; by default they take their grace period.",
+)
+@click.option(
+    "--fail-on", multiple=True, metavar="CONDITION", help="Exit with 1 if this holds, such as 'evictions > 50'."
+)
+@click.option(
+    "--format", "layout", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True
+)
+@click.option("--html", type=_PATH, metavar="FILE", help="Write one HTML file with pictures, too.")
+def command(
+    files: tuple[Path, ...], policies: Path, against: Path | None, layout: str, html: Path | None, **more: Any
+) -> None:
+    """Say what would happen to a cluster: who runs, waits and is evicted, and what differs between two policies.
+
+    SNAPSHOT is what `giveway snapshot` wrote, or lists of `kubectl get -o json`. Time is virtual and jumps from event
+    to event; nothing is written to any cluster. The exit code is 1 if a --fail-on holds, 2 if it cannot be simulated.
+    """
+    thresholds = [_threshold(text) for text in more["fail_on"]]
+    try:
+        steps, until = _steps(more)
+        options = Options(
+            until=duration(more["until"]) if more["until"] else until or 7200.0,
+            termination=duration(more["termination"]) if more["termination"] else None,
+        )
+        sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
+        objects = _read(files)
+        names = _names([directory for directory, _ in sets])
+        summaries = [
+            _simulated(name, objects, loaded, steps, options) for name, (_, loaded) in zip(names, sets, strict=True)
+        ]
+    except (OSError, PolicyError, SnapshotError, WhatIfError, msgspec.ValidationError) as error:
+        raise _Unusable(str(error)) from error
+    _print(summaries, layout)
+    if html is not None:
+        html.write_text(page(summaries, [str(one) for one in files]))
+        click.echo(f"{html} written", err=True)
+    if any(one.errors for one in summaries):
+        click.echo(f"giveway itself failed: {summaries[0].errors or summaries[-1].errors}", err=True)
+        sys.exit(UNUSABLE)
+    exceeded = [f"{one.name}: {text}" for one in summaries for text, holds in thresholds if holds(one.metrics)]
+    for text in exceeded:
+        click.echo(f"threshold: {text}", err=True)
+    sys.exit(EXCEEDED if exceeded else 0)
+
+
+def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
+    """All changes, in the order of the options, and until when a scenario goes."""
+    steps: list[Step] = [applied(more["apply"])] if more["apply"] else []
+    for option in ("add_nodes", "scale", "without_node", "drain"):
+        steps += [step_of(option.replace("_", "-"), text) for text in more[option]]
+    steps += [timed(text) for text in more["at"]]
+    if more["scenario"] is None:
+        return steps, None
+    found, until = read_scenario(more["scenario"])
+    return steps + found, until
+
+
+def _names(directories: Sequence[Path]) -> list[str]:
+    """Short names of the sets of policies; whole paths if the short ones are the same."""
+    short = [directory.name or str(directory) for directory in directories]
+    return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
+
+
+def _read(files: Sequence[Path]) -> ClusterObjects:
+    with _bar("reading") as show:
+        return read_cluster(files, lambda done, total: show(f"{done / 1e6:.0f} MB", done, total))
+
+
+def _simulated(
+    name: str, objects: ClusterObjects, policies: Policies, steps: Sequence[Step], options: Options
+) -> Summary:
+    with _bar(f"simulating {name}") as show:
+
+        def progress(at: float, running: Running) -> None:
+            show(f"{shown(at)}, {running.store.delivered} events", None, None)
+
+        return summarize(name, simulate(objects, policies, steps, options, progress))
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[str, int | None, int | None], None]]:
+    """A progress display on standard error if that is a terminal; redrawn ten times a second at most."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from webhook.cli.inspecting import progress_display  # noqa: PLC0415 - only if it is shown
+
+    with progress_display(what) as display:
+        drawn = 0.0
+
+        def show(label: str, done: int | None, total: int | None) -> None:
+            nonlocal drawn
+            now = time.monotonic()
+            if now - drawn > 0.1:
+                drawn = now
+                display(label, done or 0, total)
+
+        yield show
+
+
+def _print(summaries: Sequence[Summary], layout: str) -> None:
+    if layout == "json":
+        body: dict[str, Any] = {"runs": [msgspec.to_builtins(one) for one in summaries]}
+        if len(summaries) == 2:
+            body = {"differences": differences(*summaries), **body}
+        click.echo(msgspec.json.format(msgspec.json.encode(body), indent=2).decode())
+    elif layout == "markdown":
+        click.echo(markdown(summaries), nl=False)
+    else:
+        from rich.console import Console  # noqa: PLC0415 - only if something is printed for people
+
+        from webhook.simulation.report.text import print_summaries  # noqa: PLC0415
+
+        print_summaries(Console(highlight=False), summaries)
+
+
+def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:
+    match = _THRESHOLD.fullmatch(text)
+    if match is None or match[1] not in METRICS:
+        raise click.BadParameter(
+            f"{text!r}: expected NAME > NUMBER, such as 'evictions > 50'; the names are {', '.join(METRICS)}",
+            param_hint="--fail-on",
+        )
+    name, compare, least = match[1], _COMPARE[match[2]], float(match[3]) * _UNITS[match[4]]
+    return text, lambda metrics: compare(metrics[name], least)

@@ -1,0 +1,78 @@
+"""`giveway snapshot FILE`: a live cluster to a file, everything that decides and nothing that is secret."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from webhook.cli.inspecting import progress_display, run_inspection
+from webhook.kube.client import Client
+from webhook.policy.files.findings import PolicyError
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model import DECISION, PLAN, Policies
+from webhook.simulation.policies import annotations_read, words_of
+from webhook.simulation.snapshot.anonymizing import Anonymizer
+from webhook.simulation.snapshot.collecting import collect
+from webhook.simulation.snapshot.format import SnapshotError
+
+__all__ = ["command"]
+
+
+@click.command("snapshot")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
+@click.option(
+    "--policies",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="DIR",
+    help="Policies that the snapshot is for: annotations that they read are kept. May be given several times.",
+)
+@click.option(
+    "--anonymize", is_flag=True, help="Replace names and label values, but for the words that the policies name."
+)
+def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, anonymize: bool) -> None:
+    """Write a live cluster to FILE, for `simulate`, `decide` and `explain`. It only lists.
+
+    No environment, commands, arguments, images or messages, and of the annotations only those that policies read. What
+    may not be listed is left out and named, unless nothing can be said without it.
+    """
+    try:
+        loaded = [load_or_raise(directory) for directory in policies]
+    except PolicyError as error:
+        raise click.ClickException(str(error)) from error
+    count, absent = run_inspection(_write(file, kubeconfig, loaded, anonymize=anonymize))
+    click.echo(f"{file}: {count} objects, {file.stat().st_size / 1e6:.1f} MB")
+    for kind, why in absent.items():
+        click.echo(f"without {kind}: {why}")
+
+
+async def _write(
+    file: Path, kubeconfig: str | None, policies: list[Policies], *, anonymize: bool
+) -> tuple[int, dict[str, str]]:
+    keys = annotations_read(policies) | {PLAN, DECISION}
+    words: set[str] = set().union(*map(words_of, policies))
+    try:
+        async with await Client.connect(kubeconfig) as client:
+            with progress_display("reading") as progress, _whole(file) as stream:
+                return await collect(client, stream, keys, Anonymizer(words) if anonymize else None, progress)
+    except SnapshotError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[IO[bytes]]:
+    """A file that comes to be when all of it is written, and only its owner may read."""
+    stream: Any = tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}-", delete=False)  # noqa: SIM115
+    try:
+        with stream:
+            yield stream
+        Path(stream.name).replace(file)
+    except BaseException:
+        Path(stream.name).unlink(missing_ok=True)
+        raise

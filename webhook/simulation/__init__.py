@@ -1,0 +1,1 @@
+"""What would happen: a cluster written to a file, and its future under some policies, in virtual time."""

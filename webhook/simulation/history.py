@@ -1,0 +1,152 @@
+"""What happened in a simulated cluster: the story of every pod that something happened to, and of every plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import workload_of
+
+__all__ = ["Eviction", "History", "PodStory"]
+
+
+@dataclass(slots=True)
+class Eviction:
+    """Why a pod was asked to leave; `at` and `ran` are seconds, `by` the preemptor or what else was behind it."""
+
+    at: float
+    node: str
+    by: str
+    ran: float
+    preemptor: str = ""
+    policy: str = ""
+    rule: str = ""
+    because: str = ""
+
+
+@dataclass(slots=True)
+class PodStory:
+    """One pod, by uid; times are seconds since the start, negative if it was waiting already, None if it never was."""
+
+    key: str
+    owner: str
+    namespace: str
+    priority_class: str
+    priority: int
+    waits_since: float | None = None
+    placed: float | None = None
+    node: str = ""
+    eviction: Eviction | None = None
+    gone: float | None = None
+    made: bool = False
+    """Whether it was made in the simulation: a replacement, or something added."""
+    why: str = ""
+    """Why it waits, in the end."""
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds until it was placed."""
+        return None if self.placed is None or self.waits_since is None else self.placed - self.waits_since
+
+
+@dataclass(slots=True)
+class Decision:
+    """A plan that the reconciler made."""
+
+    at: float
+    preemptor: str
+    node: str
+    policy: str
+    victims: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """Filled while the simulation runs; `start` is in seconds since the epoch."""
+
+    start: float
+    pods: dict[str, PodStory] = field(default_factory=dict)
+    """By uid: the pods that something happened to, in the order in which it did."""
+    decisions: list[Decision] = field(default_factory=list)
+    endings: Counter[str] = field(default_factory=Counter)
+    """How plans ended."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Owner, or pod, whose pods admission refuses, and the rule with its message."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    budget_refusals: int = 0
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    """What was changed from outside, and when."""
+    _grounds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Victim's key to the line of the decision that named it."""
+
+    def story(self, pod: Pod) -> PodStory:
+        """The story of a pod, begun if there is none."""
+        uid = pod.metadata.uid
+        found = self.pods.get(uid)
+        if found is None:
+            found = self.pods[uid] = PodStory(
+                key=key_of(pod),
+                owner=workload_of(pod) or f"Pod/{key_of(pod)}",
+                namespace=pod.metadata.namespace,
+                priority_class=pod.spec.priority_class_name,
+                priority=pod.spec.priority or 0,
+                node=pod.spec.node_name,
+            )
+        return found
+
+    def waiting(self, pod: Pod, at: float, *, made: bool = False) -> None:
+        """A pod waits for a node since then."""
+        story = self.story(pod)
+        story.waits_since, story.made = at, made
+
+    def placed(self, pod: Pod, node: str, at: float) -> None:
+        """A pod was bound."""
+        story = self.story(pod)
+        story.placed, story.node, story.why = at, node, ""
+
+    def evicted(self, pod: Pod, by: str, at: float) -> None:
+        """A pod was asked to leave."""
+        line = self._grounds.get(key_of(pod), {}) if by == "giveway" else {}
+        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=self._ran(pod, at))
+        if line:
+            victim = next(one for one in line["victims"] if one["pod"] == key_of(pod))
+            eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
+            eviction.rule, eviction.because = victim["rule"], victim["because"]
+        self.story(pod).eviction = eviction
+
+    def gone(self, pod: Pod, at: float) -> None:
+        """A pod has left."""
+        if pod.metadata.uid in self.pods or pod.spec.node_name:
+            self.story(pod).gone = at
+
+    def tell(self, line: dict[str, Any], at: float) -> None:
+        """A line of the reconciler's log."""
+        match line["message"]:
+            case "decision":
+                victims = line.get("victims", ())
+                self._grounds |= {victim["pod"]: line for victim in victims}
+                keys = tuple(victim["pod"] for victim in victims)
+                self.decisions.append(Decision(at, line["preemptor"], line["node"], line["policy"], keys))
+            case "plan ended":
+                self.endings[line["ending"]] += 1
+            case "budget refused":
+                self.budget_refusals += 1
+
+    def preempted(self, victim_uid: str, preemptor: str) -> None:
+        """kube-scheduler has told whom a victim went for."""
+        story = self.pods.get(victim_uid)
+        if story is not None and story.eviction is not None:
+            story.eviction.preemptor = preemptor
+
+    def note(self, at: float, what: str) -> None:
+        """Somebody changed the cluster from outside."""
+        self.notes.append((at, what))
+
+    def _ran(self, pod: Pod, at: float) -> float:
+        try:
+            return max(0.0, self.start + at - epoch(pod.status.start_time or ""))
+        except InstantError:
+            return 0.0

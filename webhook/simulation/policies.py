@@ -1,0 +1,154 @@
+"""What policies read of a cluster, and which of their rules can be judged by what a snapshot has of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import msgspec
+
+from webhook.kube.objects import Pod, PriorityClass
+from webhook.policy.model import OWN_ANNOTATIONS, Policies, PreemptionPolicy, PriorityPolicy, PriorityRule
+from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.simulation.snapshot.objects import ClusterObjects
+
+__all__ = ["Judgeable", "annotations_read", "judgeable", "unreadable", "words_of"]
+
+_IN_EXPRESSION = re.compile(r"""annotations\s*(?:\[\s*(["'])(?P<index>[^"']+)\1\s*\]|\.\s*(?P<name>\w+))""")
+_MENTIONED = re.compile(r"""(["'])(?P<text>[^"']+)\1\s*in\s+[\w.?]*annotations""")
+_ROOTS = re.compile(r"\b(object|oldObject)\b(?!\s*\.\s*\??\s*(?:metadata|spec|kind|apiVersion)\b)(?!\s*[!=]=\s*null\b)")
+_MEMBER = re.compile(r"\.\s*\??\s*([A-Za-z_]\w*)(?!\w*\s*\()")
+_STRING = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1""")
+_LEFT_OUT = frozenset({"image", "message", "description", "finalizers", "ports"})
+"""Fields that the types have and a snapshot does not (`snapshot.redacting`)."""
+_OF_REQUEST = frozenset({"operation", "namespace", "name", "dryRun", "resource", "kind", "group", "version", "userInfo",
+                         "username", "groups", "subResource"})  # fmt: skip
+
+
+class Judgeable(NamedTuple):
+    """The policies without the rules that a snapshot cannot answer, and why each of those is left out, by its id."""
+
+    policies: Policies
+    left_out: dict[str, str]
+
+
+def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
+    """The annotations of pods, classes and namespaces that these policies read, beside those that are always kept."""
+    keys = set(KEPT_ANNOTATIONS)
+    for one in policies:
+        for preemption in one.preemption:
+            keys.update(preemption.victims.preemptible_annotations, preemption.victims.protection_annotations)
+        for policy in one.priority:
+            for rule in policy.rules:
+                keys.update(rule.copy_annotations or ())
+                keys.update(rule.protect_annotations.keys if rule.protect_annotations else ())
+            for expression in _expressions(policy):
+                keys.update(_annotations_in(expression))
+    return frozenset(keys - set(OWN_ANNOTATIONS))
+
+
+def words_of(policies: Policies) -> frozenset[str]:
+    """Every text in the policies, for what must keep its name in an anonymous snapshot if they are to mean the same."""
+    return frozenset(_texts(msgspec.to_builtins(policies)))
+
+
+def unreadable(policy: PreemptionPolicy, objects: ClusterObjects) -> str:
+    """Why a PreemptionPolicy cannot be judged by these objects; empty if it can."""
+    read = {*policy.victims.preemptible_annotations, *policy.victims.protection_annotations}
+    if objects.annotations is None or not (lacking := sorted(read - objects.annotations)):
+        return ""
+    return f"it reads the annotation {', '.join(lacking)} of pods, which the snapshot does not have"
+
+
+def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
+    """The policies that can be judged by these objects, and why the other rules cannot be, by rule.
+
+    Extenders are left out as well: nobody is there to be asked.
+    """
+    left_out: dict[str, str] = {}
+    kept: list[PriorityPolicy] = []
+    for policy in policies.priority:
+        why = next((why for one in policy.conditions if (why := _lacking(one.expression, objects))), "")
+        if why:
+            left_out |= {f"{policy.name}/{rule.name}": why for rule in policy.rules}
+            continue
+        reasons = {rule.name: _why_not(rule, objects) for rule in policy.rules}
+        left_out |= {f"{policy.name}/{name}": why for name, why in reasons.items() if why}
+        rules = tuple(rule for rule in policy.rules if not reasons[rule.name])
+        kept.append(msgspec.structs.replace(policy, rules=rules))
+    preemption = []
+    for one in policies.preemption:
+        if why := unreadable(one, objects):
+            left_out[one.name] = why
+            continue
+        if one.extenders:
+            left_out[f"{one.name}: extenders"] = "nobody is there to be asked, so all candidates stand"
+        preemption.append(msgspec.structs.replace(one, extenders=()))
+    return Judgeable(Policies(priority=tuple(kept), preemption=tuple(preemption)), left_out)
+
+
+def _why_not(rule: PriorityRule, objects: ClusterObjects) -> str:
+    if rule.validate is not None:
+        texts = (rule.validate.expression, rule.validate.message_expression)
+        return next((why for text in texts if (why := _lacking(text, objects))), "")
+    return ""
+
+
+def _lacking(expression: str, objects: ClusterObjects) -> str:
+    """What an expression reads that a snapshot does not have: said of too much rather than of too little."""
+    if objects.annotations is not None and (keys := sorted(_annotations_in(expression) - objects.annotations)):
+        return f"it reads the annotation {', '.join(keys)}, which the snapshot does not have"
+    plain = _STRING.sub('""', expression)
+    if _ROOTS.search(plain):
+        return "it reads an object as a whole, and the snapshot has only what decides of it"
+    unknown = sorted(set(_MEMBER.findall(plain)) - _KNOWN)
+    return f"it reads {', '.join(unknown)}, which the snapshot does not have" if unknown else ""
+
+
+def _annotations_in(expression: str) -> set[str]:
+    found = {match["index"] or match["name"] for match in _IN_EXPRESSION.finditer(expression)}
+    return found | {match["text"] for match in _MENTIONED.finditer(expression)}
+
+
+def _expressions(policy: PriorityPolicy) -> Iterator[str]:
+    yield from (condition.expression for condition in policy.conditions)
+    for rule in policy.rules:
+        if rule.validate is not None:
+            yield from (rule.validate.expression, rule.validate.message_expression)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield str(key)
+            yield from _texts(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _texts(value)
+
+
+def _fields(of: type[msgspec.Struct], seen: set[type]) -> Iterator[str]:
+    """The names of all fields of a type and of what they hold, as in JSON."""
+    if of in seen:
+        return
+    seen.add(of)
+    for field in msgspec.structs.fields(of):
+        yield field.encode_name
+    for hint in get_type_hints(of).values():
+        for part in _parts(hint):
+            yield from _fields(part, seen)
+
+
+def _parts(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for part in get_args(hint):
+        yield from _parts(part)
+
+
+_KNOWN = (
+    frozenset((*_fields(Pod, set()), *_fields(PriorityClass, set()), *_OF_REQUEST, "request", "metadata")) - _LEFT_OUT
+)

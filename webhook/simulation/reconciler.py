@@ -1,0 +1,91 @@
+"""The reconciler in a simulated cluster: its real code, fed by the store instead of list and watch.
+
+Everything that the simulation needs to know of `webhook.reconciler` is in this file.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from webhook.kube.client import Client
+from webhook.policy.model import Policies
+from webhook.reconciler.evaluate.outcomes import Fits, Outcome, Unschedulable
+from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.queue.queue import QueueState
+from webhook.reconciler.reconciler import Reconciler
+from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.state.state import State
+from webhook.simulation.clock import VirtualClock
+from webhook.simulation.cluster.api import Api, SimulatedClient
+from webhook.simulation.history import History
+
+__all__ = ["SimulatedReconciler"]
+
+
+class _Reporter(Reporter):
+    """Notes when time alone may change what was found for a preemptor."""
+
+    def __init__(self, history: History, clock: VirtualClock) -> None:
+        super().__init__(
+            ReconcilerMetrics(CollectorRegistry()), lambda line: history.tell(line, clock.monotonic()), None
+        )
+        self.waits_for_time: dict[str, bool] = {}
+        self.evaluations = 0
+
+    def evaluated(self, key: str, outcome: Outcome, seconds: float) -> None:
+        """A preemptor was evaluated."""
+        super().evaluated(key, outcome, seconds)
+        self.evaluations += 1
+        if isinstance(outcome, Unschedulable):
+            self.waits_for_time[key] = outcome.due is not None
+        else:
+            self.waits_for_time[key] = isinstance(outcome, Fits)
+
+
+class SimulatedReconciler:
+    """One reconciler that leads from the start."""
+
+    def __init__(self, api: Api, policies: Policies, clock: VirtualClock) -> None:
+        client = cast("Client", SimulatedClient(api, "giveway"))
+        policy_set = PolicySet(policies)
+        self._state = State(client, policy_set.annotations())
+        for resource, informer in self._state.caches.items():
+            api.store.feed(resource.kind, informer)
+        self._reporter = _Reporter(api.history, clock)
+        self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
+
+    @property
+    def evaluations(self) -> int:
+        """How many times a preemptor was evaluated."""
+        return self._reporter.evaluations
+
+    async def run(self) -> None:
+        """Lead until cancelled."""
+        await self._reconciler.lead()
+
+    def use(self, policies: Policies) -> None:
+        """Take other policies into use."""
+        self._reconciler.use(policies)
+
+    def is_at_rest(self) -> bool:
+        """Whether no plan is under way and every preemptor waits for an event, so that time alone changes nothing."""
+        if len(self._reconciler.plans):
+            return False
+        return all(
+            entry.state is QueueState.UNSCHEDULABLE and not self._reporter.waits_for_time.get(entry.key, True)
+            for entry in self._reconciler.queue.entries()
+        )
+
+    def why(self, key: str) -> str:
+        """Why nothing is done for a preemptor; empty for a pod that is none."""
+        entry = self._reconciler.queue.get(key)
+        return entry.reason if entry is not None else ""
+
+    def policy_of(self, pod: Any) -> str:
+        """The name of the policy that manages a pod; empty without one."""
+        policy = self._reconciler.policy_set.policy_of(pod)
+        return policy.name if policy else ""

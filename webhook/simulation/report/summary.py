@@ -1,0 +1,340 @@
+"""From what happened to answers: numbers, and who is behind them; sorted, so that a run gives one answer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import msgspec
+import numpy as np
+
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import workload_of
+from webhook.policy.model import Rate
+from webhook.simulation.history import PodStory
+from webhook.simulation.simulation import Result
+
+__all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]
+
+_OVER = ("Succeeded", "Failed")
+_EXAMPLES = 3
+
+
+class _Part(msgspec.Struct, rename="camel", kw_only=True):
+    """Part of an answer."""
+
+
+class Group(_Part):
+    """The pods of a namespace, owner, class or node; `lost` is seconds that evicted pods had run."""
+
+    name: str
+    running: int = 0
+    waiting: int = 0
+    placed: int = 0
+    evicted: int = 0
+    lost: float = 0.0
+    longest: float | None = None
+    """The longest time until one of them was placed, in seconds."""
+
+
+class EvictionRow(_Part):
+    """One eviction."""
+
+    at: float
+    pod: str
+    owner: str
+    priority: int
+    node: str
+    by: str
+    preemptor: str
+    preemptor_owner: str
+    policy: str
+    rule: str
+    because: str
+    ran: float
+
+
+class WaitingRow(_Part):
+    """Pods that wait for the same reason."""
+
+    reason: str
+    pods: int
+    examples: list[str]
+
+
+class LimitRow(_Part):
+    """An owner's evictions within the window of the policy's limit, against what that allows."""
+
+    owner: str
+    evicted: int
+    most: int
+    allowed: int
+    window: float
+    policy: str
+
+
+class Room(_Part):
+    """What is free on a node, as shares of what it has; `pods` is how many pods it has."""
+
+    node: str
+    cpu: float
+    memory: float
+    pods: int
+
+
+class Summary(_Part):
+    """All there is to say of one run; times are in seconds after the start."""
+
+    name: str
+    seconds: float
+    at_rest: bool
+    metrics: dict[str, float]
+    namespaces: list[Group]
+    owners: list[Group]
+    classes: list[Group]
+    nodes: list[Group]
+    waiting: list[WaitingRow]
+    evictions: list[EvictionRow]
+    placements: list[tuple[float, str, str, str]]
+    """When, which pod, whose, on which node."""
+    limits: list[LimitRow]
+    room: list[Room]
+    plans: dict[str, int]
+    refused: dict[str, str]
+    warnings: dict[str, str]
+    cannot_be_judged: dict[str, str]
+    notes: list[tuple[float, str]]
+    errors: list[str]
+
+
+METRICS = {
+    "evictions": "pods evicted",
+    "evictions-by-drain": "pods evicted by a drain",
+    "lost-with-nodes": "pods lost with their nodes",
+    "waiting": "pods that wait in the end",
+    "waiting-preemptors": "of them pods that giveway preempts for",
+    "running": "pods that run in the end",
+    "placed": "pods placed",
+    "refused": "workloads and pods that admission refuses",
+    "work-lost": "work lost: how long evicted pods had run, in seconds",
+    "placed-p50": "time until a pod was placed, half of them, in seconds",
+    "placed-p99": "time until a pod was placed, all but 1 %, in seconds",
+    "placed-max": "time until the last pod was placed, in seconds",
+    "evictions-per-owner": "evictions of the owner with the most",
+    "budget-refusals": "evictions that a disruption budget refused",
+    "plans-failed": "plans that ended otherwise than with a bound pod",
+    "cannot-be-judged": "rules that the snapshot cannot answer",
+    "cpu-free": "share of all CPU that is free in the end",
+    "memory-free": "share of all memory that is free in the end",
+}
+"""What can be asked of a run in `--fail-on`."""
+
+
+def summarize(name: str, result: Result) -> Summary:
+    """The answers to one run."""
+    stories = list(result.history.pods.values())
+    owners = _owners(result, stories)
+    evictions = _evictions(stories, owners)
+    room, free = _room(result)
+    limits = _limits(result, stories)
+    return Summary(
+        name=name,
+        seconds=result.seconds,
+        at_rest=result.at_rest,
+        metrics=_metrics(result, stories, evictions, free),
+        namespaces=_grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace),
+        owners=_grouped(result, stories, _owner, lambda story: story.owner),
+        classes=_grouped(
+            result, stories, lambda pod: pod.spec.priority_class_name or "-", lambda story: story.priority_class or "-"
+        ),
+        nodes=[
+            one
+            for one in _grouped(result, stories, lambda pod: pod.spec.node_name, _node_of)
+            if one.name and (one.placed or one.evicted)
+        ],
+        waiting=_waiting(result.reasons),
+        evictions=evictions,
+        placements=sorted(
+            (story.placed, story.key, story.owner, story.node) for story in stories if story.placed is not None
+        ),
+        limits=limits,
+        room=room,
+        plans=dict(sorted(result.history.endings.items())),
+        refused=dict(sorted(result.history.refused.items())),
+        warnings=dict(sorted(result.warnings.items())),
+        cannot_be_judged=dict(sorted(result.policies.left_out.items())),
+        notes=result.history.notes,
+        errors=result.errors,
+    )
+
+
+def _owner(pod: Pod) -> str:
+    return workload_of(pod) or f"Pod/{key_of(pod)}"
+
+
+def _node_of(story: PodStory) -> str:
+    return story.eviction.node if story.eviction else story.node
+
+
+def _owners(result: Result, stories: Iterable[PodStory]) -> dict[str, str]:
+    """Pod's key to whose it is, for those that others were evicted for."""
+    found = {story.key: story.owner for story in stories}
+    wanted = {story.eviction.preemptor for story in stories if story.eviction} - found.keys()
+    pods = {key: result.store.pod(key) for key in wanted}
+    return found | {key: _owner(pod) for key, pod in pods.items() if pod is not None}
+
+
+def _evictions(stories: Iterable[PodStory], owners: dict[str, str]) -> list[EvictionRow]:
+    rows = [
+        EvictionRow(
+            at=story.eviction.at,
+            pod=story.key,
+            owner=story.owner,
+            priority=story.priority,
+            node=story.eviction.node,
+            by=story.eviction.by,
+            preemptor=story.eviction.preemptor,
+            preemptor_owner=owners.get(story.eviction.preemptor, ""),
+            policy=story.eviction.policy,
+            rule=story.eviction.rule,
+            because=story.eviction.because,
+            ran=story.eviction.ran,
+        )
+        for story in stories
+        if story.eviction is not None
+    ]
+    return sorted(rows, key=lambda row: (row.at, row.pod))
+
+
+def _metrics(
+    result: Result, stories: list[PodStory], evictions: list[EvictionRow], free: tuple[float, float]
+) -> dict[str, float]:
+    waits = sorted(story.waited for story in stories if story.waited is not None)
+    pods = result.store.all("Pod").values()
+    running = sum(bool(pod.spec.node_name) and pod.status.phase not in _OVER for pod in pods)
+    preempted = [row for row in evictions if row.by in {"giveway", "kube-scheduler"}]
+    per_owner = Counter(row.owner for row in preempted)
+    values: dict[str, float] = {
+        "evictions": len(preempted),
+        "evictions-by-drain": sum(row.by == "drain" for row in evictions),
+        "lost-with-nodes": sum(row.by == "node lost" for row in evictions),
+        "waiting": len(result.reasons),
+        "waiting-preemptors": len(result.preemptors),
+        "running": running,
+        "placed": len(waits),
+        "refused": len(result.history.refused),
+        "work-lost": round(sum(row.ran for row in evictions), 3),
+        "placed-p50": _at(waits, 0.5),
+        "placed-p99": _at(waits, 0.99),
+        "placed-max": _at(waits, 1.0),
+        "evictions-per-owner": max(per_owner.values(), default=0),
+        "budget-refusals": result.history.budget_refusals,
+        "plans-failed": sum(count for ending, count in result.history.endings.items() if ending != "bound"),
+        "cannot-be-judged": len(result.policies.left_out),
+        "cpu-free": round(free[0], 4),
+        "memory-free": round(free[1], 4),
+    }
+    assert values.keys() == METRICS.keys()
+    return values
+
+
+def _at(ordered: list[float], share: float) -> float:
+    """The value below which that share of them lies (nearest rank); 0 without any."""
+    return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3) if ordered else 0.0
+
+
+class _Tally:
+    """Numbers of one group while they are counted."""
+
+    __slots__ = ("evicted", "longest", "lost", "placed", "running", "waiting")
+
+    def __init__(self) -> None:
+        self.running = self.waiting = self.placed = self.evicted = 0
+        self.lost = 0.0
+        self.longest: float | None = None
+
+
+def _grouped(
+    result: Result, stories: list[PodStory], of_pod: Callable[[Pod], str], of_story: Callable[[PodStory], str]
+) -> list[Group]:
+    """Groups in which something happened or waits first, the rest by name."""
+    groups: dict[str, _Tally] = {}
+    for pod in result.store.all("Pod").values():
+        if pod.status.phase not in _OVER:
+            group = groups.setdefault(of_pod(pod), _Tally())
+            if pod.spec.node_name:
+                group.running += 1
+            else:
+                group.waiting += 1
+    for story in stories:
+        group = groups.setdefault(of_story(story), _Tally())
+        if story.eviction is not None:
+            group.evicted += 1
+            group.lost += story.eviction.ran
+        if story.waited is not None:
+            group.placed += 1
+            group.longest = max(group.longest or 0.0, story.waited)
+    rows = [
+        Group(
+            name=name,
+            running=one.running,
+            waiting=one.waiting,
+            placed=one.placed,
+            evicted=one.evicted,
+            lost=round(one.lost, 3),
+            longest=None if one.longest is None else round(one.longest, 3),
+        )
+        for name, one in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.evicted, -row.waiting, -row.placed, row.name))
+
+
+def _waiting(reasons: dict[str, str]) -> list[WaitingRow]:
+    by_reason: dict[str, list[str]] = {}
+    for key, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(key)
+    rows = [WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES]) for reason, keys in by_reason.items()]
+    return sorted(rows, key=lambda row: (-row.pods, row.reason))
+
+
+def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:
+    """Each owner's evictions under a policy that limits them."""
+    rates: dict[str, Rate] = {
+        policy.name: policy.limits.per_owner
+        for policy in result.policies.policies.preemption
+        if policy.limits.per_owner is not None
+    }
+    times: dict[tuple[str, str], list[float]] = {}
+    for story in stories:
+        if story.eviction is not None and story.eviction.policy in rates:
+            times.setdefault((story.owner, story.eviction.policy), []).append(story.eviction.at)
+    rows = []
+    for (owner, policy), found in times.items():
+        rate, ordered = rates[policy], sorted(found)
+        most = max(sum(at <= other < at + rate.window for other in ordered) for at in ordered)
+        row = LimitRow(
+            owner=owner, evicted=len(found), most=most, allowed=rate.evictions, window=rate.window, policy=policy
+        )
+        rows.append(row)
+    return sorted(rows, key=lambda row: (-row.evicted, row.owner))
+
+
+def _room(result: Result) -> tuple[list[Room], tuple[float, float]]:
+    """What is free on every node, the fullest first, and of the whole cluster (CPU, memory)."""
+    nodes = result.nodes
+    known = nodes.known()
+    has = np.maximum(nodes.allocatable[:2, known], 1)
+    free = np.maximum(nodes.allocatable[:2, known] - nodes.used[:2, known], 0)
+    rows = [
+        Room(
+            node=nodes.names[row],
+            cpu=round(float(free[0, at] / has[0, at]), 4),
+            memory=round(float(free[1, at] / has[1, at]), 4),
+            pods=int(nodes.pod_count[row]),
+        )
+        for at, row in enumerate(known.tolist())
+    ]
+    total = has.sum(axis=1)
+    shares = (float(free[0].sum() / total[0]), float(free[1].sum() / total[1])) if len(known) else (0.0, 0.0)
+    return sorted(rows, key=lambda row: (row.cpu, row.node)), shares

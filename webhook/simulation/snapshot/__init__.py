@@ -1,0 +1,1 @@
+"""A cluster in a file: everything that decides, nothing that is secret."""

@@ -1,0 +1,158 @@
+"""The kinds of objects that decide what happens in a cluster, and of each of them only what decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects import (
+    CSINode,
+    Namespace,
+    Node,
+    ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PodSpec,
+    PriorityClass,
+    StorageClass,
+    key_of,
+)
+from webhook.kube.objects.meta import KubeStruct
+from webhook.kube.resources import (
+    CSI_NODE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    NODE,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    PRIORITY_CLASS,
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    SERVICE,
+    STATEFUL_SET,
+    STORAGE_CLASS,
+    Resource,
+)
+
+__all__ = ["BY_KIND", "KINDS", "WORKLOADS", "ClusterObjects", "Kind", "PodTemplate", "Service", "Workload"]
+
+
+class PodTemplate(KubeStruct):
+    """What a workload's pods are made of."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class WorkloadSpec(KubeStruct):
+    """How many pods a workload wants, and which; a Job wants `parallelism`, a DaemonSet one a node."""
+
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool = False
+    selector: dict[str, Any] | None = None
+    """A LabelSelector, of a ReplicationController a plain map of labels."""
+    template: PodTemplate | None = None
+
+
+class WorkloadStatus(KubeStruct):
+    """What a workload has come to; a Job with these conditions makes no more pods."""
+
+    conditions: list[dict[str, Any]] | None = None
+
+
+class Workload(KubeStruct):
+    """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or ReplicationController."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+class ServiceSpec(KubeStruct):
+    """Which pods a service is of: kube-scheduler spreads them."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(KubeStruct):
+    """A service."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind in a snapshot; without the `needed` ones nothing can be said."""
+
+    resource: Resource
+    type: type[Any]
+    needed: bool = False
+
+    @property
+    def name(self) -> str:
+        """`Pod`, `Node` and so on."""
+        return self.resource.kind
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(NAMESPACE, Namespace, needed=True),
+    Kind(PRIORITY_CLASS, PriorityClass, needed=True),
+    Kind(NODE, Node, needed=True),
+    Kind(POD_DISRUPTION_BUDGET, PodDisruptionBudget),
+    Kind(STORAGE_CLASS, StorageClass),
+    Kind(CSI_NODE, CSINode),
+    Kind(PERSISTENT_VOLUME, PersistentVolume),
+    Kind(PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim),
+    Kind(SERVICE, Service),
+    Kind(DEPLOYMENT, Workload),
+    Kind(REPLICA_SET, Workload),
+    Kind(REPLICATION_CONTROLLER, Workload),
+    Kind(STATEFUL_SET, Workload),
+    Kind(DAEMON_SET, Workload),
+    Kind(JOB, Workload),
+    Kind(POD, Pod, needed=True),
+)
+"""In the order in which they are read and written: pods last, when what they are judged by is there."""
+
+BY_KIND = {kind.name: kind for kind in KINDS}
+WORKLOADS = tuple(kind for kind in KINDS if kind.type is Workload)
+
+
+@dataclass(slots=True)
+class ClusterObjects:
+    """The objects of one cluster by kind and key; `taken_at` is in seconds since the epoch.
+
+    `annotations` are the keys that were kept of pods and classes, None for all; `absent` says by kind why it is
+    missing.
+    """
+
+    taken_at: float
+    annotations: frozenset[str] | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+    anonymized: bool = False
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, kind: Kind, item: Any) -> None:
+        """Take an object; a later one of the same name replaces an earlier one."""
+        self.objects.setdefault(kind.name, {})[key_of(item)] = item
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """The objects of a kind by key."""
+        return self.objects.get(kind, {})
+
+    def all(self) -> Iterator[tuple[Kind, Iterable[Any]]]:
+        """Every kind with its objects, pods last."""
+        for kind in KINDS:
+            yield kind, self.of(kind.name).values()

@@ -1,0 +1,1 @@
+"""What if: changes of a cluster from outside, each at its time."""

@@ -1,0 +1,222 @@
+"""From what people write to steps: options of the command, and scenario files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from webhook.policy.files.findings import PolicyError
+from webhook.policy.files.loading import load_texts
+from webhook.policy.files.scalars import seconds as duration_of
+from webhook.policy.model import Policies
+from webhook.simulation.simulation import Step
+from webhook.simulation.snapshot.objects import BY_KIND
+from webhook.simulation.whatif.steps import AddNodes, Apply, Drain, RemoveNode, Scale, WhatIfError
+
+__all__ = ["Scenario", "applied", "duration", "parsed", "read_scenario", "scenario_schema", "step_of", "timed"]
+
+_COUNT = re.compile(r"(\d{1,5})\s*[x×*]\s*(\S+)")  # noqa: RUF001 - people write the multiplication sign, too
+_SCALE = re.compile(r"([a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)=(\d{1,6})")
+_POLICIES = ("PriorityPolicy", "PreemptionPolicy")
+_API = "giveway.dev/v1alpha1"
+
+
+class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Part of a scenario: a field that nobody reads is a mistake of its author."""
+
+
+class _Scale(_Strict):
+    """Another number of replicas for NAMESPACE/NAME."""
+
+    workload: str
+    replicas: int
+
+
+class _AddNodes(_Strict):
+    """So many nodes like one of the snapshot: of that instance type, or of that name."""
+
+    count: int
+    like: str
+
+
+class _Step(_Strict):
+    """One change; exactly one of them is named. `at` is a duration such as 90s, 10m or 1h30m."""
+
+    at: str = "0s"
+    apply: list[str] | None = None
+    scale: _Scale | None = None
+    remove_node: str | None = None
+    drain: str | None = None
+    add_nodes: _AddNodes | None = None
+
+
+class _Spec(_Strict):
+    steps: list[_Step]
+    until: str | None = None
+
+
+class _Metadata(_Strict):
+    name: str
+
+
+class Scenario(_Strict):
+    """A scenario file: changes of a cluster, each at its time. Files to apply are relative to it."""
+
+    api_version: Literal["giveway.dev/v1alpha1"]
+    kind: Literal["Scenario"]
+    metadata: _Metadata
+    spec: _Spec
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON schema of scenario files."""
+    return msgspec.json.schema(Scenario)
+
+
+def duration(text: str) -> float:
+    """Seconds of `90s`, `10m`, `1h30m`. Raises WhatIfError."""
+    found = duration_of(text)
+    if found is None or found < 0:
+        raise WhatIfError(f"{text!r} is no duration: expected something like 90s, 10m or 1h30m")
+    return found
+
+
+def timed(text: str) -> Step:
+    """A step of `TIME:VERB ARGUMENT`, such as `10m:scale web/api=20`. Raises WhatIfError."""
+    at, colon, rest = text.partition(":")
+    verb, _, argument = rest.strip().partition(" ")
+    if not colon or not argument.strip():
+        raise WhatIfError(f"--at {text!r}: expected TIME:CHANGE, such as '10m:scale web/api=20' or '1h:drain zone-a'")
+    return step_of(verb, argument.strip(), duration(at.strip()))
+
+
+def step_of(verb: str, argument: str, at: float = 0.0) -> Step:
+    """A step by the name of its option. Raises WhatIfError."""
+    match verb:
+        case "apply":
+            return applied([Path(argument)], at)
+        case "scale":
+            return _scaled(argument, at)
+        case "without-node":
+            return RemoveNode(at, argument)
+        case "drain":
+            return Drain(at, argument)
+        case "add-nodes":
+            if (found := _COUNT.fullmatch(argument)) is None:
+                raise WhatIfError(f"--add-nodes {argument!r}: expected COUNTxTYPE, such as 20xm5.large")
+            return AddNodes(at, int(found[1]), found[2])
+    raise WhatIfError(f"{verb!r} is no change: there are apply, scale, without-node, drain and add-nodes")
+
+
+def read_scenario(path: Path) -> tuple[list[Step], float | None]:
+    """The steps of a file, and until when it goes if it says so. Raises WhatIfError with the place of a mistake."""
+    documents = [one for one in _yaml(path, _text(path)) if one is not None]
+    if len(documents) != 1:
+        raise WhatIfError(f"{path}: expected one document, found {len(documents)}")
+    try:
+        scenario = msgspec.convert(documents[0], Scenario)
+    except msgspec.ValidationError as error:
+        raise WhatIfError(f"{path}: {str(error).replace('`$.', '`')}") from error
+    steps = [_step(path, number, one) for number, one in enumerate(scenario.spec.steps)]
+    until = scenario.spec.until
+    return steps, _at(path, "spec.until", until) if until is not None else None
+
+
+def applied(paths: Iterable[Path], at: float = 0.0) -> Step:
+    """Objects and policies from YAML or JSON files. Raises WhatIfError, also for a kind that decides nothing."""
+    files = list(paths)
+    objects: list[dict[str, Any]] = []
+    texts: list[tuple[str, str]] = []
+    for path in files:
+        text = _text(path)
+        documents = [one for document in _yaml(path, text) for one in _flat(path, document)]
+        kinds = {str(one.get("kind")) for one in documents}
+        if kinds & set(_POLICIES):
+            if kinds - set(_POLICIES):
+                raise WhatIfError(f"{path}: policies and other objects in one file: put them into two")
+            texts.append((str(path), text))
+            continue
+        for one in documents:
+            if one.get("kind") not in BY_KIND:
+                raise WhatIfError(f"{path}: a {one.get('kind')} decides nothing here; there are {', '.join(BY_KIND)}")
+            if not (one.get("metadata") or {}).get("name"):
+                raise WhatIfError(f"{path}: a {one['kind']} has no metadata.name")
+            objects.append(one)
+    return Apply(at, ", ".join(map(str, files)), tuple(objects), parsed(texts))
+
+
+def parsed(texts: list[tuple[str, str]]) -> Policies:
+    """Policies of texts. Raises WhatIfError."""
+    if not texts:
+        return Policies()
+    loaded = load_texts(texts)
+    if loaded.errors:
+        raise WhatIfError(str(PolicyError(loaded.findings)))
+    return loaded.policies
+
+
+def _scaled(argument: str, at: float) -> Step:
+    if (found := _SCALE.fullmatch(argument)) is None:
+        raise WhatIfError(f"--scale {argument!r}: expected NAMESPACE/NAME=REPLICAS, such as web/api=20")
+    return Scale(at, found[1], int(found[2]))
+
+
+def _step(path: Path, number: int, one: _Step) -> Step:
+    place = f"spec.steps[{number}]"
+    at = _at(path, f"{place}.at", one.at)
+    made: list[Step] = []
+    if one.apply is not None:
+        made.append(applied([path.parent / name for name in one.apply], at))
+    if one.scale is not None:
+        try:
+            made.append(_scaled(f"{one.scale.workload}={one.scale.replicas}", at))
+        except WhatIfError as error:
+            raise WhatIfError(f"{path}: {place}: {error}") from error
+    if one.remove_node is not None:
+        made.append(RemoveNode(at, one.remove_node))
+    if one.drain is not None:
+        made.append(Drain(at, one.drain))
+    if one.add_nodes is not None:
+        made.append(AddNodes(at, one.add_nodes.count, one.add_nodes.like))
+    if len(made) != 1:
+        raise WhatIfError(
+            f"{path}: {place}: expected exactly one of apply, scale, removeNode, drain and addNodes, found {len(made)}"
+        )
+    return made[0]
+
+
+def _at(path: Path, place: str, text: str) -> float:
+    try:
+        return duration(text)
+    except WhatIfError as error:
+        raise WhatIfError(f"{path}: {place}: {error}") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WhatIfError(f"{path}: {error.strerror if isinstance(error, OSError) else error}") from error
+
+
+def _yaml(path: Path, text: str) -> list[Any]:
+    try:
+        return list(YAML(typ="safe", pure=True).load_all(text))
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise WhatIfError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def _flat(path: Path, document: Any) -> Iterable[dict[str, Any]]:
+    if document is None:
+        return []
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise WhatIfError(f"{path}: not a Kubernetes object: kind is missing")
+    if document["kind"] == "List":
+        return [one for item in document.get("items") or () for one in _flat(path, item)]
+    return [document]

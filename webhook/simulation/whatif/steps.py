@@ -1,0 +1,199 @@
+"""The changes that can be made to a simulated cluster, and how each is made."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NoReturn
+
+import msgspec
+
+from webhook.kube.errors import ApiError
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget
+from webhook.policy.model import Policies
+from webhook.simulation.cluster.admission import RefusedError, User
+from webhook.simulation.simulation import Running
+from webhook.simulation.snapshot.objects import BY_KIND, WORKLOADS
+from webhook.simulation.snapshot.redacting import redact
+
+__all__ = ["AddNodes", "Apply", "Drain", "RemoveNode", "Scale", "WhatIfError"]
+
+_ZONE, _TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
+_HOSTNAME = "kubernetes.io/hostname"
+_RETRY = 5.0
+"""Seconds after which `kubectl drain` asks again if a budget refused."""
+_WORKLOADS = frozenset(kind.name for kind in WORKLOADS)
+_AUTHOR = User("simulation:author")
+
+
+class WhatIfError(Exception):
+    """A change that cannot be made; the text says which, why, and what there is instead."""
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """Another number of replicas for a workload."""
+
+    at: float
+    key: str
+    replicas: int
+
+    def make(self, running: Running) -> None:
+        """Change the cluster."""
+        if not running.controllers.scale(self.key, self.replicas):
+            raise WhatIfError(f"--scale {self.key}={self.replicas}: there is no such workload in the snapshot")
+        running.history.note(self.at, f"{self.key} scaled to {self.replicas}")
+
+
+class RemoveNode(msgspec.Struct, frozen=True):
+    """A node is lost, with the pods on it."""
+
+    at: float
+    name: str
+
+    def make(self, running: Running) -> None:
+        """Change the cluster."""
+        if running.store.remove("Node", self.name) is None:
+            _unknown("--without-node", self.name, running.store.all("Node"))
+        running.history.note(self.at, f"node {self.name} lost")
+        now = running.clock.monotonic()
+        for key, pod in list(running.store.all("Pod").items()):
+            if pod.spec.node_name == self.name:
+                if not pod.metadata.deletion_timestamp:
+                    running.history.evicted(pod, "node lost", now)
+                running.api.remove(key, pod.metadata.uid)
+
+
+class AddNodes(msgspec.Struct, frozen=True):
+    """More nodes, each like one that is there: of that instance type, or of that name."""
+
+    at: float
+    count: int
+    like: str
+
+    def make(self, running: Running) -> None:
+        """Change the cluster."""
+        nodes: dict[str, Node] = running.store.all("Node")
+        found = nodes.get(self.like) or next(
+            (one for one in nodes.values() if (one.metadata.labels or {}).get(_TYPE) == self.like), None
+        )
+        if found is None:
+            types = sorted({(one.metadata.labels or {}).get(_TYPE, "") for one in nodes.values()} - {""})
+            _unknown("--add-nodes", self.like, types or list(nodes))
+        stem = re.sub(r"[^a-z0-9]+", "-", self.like.lower()).strip("-")
+        number = 0
+        for _ in range(self.count):
+            number += 1
+            while (name := f"added-{stem}-{number}") in nodes:
+                number += 1
+            labels = {**(found.metadata.labels or {}), _HOSTNAME: name}
+            meta = msgspec.structs.replace(found.metadata, name=name, uid=f"simulated-{name}", labels=labels)
+            spec = msgspec.structs.replace(found.spec, unschedulable=False)
+            running.store.put("Node", msgspec.structs.replace(found, metadata=meta, spec=spec))
+            running.controllers.daemons_on(name)
+        running.history.note(self.at, f"{self.count} nodes like {self.like} added")
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """The nodes of a zone, or one node, are cordoned and drained as `kubectl drain` does: budgets are kept."""
+
+    at: float
+    zone: str
+
+    def make(self, running: Running) -> None:
+        """Change the cluster."""
+        nodes: dict[str, Node] = running.store.all("Node")
+        names = [name for name, one in nodes.items() if (one.metadata.labels or {}).get(_ZONE) == self.zone]
+        names = names or [name for name in nodes if name == self.zone]
+        if not names:
+            zones = sorted({(one.metadata.labels or {}).get(_ZONE, "") for one in nodes.values()} - {""})
+            _unknown("--drain", self.zone, zones or list(nodes))
+        for name in names:
+            node = nodes[name]
+            spec = msgspec.structs.replace(node.spec, unschedulable=True)
+            running.store.put("Node", msgspec.structs.replace(node, spec=spec))
+        running.history.note(self.at, f"{len(names)} nodes of {self.zone} drained")
+        drained = frozenset(names)
+        for key, pod in list(running.store.all("Pod").items()):
+            if pod.spec.node_name in drained and not _is_daemon(pod):
+                self._evict(running, key, pod.metadata.uid)
+
+    def _evict(self, running: Running, key: str, uid: str, version: int = -1) -> None:
+        """Evict a pod; a budget that refuses is asked again until it does not."""
+        try:
+            running.api.evict(key, uid, None, "drain")
+        except ApiError as error:
+            if error.status != 429:
+                return
+            # one that was refused as often as nothing has changed since keeps nobody waiting
+            later = running.clock.call_later if version == running.store.version else running.api.later
+            later(_RETRY, self._evict, running, key, uid, running.store.version)
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """Objects from files, new or changed, and policies, which take the place of those of their names."""
+
+    at: float
+    where: str
+    objects: tuple[dict[str, Any], ...] = ()
+    policies: Policies = Policies()
+
+    def make(self, running: Running) -> None:
+        """Change the cluster."""
+        if self.policies != Policies():
+            running.use(_merged(running.policies.policies, self.policies))
+        for body in self.objects:
+            meta = body.get("metadata") or {}
+            name = f"{body['kind']}/{meta.get('namespace', '')}/{meta.get('name', '')}".replace("//", "/")
+            try:
+                self._put(running, body)
+            except RefusedError as error:
+                running.history.refused.setdefault(name, str(error))
+            except msgspec.ValidationError as error:
+                raise WhatIfError(f"{self.where}: {name}: {error}") from error
+        running.history.note(self.at, f"{self.where} applied")
+
+    def _put(self, running: Running, body: dict[str, Any]) -> None:
+        kind = body["kind"]
+        if BY_KIND[kind].resource.namespaced:
+            body.setdefault("metadata", {}).setdefault("namespace", "default")
+        stored = running.admission.admit(body, _AUTHOR)
+        if kind in _WORKLOADS:
+            running.controllers.apply(kind, stored)
+            return
+        item: Any = msgspec.convert(stored, BY_KIND[kind].type)
+        item = redact(item, item.metadata.annotations or {})
+        match item:
+            case Pod():
+                self._put_pod(running, item)
+            case PodDisruptionBudget():
+                known = running.store.get(kind, f"{item.metadata.namespace}/{item.metadata.name}")
+                generation = (known.metadata.generation or 0) if known is not None else 0
+                meta = msgspec.structs.replace(item.metadata, generation=generation + 1)
+                status = known.status if known is not None else item.status
+                running.store.put(kind, msgspec.structs.replace(item, metadata=meta, status=status))
+            case _:
+                running.store.put(kind, item)
+
+    def _put_pod(self, running: Running, pod: Pod) -> None:
+        try:
+            running.api.create(pod)
+        except ApiError as error:
+            raise WhatIfError(f"{self.where}: {error.message}") from error
+
+
+def _is_daemon(pod: Pod) -> bool:
+    return any(one.kind in {"DaemonSet", "Node"} and one.controller for one in pod.metadata.owner_references or ())
+
+
+def _merged(before: Policies, new: Policies) -> Policies:
+    """The policies with those of the same names replaced, and the others added."""
+    names = {one.name for one in new.priority} | {one.name for one in new.preemption}
+    return Policies(
+        priority=(*(one for one in before.priority if one.name not in names), *new.priority),
+        preemption=(*(one for one in before.preemption if one.name not in names), *new.preemption),
+    )
+
+
+def _unknown(option: str, name: str, known: Any) -> NoReturn:
+    shown = ", ".join(list(known)[:8])
+    more = f" and {len(known) - 8} more" if len(known) > 8 else ""
+    raise WhatIfError(f"{option} {name}: not in the snapshot; there are {shown}{more}")
