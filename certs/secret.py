@@ -146,6 +146,7 @@ async def _write(api: SecretClient, secret: SecretName, stored: dict[str, Any] |
 
 
 async def _inject_one(api: SecretClient, path: str, trust: bytes) -> bool:
+    """Write the bundle into the entries of one configuration; whoever was faster is read again."""
     wanted = base64.b64encode(trust).decode()
     for _ in range(_ATTEMPTS):
         configuration = await _find(api, path)

@@ -150,7 +150,7 @@ class Setting:
     def _put(cache: Any, key: str, obj: Any) -> None:
         before = cache.get(key)
         cache._items[key] = obj
-        cache._tell(Change("modified" if before else "added", key, before, obj))
+        cache._notify(Change("modified" if before else "added", key, before, obj))
 
 
 class Desk:

@@ -124,6 +124,7 @@ def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> 
 async def _serve(
     cluster: EmbeddedCluster, kubeconfig: Path | None, faults: tuple[str, ...], page: int | None, policies: Policies
 ) -> None:
+    """Run the cluster until SIGINT or SIGTERM."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

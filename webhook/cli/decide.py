@@ -57,6 +57,7 @@ def command(
 
 
 def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bool) -> None:
+    """Decide for one cluster and print the answer, in the form that was asked for."""
     rules = choose(cluster.preemptor)
     started = time.perf_counter()
     snapshot = take_snapshot(cluster, KEPT_ANNOTATIONS | (rules.annotations if rules else frozenset()))

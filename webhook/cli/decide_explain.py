@@ -61,6 +61,7 @@ def _amount(name: str, amount: int) -> str:
 
 
 def _outcome(decision: Decision, snapshot: Snapshot) -> Text:
+    """The decision in one sentence."""
     count = len(snapshot.node_names())
     if not decision.eligible:
         return Text(f"No preemption: {decision.reason}", style="yellow")
@@ -202,6 +203,7 @@ def listed(names: list[str]) -> str:
 
 
 def _summary(decision: Decision, rest: list[str], hopeless: set[str]) -> list[RenderableType]:
+    """The nodes that are not shown one by one, grouped by reason."""
     if not rest:
         return []
     reasons, candidates = decision.node_reasons, {candidate.node for candidate in decision.candidates}

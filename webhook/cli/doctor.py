@@ -65,6 +65,7 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
 async def _look(
     kubeconfig: str | None, directory: Path | None, namespace: str, *, canary: bool
 ) -> list[ClusterFinding]:
+    """Read the cluster and examine it; with `canary` also by a pod of our own."""
     async with await Client.connect(kubeconfig) as client:
         policies = await read_policies(client, directory, namespace)
         with progress_display("reading") as progress:
@@ -83,6 +84,7 @@ async def _look(
 
 
 def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
+    """The findings as text, gravest first, and how many there are of each kind."""
     console = Console(highlight=False)
 
     def alike(finding: ClusterFinding) -> tuple[str, str, str]:

@@ -67,6 +67,7 @@ def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
 
 
 async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> None:
+    """Read the cluster, find the pod, and print why it is pending."""
     async with await Client.connect(kubeconfig) as client:
         state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
         reading = asyncio.create_task(state.run())
@@ -145,6 +146,7 @@ def _history(pod: Pod) -> list[str]:
 
 
 def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
+    """What the reconciler would do for the pod now, in words."""
     outcome: Outcome = Evaluator(state, EvictionLimiter(), clock).evaluate(
         pod,
         policy,

@@ -119,6 +119,7 @@ def command(
 async def _install(
     kubeconfig: str | None, objects: list[Json], kept: tuple[Key, ...], url: str | None, wait: float
 ) -> Status | None:
+    """Apply the objects, delete what is not wanted any more, and wait until it works."""
     async with await Client.connect(kubeconfig) as client:
         click.echo(f"applying {len(objects)} objects to {client.url}")
         counts: Counter[str] = Counter()

@@ -105,6 +105,7 @@ def _as_json(findings: Iterable[Finding]) -> dict[str, Any]:
 
 
 def _row(finding: Finding) -> dict[str, Any]:
+    """A finding as JSON."""
     source = finding.source
     row: dict[str, Any] = {
         "file": source.file,

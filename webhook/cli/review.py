@@ -58,6 +58,7 @@ def command(
 
 
 def _explain(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
+    """A table of the rules that were asked, and why each said what it said."""
     from rich.console import Console  # noqa: PLC0415 - only if it prints
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415

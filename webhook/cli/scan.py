@@ -86,6 +86,7 @@ def _print(report: Report) -> None:
 
 
 def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:
+    """What one rule says of the cluster: how much, an example, and by owner."""
     kinds: dict[str, int] = {}
     for row in rows:
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects

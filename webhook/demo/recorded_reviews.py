@@ -90,11 +90,11 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     outcomes = asyncio.run(_send_all(policies))
     group = ""
     for row, outcome in outcomes:
-        told = _told(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
+        effect = _effect(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
         if group != (group := _group(row)):
             table.add_row("", Text(f"\n{group}", "bold"))
         verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
-        table.add_row(verdict, Text(_asked(row)), Text(_user(row)), Text(told))
+        table.add_row(verdict, Text(_request_title(row)), Text(_user(row)), Text(effect))
     console.print(table)
     refusals = {outcome.got.rules[0]: outcome.message for _, outcome in outcomes if len(outcome.got.rules) == 1}
     for message in refusals.values():
@@ -144,7 +144,7 @@ def _certificate() -> Iterator[tuple[ServingOptions, ssl.SSLContext]]:
         yield options, ssl.create_default_context(cadata=pem(authority.certificate).decode())
 
 
-def _told(outcome: ReviewOutcome) -> str:
+def _effect(outcome: ReviewOutcome) -> str:
     got = outcome.got
     if got.rules:
         return ", ".join(got.rules)
@@ -162,7 +162,7 @@ def _group(row: Recorded) -> str:
     return f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"
 
 
-def _asked(row: Recorded) -> str:
+def _request_title(row: Recorded) -> str:
     request = row.review["request"]
     name = request.get("name") or f"{((request.get('object') or {}).get('metadata') or {}).get('generateName', '')}*"
     kind = request["kind"]["kind"] + (f"/{request['subResource']}" if request.get("subResource") else "")

@@ -114,17 +114,17 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None
     begun = time.monotonic()
 
     async def play(place: int, scenario: Scenario) -> None:
-        def say(text: str) -> None:
+        def show(text: str) -> None:
             progress[place] = text
             if not console.is_terminal:
                 console.print(f"  {time.monotonic() - begun:5.1f} s  scenario {scenario.number}: {text}")
 
-        stage = Stage(client, scenario.number, say)
+        stage = Stage(client, scenario.number, show)
         try:
             outcomes[place] = await scenario.play(stage)
         except (ApiError, TimeoutError) as error:
             outcomes[place] = ScenarioOutcome(scenario.situation, f"could not be played: {error}", as_documented=False)
-        say("done")
+        show("done")
 
     plays = asyncio.gather(*(play(place, scenario) for place, scenario in enumerate(SCENARIOS)))
     if console.is_terminal:

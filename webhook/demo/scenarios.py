@@ -59,11 +59,11 @@ class ScenarioOutcome:
 
 @dataclass
 class Stage:
-    """Where one scenario is played. `say` is told how it goes; times are in seconds."""
+    """Where one scenario is played. `progress` is called with what happens; times are in seconds."""
 
     client: Client
     number: int
-    say: Callable[[str], None] = lambda _: None
+    progress: Callable[[str], None] = lambda _: None
     protection: int = 30
     patience: float = 20.0
     stillness: float = 4.0
@@ -228,9 +228,9 @@ async def _one(stage: Stage) -> ScenarioOutcome:
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     after = await stage.running(PREEMPTOR)
     gone = await stage.is_leaving(VICTIM)
-    told = await stage.event(SUCCESS)
-    happened = f"{_went(after)}, victim {'evicted' if gone else 'still there'}, event {SUCCESS if told else 'missing'}"
-    return ScenarioOutcome(done, happened, as_documented=after is not None and gone and told)
+    event = await stage.event(SUCCESS)
+    happened = f"{_went(after)}, victim {'evicted' if gone else 'still there'}, event {SUCCESS if event else 'missing'}"
+    return ScenarioOutcome(done, happened, as_documented=after is not None and gone and event)
 
 
 async def _two(stage: Stage) -> ScenarioOutcome:
@@ -247,7 +247,7 @@ async def _three(stage: Stage) -> ScenarioOutcome:
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
     early = await stage.is_still(1.0, PREEMPTOR, names)
-    stage.say("changing the PDB to minAvailable 2")
+    stage.progress("changing the PDB to minAvailable 2")
     path = POD_DISRUPTION_BUDGET.path(stage.namespace, "nginx-pdb")
     await stage.client.patch(path, {"spec": {"minAvailable": 2}})
     after = await stage.running(PREEMPTOR)
@@ -277,13 +277,14 @@ async def _five(stage: Stage) -> ScenarioOutcome:
 
 
 async def _six(stage: Stage) -> ScenarioOutcome:
+    """A victim within its protection window stays, and goes as soon as the window has ended."""
     await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
     victim = await stage.get(VICTIM)
     assert victim is not None
     start = epoch(victim["status"]["startTime"])
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
-    stage.say("waiting for the window to end")
+    stage.progress("waiting for the window to end")
     early = await stage.is_still(await _left(stage) - 0.5, PREEMPTOR, [VICTIM])
     after = await stage.running(PREEMPTOR)
     age = time.time() - start
@@ -305,15 +306,16 @@ SCENARIOS = (
 
 
 async def _victim(stage: Stage, class_name: str, annotations: dict[str, str]) -> None:
-    stage.say("starting nginx-victim")
+    stage.progress("starting nginx-victim")
     await stage.create(stage.pod(VICTIM, 6, class_name, annotations))
     if await stage.running(VICTIM) is None:
         raise TimeoutError(f"{stage.namespace}/{VICTIM} does not run after {stage.patience:g} s")
-    stage.say("nginx-preemptor does not fit; watching")
+    stage.progress("nginx-preemptor does not fit; watching")
 
 
 async def _deployment(stage: Stage) -> list[str]:
-    stage.say("starting the deployment and its PDB")
+    """Start a deployment with a budget, and wait until its pods run; their names."""
+    stage.progress("starting the deployment and its PDB")
     labels = {"name": "nginx"}
     template = {
         "metadata": {"labels": labels, "annotations": {CAN_BE_PREEMPTED: "true"}},
@@ -333,7 +335,7 @@ async def _deployment(stage: Stage) -> list[str]:
     await stage.client.create(DEPLOYMENT.path(stage.namespace), deployment)
     names = await stage.replicas()
     await stage.budget_allows(0)
-    stage.say("nginx-preemptor does not fit; watching")
+    stage.progress("nginx-preemptor does not fit; watching")
     return names
 
 

@@ -163,6 +163,7 @@ class EventRecorder:
         self._task = None
 
     def _note(self, said: dict[str, Any], *, urgent: bool) -> None:
+        """Count an occurrence in its series, begin a series, or drop it if there is no room."""
         key = msgspec.json.encode({**said, "note": None}, order="deterministic")
         if self._closing or not (key in self._waiting or self._has_room(urgent=urgent)):
             self._drop(said["reason"])
@@ -198,6 +199,7 @@ class EventRecorder:
         self._on_drop(reason)
 
     async def _run(self) -> None:
+        """Send what waits, urgent ones first, until it is closed and nothing is left."""
         while self._waiting or not self._closing:
             self._overflows = self._overflows and bool(self._waiting)
             key = self._next()
@@ -235,6 +237,7 @@ class EventRecorder:
             await asyncio.wait_for(self._more.wait(), None if due is None else max(0.0, due - time.monotonic()))
 
     async def _send(self, series: _Series) -> None:
+        """Write a series: as a new Event, or as the count of one that was written before."""
         namespace = series.body["metadata"]["namespace"]
         if series.sent:
             update = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}

@@ -5,9 +5,9 @@ there; when it ends or fails it goes on from the last resourceVersion, after a w
 version is of no use does the way lead back to list:
 
 - it has expired (410, as an answer or as an event);
-- the server has told an older one in a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`): perhaps
+- the server sends an older one in a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`): perhaps
   etcd was restored from a backup;
-- a watch that lasted for minutes told nothing at all, not even a bookmark, and a *check* finds that the server has an
+- a watch that lasted for minutes sent nothing at all, not even a bookmark, and a *check* finds that the server has an
   older version: a watch from a version in the future is answered by silence.
 
 Lists are consistent reads in pages, never from a replica's watch cache (`resourceVersion=0`): that may be older than
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _EXPIRED = 410
 _TOO_LARGE = "ResourceVersionTooLarge"
 _BACKWARDS = "WentBackwards"
-"""`ApiError.reason` if the server told a version older than what is known."""
+"""`ApiError.reason` if the server sends a version older than what is known."""
 _PAGE = 500
 """Objects a page of a list."""
 _BELIEVE_OLDER = 3
@@ -62,7 +62,7 @@ _BRIEF = 1.0
 _CALM = 600.0
 """Seconds without a list after which the next one is made at once; before, each waits longer than the one before."""
 _TURN = 0.02
-"""Seconds for which differences are told before others get their turn."""
+"""Seconds for which handlers are told of differences before others get their turn."""
 
 
 class HasMetadata(Protocol):
@@ -255,8 +255,9 @@ class Informer(Generic[T]):
         return True
 
     async def _watch(self) -> None:
+        """Follow one watch to its end; raises ApiError if it fails, or brought nothing for too long."""
         loop = asyncio.get_running_loop()
-        begun, told = loop.time(), False
+        begun, heard = loop.time(), False
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
         try:
             async with asyncio.timeout(seconds + _OVERDUE), aclosing(self._open_watch(seconds)) as events:
@@ -264,16 +265,16 @@ class Informer(Generic[T]):
                     self._hear()
                     self._receive(kind, raw)
                     self._backoff.reset()
-                    told = True
+                    heard = True
         except TimeoutError as error:
             message = f"the watch went on for {_OVERDUE:g} s after its end was due"
             raise ApiError(NO_ANSWER, "Overdue", message) from error
         lasted = loop.time() - begun
-        if not told and lasted < _BRIEF:
+        if not heard and lasted < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._hear()
         self._backoff.reset()
-        if not told and lasted > _LONG:
+        if not heard and lasted > _LONG:
             self._step = self._check
 
     def _open_watch(self, seconds: int) -> Any:
@@ -297,10 +298,11 @@ class Informer(Generic[T]):
         version = page.metadata.resource_version
         if _older(version, self._version):
             raise ApiError(NO_ANSWER, _BACKWARDS, f"the server is at {version}, but {self._version} is known already")
-        log.debug("cache %s: the watch told nothing, not even a bookmark; the server is at %s", self._path, version)
+        log.debug("cache %s: the watch sent nothing, not even a bookmark; the server is at %s", self._path, version)
         self._step = self._watch
 
     def _receive(self, kind: str, raw: bytes) -> None:
+        """Take one event of a watch. Raises ApiError for an error event or a version that goes backwards."""
         if kind == "ERROR":
             raise status_error(raw)
         if kind == "BOOKMARK":
@@ -345,14 +347,14 @@ class Informer(Generic[T]):
             self._remove(key, known)
             known = None
         self._items[key] = new
-        self._tell(Change("added" if known is None else "modified", key, known, new))
+        self._notify(Change("added" if known is None else "modified", key, known, new))
 
     def _remove(self, key: str, last: T) -> None:
-        """Forget an object; `last` is its state when it was deleted, as far as that was told."""
+        """Forget an object; `last` is its state when it was deleted, as far as it is known."""
         del self._items[key]
-        self._tell(Change("deleted", key, last, None))
+        self._notify(Change("deleted", key, last, None))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for handler in self.handlers:
             try:
                 handler(change)

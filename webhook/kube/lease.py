@@ -150,6 +150,7 @@ class LeaderElector:
         return False
 
     async def _step_down(self, work: asyncio.Future[None], on_stopped: Callable[[], None]) -> None:
+        """End the work, and let go of the lease only then."""
         ended = work.done()
         work.cancel()
         # The lease is let go only after the work has truly ended.

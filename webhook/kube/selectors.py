@@ -95,6 +95,7 @@ def _label_check(row: Requirement) -> Matcher:
 
 
 def _check(row: Requirement) -> Matcher:
+    """The matcher of one requirement. Raises SelectorError for values that do not go with its operator."""
     key, values = row.key, frozenset(row.values or ())
     match row.operator:
         case "In" | "NotIn":

@@ -103,6 +103,7 @@ class Transport:
         *,
         warnings: list[str] | None,
     ) -> bytes:
+        """One request without a further try."""
         headers = {} if data is None else {"Content-Type": content_type}
         options = await self._options(headers, self._limits)
         try:

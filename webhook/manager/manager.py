@@ -166,6 +166,7 @@ class Manager:
         await asyncio.gather(*(component.drain() for component in self._components))
 
     async def _start(self) -> None:
+        """Log first, then policies, probes, components and tasks; what is entered is left in the other order."""
         running, options = self._running, self.options
         running.enter_context(log_records(self.log))
         watcher = FileWatcher(options.poll_interval)

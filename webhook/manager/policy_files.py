@@ -73,7 +73,7 @@ class PolicyFiles:
         """Whether the files wait to be taken into use."""
         self._in_use = _Set({}, Loaded(Policies(), []))
         self._unreadable: dict[str, str] | None = None
-        """What is kept, if this version cannot read it: parsed and told once, not at every look."""
+        """What is kept, if this version cannot read it: parsed and logged once, not at every look."""
         self.engine = Engine(Policies())
         self.problem = ""
         self.settled = asyncio.Event()
@@ -129,7 +129,7 @@ class PolicyFiles:
                     self._pending = False
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
-        self._tell(problem)
+        self._report(problem)
 
     async def _in_force(self) -> _Set | None:
         """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
@@ -185,7 +185,7 @@ class PolicyFiles:
         self.engine = Engine(policies)
         self._in_use = chosen
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         if problem and problem != self.problem:
             log.error("policies not taken into use: %s", problem)
         self.problem = problem

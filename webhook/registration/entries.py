@@ -150,6 +150,7 @@ _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLAT
 
 
 def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], **more: Any) -> Entry:
+    """One webhook of a configuration, for one kind of request."""
     phase = _PHASES[kind]
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
     made: Entry = {

@@ -139,7 +139,7 @@ class Keeper:
         """Say why nothing could be compared or written, unless somebody else was only faster; when to try again."""
         if isinstance(error, ApiError) and error.status == _CONFLICT:
             return self._soon()
-        self._say(f"cannot be kept: {error}", logging.ERROR)
+        self._report(f"cannot be kept: {error}", logging.ERROR)
         return self._settings.period
 
     async def _look(self) -> float:
@@ -153,7 +153,7 @@ class Keeper:
         found = {kind: obj for kind in self._paths if (obj := await self._find(kind)) is not None}
         self.in_force = False
         if not found:
-            self._say(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
+            self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
         trust = self._trust(found)
         wanted = entries(situation.policies(), self._settings.target)
@@ -166,7 +166,7 @@ class Keeper:
             log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
         self._hurried = 0
         self.in_force = len(found) == len(self._paths)
-        self._say("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
+        self._report("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
         return self._settings.period
 
     def _note_written(self, kind: str, mine: str, kept: str) -> None:
@@ -216,12 +216,12 @@ class Keeper:
         try:
             await self._api.patch(CONFIG_MAP.path(namespace, PROBE), body, warnings=heard, dryRun="All")
         except ApiError as error:
-            self._say(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
+            self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
         silent = [_PHASES[kind] for kind in found if not answered(_PHASES[kind], heard)]
         if silent:
             phases = ", ".join(silent)
-            self._say(
+            self._report(
                 f"waiting: the API server does not reach this webhook yet ({phases}); nothing that refuses is written"
             )
         return not silent
@@ -236,7 +236,7 @@ class Keeper:
                 except ApiError as error:
                     if error.status != _CONFLICT:
                         raise
-        self._say("taken away: giveway is being removed", logging.WARNING)
+        self._report("taken away: giveway is being removed", logging.WARNING)
 
     async def _is_removed(self) -> bool:
         """Whether no other server follows this one."""
@@ -274,7 +274,7 @@ class Keeper:
         except TimeoutError:
             return
 
-    def _say(self, note: str, level: int = logging.INFO) -> None:
+    def _report(self, note: str, level: int = logging.INFO) -> None:
         if note != self.note:
             self.note = note
             log.log(level, "webhook configurations %s: %s", self._settings.name, note)

@@ -65,6 +65,7 @@ class ReviewProcess:
         await self._end()
 
     async def _exchange(self, context: Context, phase: Phase, body: bytes) -> tuple[Answer, str, str]:
+        """Start the process if there is none, give it new policies, and answer what it asks until it is done."""
         policies = context.engine.policies
         if self._process is None:
             self._starting = self._starting or asyncio.create_task(_start())

@@ -73,6 +73,7 @@ class Authentication:
         """The handler of `serviceaccounts/token`."""
 
         async def handle(call: SubresourceCall) -> tuple[int, Object]:
+            """Issue a token for the service account that the path names."""
             change = call.change
             uid = self._uid_of(change.namespace, change.name)
             if uid is None:

@@ -149,6 +149,7 @@ def bootstrap_objects() -> Iterator[Object]:
 
 
 def _roles() -> Iterator[Object]:
+    """The ClusterRoles that every cluster begins with, and their bindings."""
     anything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     yield from _bound("cluster-admin", [anything, _paths(["*"], ["*"])], _group("system:masters"))
     yield from _bound("system:discovery", [_paths(_DISCOVERY + _VERSION, ["get"])], _group("system:authenticated"))

@@ -123,6 +123,7 @@ def _covers(pattern: str, path: str) -> bool:
 
 
 def _compile(objects: Objects) -> dict[tuple[str, str], list[Grant]]:
+    """Roles and bindings as rights by subject."""
     cluster_roles = _cluster_roles(list(objects("clusterroles")))
     roles = {
         (role["metadata"].get("namespace", ""), role["metadata"]["name"]): _rules(role) for role in objects("roles")

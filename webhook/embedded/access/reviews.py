@@ -52,6 +52,7 @@ def _answer(call: SubresourceCall, status: Object) -> tuple[int, Object]:
 
 
 def _access(authorizer: RbacAuthorizer, user: UserInfo, spec: Mapping[str, Any], namespace: str) -> Object:
+    """The status of an access review: whether the user has the right that the spec asks about."""
     asked = spec.get("resourceAttributes")
     if asked is not None:
         right = Right(

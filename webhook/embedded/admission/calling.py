@@ -61,6 +61,7 @@ class HookCaller:
             self._session = None
 
     def _destination(self, hook: Hook) -> Destination:
+        """Where a hook is called: its URL, or the address under which its service is known."""
         query = f"timeout={hook.timeout}s"
         url = hook.client.get("url")
         if url:
@@ -80,6 +81,7 @@ class HookCaller:
         return Destination(shown, f"https://{address}/{path}?{query}", server_name, f"{server_name}:{port}")
 
     async def _post(self, hook: Hook, destination: Destination, review: bytes) -> bytes:
+        """Send a review; the answer's body. Raises HookCallError with kube-apiserver's words."""
         prefix = f'failed to call webhook: Post "{destination.shown}": '
         try:
             async with (

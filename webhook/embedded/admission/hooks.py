@@ -125,6 +125,7 @@ def compile_hooks(configurations: Iterable[Object]) -> list[Hook]:
 
 
 def _hooks_of(configuration: Object) -> Iterator[Hook]:
+    """The compiled webhooks of one configuration."""
     owner = configuration["metadata"]["name"]
     for index, hook in enumerate(configuration.get("webhooks") or ()):
         yield Hook(

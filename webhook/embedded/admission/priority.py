@@ -50,6 +50,7 @@ class PriorityPlugin:
             raise denied(attributes, f"PriorityClass {name} is already marked as default. Only one default can exist")
 
     def _admit_new_pod(self, attributes: Attributes) -> None:
+        """Resolve the class of a new pod, as the Priority plugin does."""
         pod = attributes.object
         assert pod is not None
         spec: dict[str, Any] = pod.setdefault("spec", {})

@@ -125,6 +125,7 @@ def dry_run_unsupported(name: str) -> StatusError:
 
 
 def _patch(response: dict[str, Any]) -> list[Object]:
+    """The patch of an answer; raises InvalidAnswerError if it is none."""
     patch, kind = response.get("patch"), response.get("patchType")
     if not patch:
         if kind:

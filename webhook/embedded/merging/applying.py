@@ -147,6 +147,7 @@ def _remove(schema: Schema | None, obj: Any, path: Path) -> None:
 
 
 def _conflict(conflicts: list[tuple[ManagedFieldsEntry, Path]]) -> statuses.StatusError:
+    """The refusal (409) that names each field and its manager."""
     by_manager: dict[str, list[str]] = defaultdict(list)
     for entry, path in conflicts:
         by_manager[_named(entry)].append(fieldsets.shown(path))

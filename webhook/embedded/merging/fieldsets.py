@@ -171,6 +171,7 @@ def differences(schema: Schema | None, old: Any, new: Any) -> tuple[set[Path], s
     removed: set[Path] = set()
 
     def differ(schema: Schema | None, old: Any, new: Any, path: Path) -> None:
+        """Add the paths at and below `path` at which the two values differ."""
         before, after = items_of(schema, old), items_of(schema, new)
         if after is None or (old is not None and before is None) or not (before or after):
             changed.add(path)

@@ -128,6 +128,7 @@ def _with_update(
     changed: set[Path],
     removed: set[Path],
 ) -> list[ManagedFieldsEntry]:
+    """The entries after an update: what changed belongs to its manager, what is gone to nobody."""
     subresource = change.subresource if change.subresource in ("status", "scale") else ""
     key = (change.manager, "Update", resource.api_version, subresource)
     mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))

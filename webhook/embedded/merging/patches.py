@@ -55,6 +55,7 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    """One operation of a JSON patch (RFC 6902); the document afterwards."""
     path = _pointer(operation["path"])
     match operation.get("op"):
         case "add":

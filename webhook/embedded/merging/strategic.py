@@ -68,6 +68,7 @@ def _apply_list_directives(schema: Schema | None, target: Object, patch: Object)
 
 
 def _merge_list(field: Schema, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
+    """Merge two lists by the keys of their elements."""
     key = field.lists.merge_key
     if field.lists.is_set:
         return [*current, *(value for value in patch if value not in current)]

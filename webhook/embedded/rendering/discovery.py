@@ -76,6 +76,7 @@ def _subresources(row: ApiResource, hooks: Hooks) -> Iterable[str]:
 
 
 def _entries(row: ApiResource, hooks: Hooks) -> Iterable[Object]:
+    """A resource and its sub-resources, as discovery lists them."""
     if not _is_served(row, hooks):
         return
     entry: Object = {

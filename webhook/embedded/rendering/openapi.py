@@ -55,6 +55,7 @@ def _index() -> bytes:
 
 @lru_cache(maxsize=len(_ROOTS))
 def _document(name: str) -> bytes:
+    """The OpenAPI document of one group and version."""
     rows = [row for row in RESOURCES if row.root == _ROOTS[name]]
     components: dict[str, Object] = {}
     for row in rows:
@@ -90,6 +91,7 @@ def _add(schema: Schema, components: dict[str, Object]) -> None:
 
 
 def _shown(field: str, schema: Schema, components: dict[str, Object]) -> Object:
+    """A field's schema in OpenAPI; models that it refers to are added to `components`."""
     shown: Object
     if schema.kind == "struct":
         _add(schema, components)
@@ -144,6 +146,7 @@ def _paths(row: ApiResource) -> Object:
 
 
 def _operation(row: ApiResource, action: str, *bodies: str) -> Object:
+    """What kubectl reads of an operation: its parameters, body and answer."""
     names = ("dryRun", "fieldManager", "fieldValidation") if bodies else ()
     parameters: list[Any] = [
         {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in names

@@ -73,6 +73,7 @@ def _pod(obj: Object) -> None:
 
 
 def _pod_spec(spec: Object) -> None:
+    """Set the defaults of a pod's spec."""
     _set(
         spec,
         restartPolicy="Always",
@@ -90,6 +91,7 @@ def _pod_spec(spec: Object) -> None:
 
 
 def _container(container: Object, *, host_network: bool) -> None:
+    """Set the defaults of a container."""
     image = str(container.get("image") or "")
     latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
     _set(

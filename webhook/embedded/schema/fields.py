@@ -54,6 +54,7 @@ def missing(schema: Schema, obj: Object, path: str = "") -> list[Cause]:
 
 
 def _struct(schema: Schema, obj: Object, path: str, unknown: list[str]) -> None:
+    """Bring the fields of a struct into form, and note those that it does not have."""
     fields = schema.fields
     changed: dict[str, Any] = {}
     for name, value in obj.items():
@@ -81,6 +82,7 @@ def _struct(schema: Schema, obj: Object, path: str, unknown: list[str]) -> None:
 
 
 def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[str]) -> Any:
+    """Bring one value into the form of its field. Raises StatusError for another type."""
     match field.kind:
         case "struct":
             if not isinstance(value, dict):

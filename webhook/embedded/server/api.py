@@ -111,6 +111,7 @@ class ApiServer:
             raise _denied(call.user, where, reason)
 
     def _document(self, call: ApiCall) -> Reply:
+        """What is not a resource: discovery, OpenAPI, version and health."""
         if call.method not in ("GET", "HEAD"):
             raise statuses.path_not_found()
         path = call.path.rstrip("/") or "/"
@@ -152,6 +153,7 @@ def _groups(username: str) -> tuple[str, ...]:
 
 
 def _denied(user: UserInfo, where: Route, reason: str) -> statuses.StatusError:
+    """The refusal (403) of a request that the user has no right to."""
     shown = f'User "{user.username}" cannot {where.verb} '
     tail = f": {reason}" if reason else ""
     if not where.plural:

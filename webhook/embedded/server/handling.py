@@ -64,6 +64,7 @@ class Handlers:
     async def _verb(
         self, route: Route, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
     ) -> Reply:
+        """Carry out a verb on stored objects."""
         if route.verb not in resource.verbs or (route.verb == "create" and route.name):
             raise statuses.method_not_allowed()
         match route.verb:
@@ -154,6 +155,7 @@ class Handlers:
         return reply_of(statuses.success(**details, kind=resource.plural, uid=metadata["uid"]))
 
     async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
+        """Delete what is selected, one by one."""
         selection = Selection(change.resource, change.namespace, call.query)
         found = listing.page(self._store, selection, {})
         options = decoding.delete_options(call)

@@ -49,6 +49,7 @@ def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
 
 
 async def _apply(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, bool]:
+    """Server-side apply: the object, and whether it is new."""
     if not call.query.get("fieldManager"):
         cause = statuses.Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
         raise statuses.invalid_options("PatchOptions", cause)

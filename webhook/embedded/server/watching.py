@@ -84,6 +84,7 @@ class Watch:
             yield b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(error.status)
 
     async def _initial(self) -> AsyncGenerator[bytes, None]:
+        """The objects that are there already, if they were asked for, and where the watch goes on."""
         wanted = revision_of(self._query.get("resourceVersion", ""))
         check_not_future(self.store, wanted)
         asked = self._query.get("sendInitialEvents")

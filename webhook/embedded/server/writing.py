@@ -73,6 +73,7 @@ class ObjectWriter:
     async def _try_update(
         self, change: WriteRequest, current: StoredObject, mutation: Mutation, track: ownership.Track
     ) -> StoredObject | None:
+        """One try of an update. Raises StatusError: 409 if somebody else was faster."""
         resource = change.resource
         old = self._decoded(resource, current)
         new = mutation(self._decoded(resource, current))

@@ -56,6 +56,7 @@ class DaemonSetController:
                 self._queue.add(key)
 
     async def _sync(self, key: str) -> None:
+        """Make the set's missing pods, delete those too many, and write its status."""
         owner = self._sets.get(key)
         if owner is None or owner.metadata.deletion_timestamp or not self._control.settled(owner):
             return

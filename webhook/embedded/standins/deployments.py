@@ -74,6 +74,7 @@ class DeploymentController:
         )
 
     async def _sync(self, key: str) -> None:
+        """Make the newest replica set, move replicas to it, and write the status."""
         deployment = self._deployments.get(key)
         if deployment is None:
             return
@@ -90,6 +91,7 @@ class DeploymentController:
         await put_status(self._client, DEPLOYMENT, deployment, _status(deployment, current, sets))
 
     async def _create(self, deployment: Workload, digest: str, sets: list[Workload]) -> None:
+        """Make the replica set of the present template."""
         template = copy.deepcopy(deployment.spec["template"])
         labels = template.setdefault("metadata", {}).setdefault("labels", {})
         labels[HASH] = digest
@@ -128,6 +130,7 @@ class DeploymentController:
         await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
     async def _roll(self, deployment: Workload, current: Workload, others: list[Workload]) -> None:
+        """Scale the replica sets by one step of a rolling update."""
         wanted, total = _wanted(deployment), sum(map(_replicas, [current, *others]))
         if _strategy(deployment) == "Recreate":
             for one in others:
@@ -203,6 +206,7 @@ def _share(deployment: Workload, field: str, round_: Any) -> int:
 
 
 def _status(deployment: Workload, current: Workload | None, sets: list[Workload]) -> dict[str, Any]:
+    """The status of a deployment, from those of its replica sets."""
     total = {key: sum(int(one.status.get(key, 0)) for one in sets) for key in ("replicas", "readyReplicas")}
     available = sum(map(_available, sets))
     updated = int(current.status.get("replicas", 0)) if current else 0

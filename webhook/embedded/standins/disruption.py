@@ -88,6 +88,7 @@ class DisruptionController:
             self._queue.add(key)
 
     async def _sync(self, key: str) -> None:
+        """Write the status of one budget, if it changed."""
         budget = self._budgets.get(key)
         if budget is None:
             return

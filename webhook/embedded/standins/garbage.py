@@ -65,6 +65,7 @@ class GarbageCollector:
         await self._queue.run()
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
+        """Keep the graph of owners and dependents current, and queue what may have to go."""
         if change.old is not None:
             self._unlink(change.old.metadata, gone=change.new is None)
         if change.new is None:

@@ -33,6 +33,7 @@ class JobController:
         await self._queue.run()
 
     async def _sync(self, key: str) -> None:
+        """Make the pods that a job still needs, and write its status."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deletion_timestamp or not self._control.settled(job) or _is_finished(job):
             return

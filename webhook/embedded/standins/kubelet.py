@@ -127,6 +127,7 @@ class Kubelet:
 
 
 def _succeeded(pod: Pod) -> dict[str, Any]:
+    """The status of a pod whose containers have all ended well."""
     now = rfc3339(time.time())
     ended = {
         "terminated": {"exitCode": 0, "reason": "Completed", "startedAt": pod.status.start_time, "finishedAt": now}

@@ -64,6 +64,7 @@ class WorkQueue:
         self.add(key)
 
     async def _work(self) -> None:
+        """Handle keys one by one; a failed one is tried again later."""
         while True:
             key = next((key for key in self._waiting if key not in self._active), None)
             if key is None:

@@ -83,6 +83,7 @@ def _snapshot(store: Store) -> Iterator[bytes]:
 
 
 def _load(store: Store, path: Path) -> None:
+    """Read the state back, line by line. Raises DataError with file and line."""
     found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
     lines = path.read_bytes().split(b"\n")
     if lines.pop():

@@ -149,8 +149,8 @@ def _resized(containers: list[Container] | None, statuses: list[ContainerStatus]
 def _differs(status: ContainerStatus | PodStatus, asked: dict[str, Quantity]) -> bool:
     """Whether what it has or was allotted is not what it asks for; a half that is not reported is no difference."""
     assert status.resources is not None
-    told = [given for given in (status.resources.requests, status.allocated_resources) if given]
-    return any(given != asked for given in told) or bool(asked and not told)
+    reported = [given for given in (status.resources.requests, status.allocated_resources) if given]
+    return any(given != asked for given in reported) or bool(asked and not reported)
 
 
 class PodDisruptionBudgetSpec(KubeStruct):
