@@ -53,6 +53,10 @@ class Objects:
         """The PriorityClass of that name."""
         return self._classes.get(name)
 
+    def priority_classes(self) -> Iterable[PriorityClass]:
+        """All classes."""
+        return self._classes.values()
+
     def default_priority_classes(self) -> Sequence[PriorityClass]:
         """All classes with `globalDefault: true`."""
         return self._defaults

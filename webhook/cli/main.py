@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": "say what in a cluster gets round the policies or is broken, and what to do",
     "snapshot": "write a live cluster to a file, without anything secret",
     "simulate": "say what policies, classes, workloads or lost nodes would do to whom",
+    "compile": "turn policies into the API server's own admission policies",
     "configurations": "print the webhook configurations that `serve` keeps",
     "certs": "issue, show and rotate the webhook's certificates",
     "cluster": "start a control plane in one process, for trying and testing",

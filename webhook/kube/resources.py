@@ -14,6 +14,8 @@ __all__ = [
     "EVENT",
     "JOB",
     "LEASE",
+    "MUTATING_ADMISSION_POLICY",
+    "MUTATING_ADMISSION_POLICY_BINDING",
     "MUTATING_WEBHOOK_CONFIGURATION",
     "NAMESPACE",
     "NODE",
@@ -28,6 +30,8 @@ __all__ = [
     "SERVICE",
     "STATEFUL_SET",
     "STORAGE_CLASS",
+    "VALIDATING_ADMISSION_POLICY",
+    "VALIDATING_ADMISSION_POLICY_BINDING",
     "VALIDATING_WEBHOOK_CONFIGURATION",
     "Resource",
 ]
@@ -98,4 +102,18 @@ VALIDATING_WEBHOOK_CONFIGURATION = Resource(
     "validatingwebhookconfigurations",
     "ValidatingWebhookConfiguration",
     namespaced=False,
+)
+
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_ADMISSION_POLICY = Resource(
+    _ADMISSION, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", namespaced=False
+)
+MUTATING_ADMISSION_POLICY_BINDING = Resource(
+    _ADMISSION, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", namespaced=False
+)
+VALIDATING_ADMISSION_POLICY = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+VALIDATING_ADMISSION_POLICY_BINDING = Resource(
+    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )

@@ -26,6 +26,7 @@ __all__ = [
     "Program",
     "compile_bool",
     "compile_text",
+    "is_certain",
 ]
 
 VARIABLES = {
@@ -199,6 +200,12 @@ def compile_bool(text: str) -> Program:
 def compile_text(text: str) -> Program:
     """Compile an expression that must give a string. Raises CelError."""
     return _compile(text, _types().STRING, "a string")
+
+
+def is_certain(program: Program) -> bool:
+    """Whether the type of the value is known, and does not turn on the objects that the expression reads."""
+    certain: bool = program.expression.return_type() != _types().DYN
+    return certain
 
 
 def _compile(text: str, wanted: Any, words: str) -> Program:

@@ -16,7 +16,7 @@ from webhook.policy.evaluation.tracing import explain
 from webhook.policy.evaluation.verdict import RuleResult, RuleTrace, Verdict
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
 
-__all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "shielded"]
+__all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "originals", "shielded"]
 
 
 _KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
@@ -63,7 +63,7 @@ class Engine:
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
-        self._twins = _originals(policies.preemption)
+        self._twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, self._twins) for policy in policies.priority]
         self._indexes = _index(self._compiled)
         self._ranges: dict[str, RangeIndex[tuple[CompiledPolicy, CompiledRule]]] = {
@@ -184,7 +184,8 @@ def _index(policies: list[CompiledPolicy]) -> dict[str, MatchIndex[CompiledPolic
     return indexes
 
 
-def _originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
+def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
+    """The classes whose pods are moved to a twin, by the twin's name."""
     originals: dict[str, list[str]] = defaultdict(list)
     for policy in policies:
         for original, twin in policy.preemptors.twins.items():

@@ -17,6 +17,8 @@ from webhook.policy.model import PriorityPolicy, RequestMatch, Subject
 
 __all__ = [
     "CONTROLLER",
+    "CONTROLLER_MANAGER",
+    "SERVICE_ACCOUNT",
     "asks_who",
     "by_namespace",
     "covers_controllers",
@@ -28,15 +30,15 @@ __all__ = [
     "user_pattern",
 ]
 
-_SERVICE_ACCOUNT = "system:serviceaccount:"
+SERVICE_ACCOUNT = "system:serviceaccount:"
 """A service account's user name is this, its namespace, a colon and its name."""
-_CONTROLLER_MANAGER = "system:kube-controller-manager"
+CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who makes pods if kube-controller-manager runs without `--use-service-account-credentials`."""
 _NO_NAMESPACE = "\0"
 """The name of no namespace, so that nothing but a glob or a negative requirement means it."""
-_KUBE_SYSTEM = f"{_SERVICE_ACCOUNT}kube-system:"
+_KUBE_SYSTEM = f"{SERVICE_ACCOUNT}kube-system:"
 _CONTROLLERS = (
-    _CONTROLLER_MANAGER,
+    CONTROLLER_MANAGER,
     *(
         f"{_KUBE_SYSTEM}{name}-controller"
         for name in ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication", "statefulset")
@@ -52,12 +54,12 @@ CONTROLLER = UserInfo(
 
 def is_service_account(username: str) -> bool:
     """Whether this user may make pods for someone else."""
-    return username.startswith(_SERVICE_ACCOUNT) or username == _CONTROLLER_MANAGER
+    return username.startswith(SERVICE_ACCOUNT) or username == CONTROLLER_MANAGER
 
 
 def is_controller(username: str) -> bool:
     """Whether pods of this user are always made for someone else: service accounts of kube-system count as well."""
-    return username.startswith(_KUBE_SYSTEM) or username == _CONTROLLER_MANAGER
+    return username.startswith(_KUBE_SYSTEM) or username == CONTROLLER_MANAGER
 
 
 def has_controller(metadata: Mapping[str, Any]) -> bool:
@@ -85,7 +87,7 @@ def by_namespace(match: RequestMatch) -> bool:
 def user_pattern(subject: Subject) -> str | None:
     """The user names that a User or ServiceAccount means, as a name or glob; None for a Group."""
     if subject.kind == "ServiceAccount":
-        return f"{_SERVICE_ACCOUNT}{subject.namespace}:{subject.name}"
+        return f"{SERVICE_ACCOUNT}{subject.namespace}:{subject.name}"
     return subject.name if subject.kind == "User" else None
 
 

@@ -13,13 +13,13 @@ from webhook.policy.evaluation.matching import anyone_of, definers
 from webhook.policy.evaluation.verdict import RuleResult, Verdict
 from webhook.policy.model import Enforcement, PriorityClasses, PriorityPolicy, PriorityRule, Reserve, Validate
 
-__all__ = ["CompiledRule", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
+__all__ = ["REGARDLESS", "CompiledRule", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
 
 Twins = Mapping[str, tuple[str, ...]]
 """The name of a twin to the classes whose pods the webhook moves to it."""
 
 _ALLOW = RuleResult("allow")
-_REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
+REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) ->
             return RuleResult("skip", "the priority does not change")
         if may(attributes):
             return _ALLOW
-        hint = _REGARDLESS if by_subject and attributes.by_service_account else ""
+        hint = REGARDLESS if by_subject and attributes.by_service_account else ""
         by = f" (PriorityClass {quoted(attributes.class_name)})" if attributes.class_name else ""
         return RuleResult(
             "deny",

@@ -1,0 +1,54 @@
+"""`giveway compile`: what it prints, what it names, and its exit codes."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from ruamel.yaml import YAML
+
+from webhook.cli.main import main
+
+POLICIES = Path(__file__).parents[2] / "policies"
+SETS = [POLICIES, POLICIES / "examples" / "teams", POLICIES / "examples" / "co-location"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["compile", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("directory", SETS, ids=lambda path: path.name)
+def test_what_is_shipped_compiles_in_full(directory):
+    """The shipped set and both examples need nothing from the webhook; every document is an object of the API."""
+    classes = directory / "cluster" / "classes.yaml"
+    result = run(directory, "--objects", classes if classes.exists() else SETS[1] / "cluster" / "classes.yaml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = list(YAML(typ="safe", pure=True).load_all(StringIO(result.stdout)))
+    assert {one["apiVersion"] for one in found} == {"admissionregistration.k8s.io/v1"}
+    assert len({(one["kind"], one["metadata"]["name"]) for one in found}) == len(found)
+
+
+def test_what_cannot_be_expressed_is_named_and_nothing_is_printed():
+    """Without the classes defaults and copies stay with the webhook; --partial prints the rest, with a comment."""
+    result = run(SETS[1])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "not enforced natively: teams/default: " in result.stderr
+    assert "not enforced natively: teams/copy: " in result.stderr
+    assert "--partial prints the rest" in result.stderr
+    result = run(SETS[1], "--partial")
+    assert result.exit_code == 0
+    assert "\n# Not enforced natively: teams/default: " in result.stdout
+    assert "giveway-teams-pods-enforce" in result.stdout
+
+
+def test_without_mutation_nothing_mutates():
+    """For clusters that have only ValidatingAdmissionPolicies."""
+    result = run(POLICIES, "--partial", "--without-mutation")
+    assert (result.exit_code, "Mutating" in result.stdout) == (0, False)
+
+
+def test_a_broken_policy_has_its_place(tmp_path):
+    """As `giveway lint` says it."""
+    (tmp_path / "a.yaml").write_text("apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolcy\n")
+    result = run(tmp_path)
+    assert (result.exit_code, "a.yaml:2:7: error:" in result.stderr) == (1, True)

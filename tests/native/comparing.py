@@ -1,0 +1,204 @@
+"""One request before the webhook and before the compiled policies, and what they said of it, side by side."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.native import apiserver
+from webhook.admission.lookup import Context, Objects
+from webhook.admission.patching import apply
+from webhook.admission.respond import Answer, say
+from webhook.admission.webhook import review
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Namespace, PriorityClass
+from webhook.native.compiler import Compiled, compile_policies
+from webhook.native.objects import Settings
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.model import GIVEN, Policies
+
+Json = dict[str, Any]
+RECONCILER = "system:serviceaccount:giveway-system:giveway-reconciler"
+SETTINGS = Settings(namespace="giveway-system", reconciler=RECONCILER)
+IN_TREE = {
+    f"builtin/{rule}"
+    for rule in [
+        "class-exists",
+        "priority-agrees",
+        "preemption-policy-agrees",
+        "priority-resolved",
+        "priority-immutable",
+        "int32",
+        "highest-value",
+        "system-prefix",
+        "class-immutable",
+        "one-default",
+    ]
+}
+"""What the API server refuses by itself, so that nobody need compile it (docs/kubernetes-behaviour.md K2, K4)."""
+
+
+class Both:
+    """A policy set in both forms, over the same classes and namespaces, at the same time."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        objects: list[Json],
+        *,
+        now: float | None = None,
+        settings: Settings = SETTINGS,
+    ) -> None:
+        self.now = time.time() if now is None else now
+        classes = [msgspec.convert(one, PriorityClass) for one in objects if one["kind"] == "PriorityClass"]
+        self.namespaces = {one["metadata"]["name"]: one for one in objects if one["kind"] == "Namespace"}
+        self.lookup = Objects(classes, [msgspec.convert(one, Namespace) for one in self.namespaces.values()])
+        self.classes = dict(self.lookup._classes)
+        self._conditional = any(policy.conditions for policy in policies.priority)
+        self.context = Context(Engine(policies), self.lookup, clock=lambda: self.now, reconciler=RECONCILER)
+        self.compiled: Compiled = compile_policies(policies, self.classes.values(), settings, self.now)
+
+    def create(self, request: Json) -> tuple[Result, Result]:
+        """A CREATE of a pod, a PriorityClass or a Binding through both chains: mutation, the plugin, validation."""
+        return self.create_twice(request, None)
+
+    def create_twice(self, request: Json, meddle: Callable[[Json], Json] | None) -> tuple[Result, Result]:
+        """The same, and somebody else changes the object after the first round of mutation."""
+        request = self._as_sent(request)
+        return self._chain(request, meddle, self._mutated, self._answered), self._chain(
+            request, meddle, self._patched, self._judge
+        )
+
+    def _chain(
+        self,
+        request: Json,
+        meddle: Callable[[Json], Json] | None,
+        mutate: Callable[[Json], Json],
+        judge: Callable[[Json], Any],
+    ) -> Result:
+        """What an API server does: the plugin and mutation, again if the object changed, then validation."""
+        request = copy.deepcopy(request)
+        for round_ in ("first", "again"):
+            if request["object"]["kind"] == "Pod" and request["operation"] == "CREATE":
+                problem = apiserver.priority_plugin(request, self.classes)
+                if problem:
+                    return Result(problem)
+            before = request["object"]
+            request["object"] = mutate(request)
+            if round_ == "first" and meddle is not None:
+                request["object"] = apiserver.clean(meddle(request["object"]))
+            elif round_ == "again" and meddle is None and not self._conditional and not _forged(request["object"]):
+                assert readable(before) == readable(request["object"]), "a second call changes the object"
+        if request["object"]["kind"] == "Pod" and apiserver.priority_plugin(request, self.classes):
+            return Result("the Priority plugin refuses what mutation made")
+        self._stored(request)
+        return Result(request["object"], judge(request))
+
+    def validate(self, request: Json) -> tuple[Result, Result]:
+        """Any request through validation alone."""
+        request = self._as_sent(request)
+        return Result(request["object"], self._answered(request)), Result(request["object"], self._judge(request))
+
+    def _mutated(self, request: Json) -> Json:
+        return apply(request["object"], self._ask("mutate", request).patch)
+
+    def _patched(self, request: Json) -> Json:
+        outcome = apiserver.mutate(self.compiled.objects, request, self.namespaces)
+        assert not outcome.decisions, outcome.decisions
+        return outcome.object
+
+    def _answered(self, request: Json) -> Answer:
+        return self._ask("validate", request)
+
+    def _judge(self, request: Json) -> apiserver.Outcome:
+        return apiserver.validate(self.compiled.objects, request, self.namespaces)
+
+    def _as_sent(self, request: Json) -> Json:
+        """The request as an API server makes it of the object that somebody sent."""
+        request = copy.deepcopy(request)
+        request["object"] = apiserver.clean(request["object"])
+        return request
+
+    def _stored(self, request: Json) -> None:
+        """What the API server fills in between mutation and validation (`rest.BeforeCreate`)."""
+        meta = request["object"]["metadata"]
+        meta.pop("deletionTimestamp", None)
+        if request["object"]["kind"] != "Binding":
+            meta["creationTimestamp"] = rfc3339(self.now)
+            meta["name"] = meta.get("name") or f"{meta.get('generateName', '')}x7k2p"
+
+    def _ask(self, phase: Any, request: Json) -> Answer:
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", **request}}
+        answer = review(self.context, phase, msgspec.json.encode(body)).answer
+        assert answer.code == 200, answer.message
+        return answer
+
+
+class Result:
+    """The object as it would be stored, and the texts by which it is refused or warned of; or the plugin's refusal."""
+
+    def __init__(self, obj: Json | str, said: Answer | apiserver.Outcome | None = None) -> None:
+        self.refused_in_tree = obj if isinstance(obj, str) else ""
+        self.object = {} if isinstance(obj, str) else readable(obj)
+        self.denied: set[str] = set()
+        self.warned: set[str] = set()
+        self.failed = False
+        if isinstance(said, Answer):
+            rows = [row for row in said.verdicts if row.id not in IN_TREE]
+            self.denied = {say(row) for row in rows if row.denies and row.outcome == "deny"}
+            self.failed = any(row.outcome == "error" and row.denies for row in rows)
+            self.warned = {text for text in said.warnings if "could not be evaluated" not in text}
+        elif said is not None:
+            self.denied = set(said.messages("Deny"))
+            self.failed = any(one.error and "Deny" in one.actions for one in said.decisions)
+            self.warned = set(said.messages("Warn"))
+
+    def __repr__(self) -> str:
+        return json.dumps(
+            {
+                "inTree": self.refused_in_tree,
+                "denied": sorted(self.denied),
+                "failed": self.failed,
+                "warned": sorted(self.warned),
+                "object": self.object,
+            },
+            indent=1,
+        )
+
+
+def _forged(obj: Json) -> bool:
+    """Whether a client wrote the record itself: it counts for nothing, in the second call as well."""
+    return f"f:{GIVEN}" in json.dumps(obj.get("metadata", {}).get("managedFields", []))
+
+
+def readable(obj: Json) -> Json:
+    """An object with the record of what was given as data, so that the order in it makes no difference."""
+    found: Json = apiserver.clean(copy.deepcopy(obj))
+    annotations = found.get("metadata", {}).get("annotations", {})
+    if GIVEN in annotations:
+        annotations[GIVEN] = json.loads(annotations[GIVEN])
+    return found
+
+
+def pod_request(obj: Json, *, user: str = "alice", groups: tuple[str, ...] = (), **more: Any) -> Json:
+    """An AdmissionRequest, as an API server sends it, for a pod, a PriorityClass or a Binding."""
+    kinds = {"Pod": ("", "pods"), "PriorityClass": ("scheduling.k8s.io", "priorityclasses"), "Binding": ("", "pods")}
+    group, resource = kinds[obj["kind"]]
+    request: Json = {
+        "kind": {"group": group, "version": "v1", "kind": obj["kind"]},
+        "resource": {"group": group, "version": "v1", "resource": resource},
+        "operation": "CREATE",
+        "name": obj["metadata"].get("name", ""),
+        "namespace": obj["metadata"].get("namespace", ""),
+        "userInfo": {"username": user, "groups": ["system:authenticated", *groups]},
+        "object": obj,
+        "dryRun": False,
+    }
+    if obj["kind"] == "Binding":
+        request["subResource"] = "binding"
+    return request | more

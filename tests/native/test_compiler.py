@@ -1,0 +1,271 @@
+"""The objects: names, order, size, what is left out, and what the table of classes says."""
+
+import msgspec
+import pytest
+
+from tests.native import apiserver
+from tests.native.comparing import RECONCILER, SETTINGS, Both, pod_request
+from tests.policy.builders import engine, rules
+from webhook.kube.objects import ObjectMeta, PriorityClass
+from webhook.native.compiler import compile_policies, next_end
+from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
+from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
+
+NOW = 1_790_000_000.0
+COPY = f"{{name: copy, copyAnnotations: [{CAN_BE_PREEMPTED}]}}"
+DEFAULT = "{name: default, defaultPriorityClass: standard}"
+BAND = "{name: band, reserve: {from: 100, to: 200, use: {namespaces: [a]}}}"
+ALLOWED = "{name: allowed, priorityClasses: {allow: [standard]}}"
+PREEMPTION = "preemptors: {priorityClasses: ['online-*'], twins: {high: online-high}}"
+
+
+def policies(*specs, preemption="", **_):
+    return engine(*specs, preemption=preemption).policies
+
+
+def one_class(name, value=0, policy=None, **annotations):
+    return PriorityClass(
+        metadata=ObjectMeta(name=name, annotations=annotations or None), value=value, preemption_policy=policy
+    )
+
+
+def compiled(*specs, classes=(), settings=SETTINGS, now=NOW, preemption=""):
+    return compile_policies(policies(*specs, preemption=preemption), classes, settings, now)
+
+
+def names(found):
+    return [one["metadata"]["name"] for one in found.objects if not one["kind"].endswith("Binding")]
+
+
+def test_each_policy_is_followed_by_its_binding_in_a_stable_order():
+    """The same policies give the same text, and no two objects share a name."""
+    spec = rules(ALLOWED, BAND, "{name: soft, enforcement: warn, priorityClasses: {deny: [x]}}")
+    first, second = compiled(spec, preemption=PREEMPTION), compiled(spec, preemption=PREEMPTION)
+    assert msgspec.json.encode(first.objects) == msgspec.json.encode(second.objects)
+    assert names(first) == [
+        "giveway-builtin-pods-mutate",
+        "giveway-builtin-priorityclasses-mutate",
+        "giveway-builtin-pods-enforce",
+        "giveway-builtin-pods-warn",
+        "giveway-builtin-annotations-enforce",
+        "giveway-builtin-bindings-enforce",
+        "giveway-builtin-priorityclasses-warn",
+        "giveway-p-pods-enforce",
+        "giveway-p-priorityclasses-enforce",
+        "giveway-p-pods-warn",
+    ]
+    kinds = [one["kind"] for one in first.objects]
+    assert all(binding == f"{policy}Binding" for policy, binding in zip(kinds[::2], kinds[1::2], strict=True))
+
+
+def test_an_object_says_of_which_rules_it_is_made():
+    """A label names the policy, an annotation its rules, another what it does."""
+    made = compiled(rules(ALLOWED, BAND)).objects
+    found = next(one for one in made if one["metadata"]["name"] == "giveway-p-pods-enforce")["metadata"]
+    assert found["labels"]["giveway.dev/policy"] == "p"
+    assert found["annotations"] == {
+        DESCRIPTION: "Refuses pods that violate PriorityPolicy p.",
+        RULES: "p/allowed p/band",
+    }
+
+
+def test_long_names_of_policies_stay_apart():
+    """A name has at most 253 characters; what is cut off leaves its digest."""
+    one, other = (object_name("x" * 245 + end, "pods", "enforce") for end in ("a", "b"))
+    assert (len(one) <= 253, one != other) == (True, True)
+
+
+@pytest.mark.parametrize(("enforcement", "actions"), [("enforce", ["Deny"]), ("warn", ["Warn"]), ("audit", ["Audit"])])
+def test_enforcement_is_what_the_binding_does(enforcement, actions):
+    """`enforce` refuses, `warn` warns, `audit` is noted."""
+    made = compiled(rules(ALLOWED, enforcement=enforcement)).objects
+    assert made[-1]["spec"] == {"policyName": f"giveway-p-pods-{enforcement}", "validationActions": actions}
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule", "reason"),
+    [
+        pytest.param(rules(DEFAULT), "p/default", "must be given its priority", id="default class"),
+        pytest.param(rules(COPY), "p/copy", "give the classes", id="copied annotations"),
+        pytest.param(
+            rules(f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], operations: [CREATE]}}}}"),
+            "p/s",
+            "at CREATE it turns on what the pod's class says",
+            id="annotations at CREATE",
+        ),
+    ],
+)
+def test_without_the_classes_what_needs_them_is_named(spec, rule, reason):
+    """Nothing is left out silently."""
+    (one,) = compiled(spec, classes=None).inexpressible
+    assert (one.rule, reason in one.reason) == (rule, True)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        rules("{name: v, validate: {expression: 'priorityClass == null', message: m}}"),
+        rules(ALLOWED, conditions="[{name: c, expression: 'priorityClass == null'}]"),
+        rules(COPY, conditions="[{name: c, expression: 'priorityClass == null'}]"),
+        rules(DEFAULT, conditions="[{name: c, expression: 'priorityClass == null'}]"),
+        rules(
+            f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}",
+            conditions="[{name: c, expression: 'priorityClass == null'}]",
+        ),
+    ],
+    ids=["expression", "condition", "condition of what is copied", "condition of a default", "condition of a shield"],
+)
+def test_a_rule_that_cannot_be_expressed_is_left_out_and_named(spec):
+    """Also a rule whose policy has such a condition."""
+    found = compiled(spec, classes=[one_class("standard")])
+    assert [one.reason.split(":")[0] for one in found.inexpressible] == ["reads priorityClass"]
+    assert not any("giveway-p-" in name for name in names(found))
+
+
+def pod(namespace="a", **spec):
+    return {"kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": {"containers": [], **spec}}
+
+
+def mutated(found, obj, **more):
+    outcome = apiserver.mutate(found.objects, pod_request(obj), {"a": {"metadata": {"name": "a"}}} | more)
+    assert not outcome.decisions
+    return outcome.object
+
+
+def test_a_class_that_the_table_does_not_know_yet():
+    """A pod gets no default and no twin, and nothing is copied to it: nobody gains anything, and nobody is refused.
+
+    The mark and the reserved ranges stand in the pod itself and need no table.
+    """
+    found = compiled(rules(DEFAULT, COPY, BAND), classes=[], preemption=PREEMPTION)
+    assert [str(one) for one in found.inexpressible] == [
+        "p/default: PriorityClass standard does not exist, so it is not given"
+    ]
+    bare = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    assert mutated(found, pod(**bare)) == pod(**bare)
+    unknown = pod(priorityClassName="online-new", priority=7, preemptionPolicy="Never")
+    assert mutated(found, unknown)["metadata"]["labels"] == {MARK: "managed"}
+    old = pod(priorityClassName="high", priority=7, preemptionPolicy="PreemptLowerPriority")
+    assert mutated(found, old) == old
+    outcome = apiserver.validate(found.objects, pod_request(old), {"a": {"metadata": {"name": "a"}}})
+    assert (outcome.allowed, "kube-scheduler preempts for the pod" in outcome.messages("Warn")[0]) == (True, True)
+    high = pod("b", priorityClassName="unknown", priority=150, preemptionPolicy="Never")
+    outcome = apiserver.validate(found.objects, pod_request(high), {"b": {"metadata": {"name": "b"}}})
+    assert not outcome.allowed
+
+
+def test_a_thousand_classes_fit_into_the_table_and_leave_the_rest_as_it_is():
+    """The table is the only thing that grows; 1000 names of 63 characters fit into one expression."""
+    spec = rules(DEFAULT, COPY, BAND, ALLOWED)
+    few, many = (
+        compiled(
+            spec,
+            classes=[
+                one_class("standard"),
+                *(one_class(f"{n:063d}", n, **{CAN_BE_PREEMPTED: "true"}) for n in range(count)),
+            ],
+        )
+        for count in (5, 1000)
+    )
+    assert not many.inexpressible
+    assert [one for one in few.objects[1:] if one not in many.objects] == []
+    variables = [
+        {row["name"]: row["expression"] for row in found.objects[0]["spec"]["variables"]} for found in (few, many)
+    ]
+    assert [name for name in variables[0] if variables[0][name] != variables[1][name]] == ["classCanBePreempted"]
+    assert max(map(len, variables[1].values())) < 100_000
+    asked = pod(priorityClassName=f"{999:063d}", priority=999, preemptionPolicy="PreemptLowerPriority")
+    assert mutated(many, asked)["metadata"]["annotations"][CAN_BE_PREEMPTED] == "true"
+
+
+def test_a_table_that_is_too_large_is_named():
+    """The API server's parser takes 100 000 characters."""
+    classes = [one_class(f"{n:0253d}", n, **{CAN_BE_PREEMPTED: "true"}) for n in range(1000)]
+    assert "characters; the API server takes 100000" in compiled(rules(COPY), classes=classes).inexpressible[0].reason
+
+
+def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
+    """Rules of a policy share an object, and so its match conditions and its variables."""
+    rows = [
+        f"{{name: r{n}, reserve: {{from: {n * 10}, to: {n * 10 + 9}, use: {{namespaces: [a]}}}}}}" for n in range(200)
+    ]
+    found = compiled(rules(*rows))
+    made = next(one for one in found.objects if one["metadata"]["name"] == "giveway-p-pods-enforce")
+    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 6)
+
+
+EXCEPTION = "[{match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"
+BEFORE, AFTER = 1_796_083_199.0, 1_796_083_200.0
+
+
+@pytest.mark.parametrize(("when", "allowed"), [(BEFORE, True), (AFTER, False)], ids=["before", "after"])
+def test_an_exception_for_new_pods_ends_by_itself(when, allowed):
+    """The creationTimestamp, which the API server sets before it validates, is the clock."""
+    both = Both(policies(rules(ALLOWED, exceptions=EXCEPTION)), [], now=NOW)
+    assert not both.compiled.inexpressible
+    objects = [
+        {"kind": "PriorityClass", "metadata": {"name": "other"}, "value": 1},
+        {"kind": "Namespace", "metadata": {"name": "a"}},
+    ]
+    both = Both(policies(rules(ALLOWED, exceptions=EXCEPTION)), objects, now=NOW)
+    both.now = when
+    webhook, native = both.create(pod_request(pod(priorityClassName="other")))
+    assert (not native.denied, not webhook.denied) == (allowed, allowed)
+    assert native.warned == webhook.warned
+    assert any("by an exception until 2026-12-01T00:00:00Z (o: r)" in text for text in native.warned) == allowed
+
+
+def test_an_exception_for_changes_needs_somebody_who_compiles_again():
+    """There is no clock at UPDATE: without a keeper the rule holds for everybody; with one it ends on time."""
+    shield = f"{{name: shield, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}]}}}}"
+    spec = rules(shield, exceptions=EXCEPTION.replace("allowed", "shield"))
+    new = {
+        "kind": "Pod",
+        "metadata": {"name": "a", "namespace": "a", "annotations": {CAN_BE_PREEMPTED: "true"}},
+        "spec": {},
+    }
+    asked = pod_request(new, operation="UPDATE", oldObject=pod())
+    spaces = {"a": {"metadata": {"name": "a"}}}
+
+    def allowed(found):
+        return apiserver.validate(found.objects, asked, spaces).allowed
+
+    kept = Settings(namespace="giveway-system", reconciler=RECONCILER, kept=True)
+    assert "the API server has no clock there" in compiled(spec).inexpressible[0].reason
+    assert not allowed(compiled(spec))
+    assert allowed(compiled(spec, settings=kept))
+    assert not compiled(spec, settings=kept).inexpressible
+    assert not allowed(compiled(spec, settings=kept, now=AFTER))
+    assert next_end(policies(spec), NOW) == AFTER
+    assert next_end(policies(spec), AFTER) is None
+
+
+def test_without_mutation_a_pod_that_would_stay_unmarked_is_refused():
+    """On clusters before 1.36 nothing marks a pod that slipped past the webhook, so nobody would serve it."""
+    plain = Settings(namespace="giveway-system", reconciler=RECONCILER, mutates=False)
+    found = compiled(rules(ALLOWED), settings=plain, preemption=PREEMPTION)
+    assert not any(one["kind"].startswith("Mutating") for one in found.objects)
+    asked = pod(priorityClassName="online-a", priority=7, preemptionPolicy="Never")
+    outcome = apiserver.validate(found.objects, pod_request(asked), {"a": {"metadata": {"name": "a"}}})
+    assert any("so nothing would preempt" in text or "so nothing preempts" in text for text in outcome.messages("Deny"))
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "giveway-system", "exempt"])
+def test_namespaces_that_the_webhook_leaves_out_are_left_out(namespace):
+    """What the cluster needs to get back on its feet waits for nobody's policy."""
+    found = compiled(rules(ALLOWED), classes=[])
+    labels = {"giveway.dev/exempt": ""} if namespace == "exempt" else {}
+    spaces = {namespace: {"metadata": {"name": namespace, "labels": labels}}}
+    asked = pod(namespace, priorityClassName="other", priority=7, preemptionPolicy="Never")
+    asked["metadata"]["annotations"] = {"giveway.dev/plan": "{}"}
+    assert apiserver.validate(found.objects, pod_request(asked), spaces).allowed
+
+
+def test_no_policies_at_all_keep_what_is_builtin():
+    """Giveway's own keys, the mark and the shield hold without any policy."""
+    assert names(compile_policies(Policies(), [], SETTINGS, NOW)) == [
+        "giveway-builtin-pods-mutate",
+        "giveway-builtin-pods-enforce",
+        "giveway-builtin-annotations-enforce",
+        "giveway-builtin-bindings-enforce",
+    ]

@@ -1,0 +1,70 @@
+"""What is applied beside what the policies say, and who enforces."""
+
+import copy
+
+import pytest
+
+from tests.native.comparing import SETTINGS
+from tests.policy.builders import engine, rules
+from webhook.native.compiler import compile_policies
+from webhook.native.drift import Mode, drift, mode
+
+SPEC = rules("{name: allowed, priorityClasses: {allow: [standard]}}")
+COMPILED = compile_policies(engine(SPEC).policies, [], SETTINGS, 0.0).objects
+REGISTERED = [{"webhooks": [{"name": "pods.validate.giveway.dev"}, {"name": "probe.validate.giveway.dev"}]}]
+PROBED = [{"webhooks": [{"name": "probe.validate.giveway.dev"}, {"name": "probe.mutate.giveway.dev"}]}]
+
+
+def stored():
+    """The objects as an API server gives them back."""
+    found = copy.deepcopy(COMPILED)
+    for number, one in enumerate(found):
+        one["metadata"] |= {"uid": str(number), "resourceVersion": "1", "managedFields": [{}]}
+        one["status"] = {"observedGeneration": 1}
+        if "variables" not in one["spec"] and one["kind"] == "ValidatingAdmissionPolicy":
+            one["spec"]["variables"] = []
+    return found
+
+
+def test_what_the_api_server_adds_is_no_drift():
+    """Its own fields, a status, empty lists."""
+    assert drift(stored(), COMPILED) == []
+
+
+def test_each_difference_is_named():
+    """What is missing, what somebody changed, and what is left over from other policies; not what others made."""
+    there = stored()
+    gone = there.pop()
+    there[4]["spec"]["validations"][0]["expression"] = "true"
+    other = copy.deepcopy(there[0])
+    other["metadata"]["name"] = "giveway-q-pods-enforce"
+    strange = {"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "somebody-else"}, "spec": {}}
+    assert list(map(str, drift([*there, other, strange], COMPILED))) == [
+        f"{there[4]['kind']} {there[4]['metadata']['name']} is different",
+        f"{gone['kind']} {gone['metadata']['name']} is missing",
+        "MutatingAdmissionPolicy giveway-q-pods-enforce is left over",
+    ]
+
+
+def test_a_binding_that_only_warns_now_is_a_difference():
+    """Whoever changes what a binding does is found."""
+    there = stored()
+    there[-1]["spec"]["validationActions"] = ["Warn"]
+    assert [one.how for one in drift(there, COMPILED)] == ["different"]
+
+
+@pytest.mark.parametrize(
+    ("applied", "webhooks", "found"),
+    [
+        ([], [], Mode.NONE),
+        ([], PROBED, Mode.NONE),
+        ([], REGISTERED, Mode.WEBHOOK),
+        (COMPILED, REGISTERED, Mode.BACKSTOP),
+        (COMPILED, PROBED, Mode.NATIVE),
+        ([one for one in COMPILED if not one["kind"].endswith("Binding")], [], Mode.NONE),
+    ],
+    ids=["nothing", "only probed", "webhook", "backstop", "native", "not bound"],
+)
+def test_who_enforces(applied, webhooks, found):
+    """By the bindings and the entries that are there."""
+    assert mode(applied, webhooks) == found

@@ -1,0 +1,154 @@
+"""Random policies, classes and requests: the webhook and the compiled policies say the same, word by word."""
+
+from __future__ import annotations
+
+import copy
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.native.comparing import SETTINGS, Both, pod_request
+from tests.native.strategies import (
+    CLASS_NAMES,
+    KEYS,
+    NAMESPACES,
+    NOW,
+    annotation_sets,
+    clusters,
+    labels,
+    pods,
+    policy_sets,
+    users,
+)
+from webhook.native.objects import Settings
+from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.model import DECISION, GIVEN, MARK, PLAN, Policies
+
+KEPT = Settings(namespace=SETTINGS.namespace, reconciler=SETTINGS.reconciler, kept=True)
+"""Somebody compiles again when an exception ends, so that exceptions hold for changes, too."""
+often = settings(
+    max_examples=25,
+    deadline=timedelta(seconds=10),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def assert_same(webhook: Any, native: Any) -> None:
+    """The same refusals, warnings and object. An expression that fails is refused by both, in words of their own."""
+    assert native.refused_in_tree == webhook.refused_in_tree
+    assert native.failed == webhook.failed
+    assert native.denied == webhook.denied
+    if not webhook.failed:
+        assert {text for text in native.warned if "no usable twin" not in text} == webhook.warned
+    assert native.object == webhook.object
+
+
+def request(obj: dict[str, Any], who: tuple[str, tuple[str, ...]], **more: Any) -> dict[str, Any]:
+    return pod_request(obj, user=who[0], groups=who[1], **more)
+
+
+@often
+@given(policy_sets(), clusters(), pods(), users)
+def test_new_pods(policies, objects, pod, who):
+    """Mutation, the Priority plugin and validation in a row."""
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    assert_same(*both.create(request(pod, who)))
+
+
+@often
+@given(policy_sets(), clusters(), pods(), pods(), users, st.sampled_from(["", "status"]))
+def test_changes_of_pods(policies, objects, old, new, who, subresource):  # noqa: PLR0917 - what hypothesis draws
+    """An update of a pod or of its status; of rules by expression those whose policy reads what changed."""
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    new["spec"]["priorityClassName"] = old["spec"].get("priorityClassName")
+    asked = request(new, who, operation="UPDATE", oldObject=old, subResource=subresource)
+    webhook, native = both.validate(asked)
+    if subresource:
+        if who[0] == SETTINGS.reconciler:
+            assert not native.denied  # its writes never reach the webhook
+        else:
+            assert native.denied == webhook.denied
+        return
+    assert not webhook.failed
+    unread = {policy.name for policy in policies.priority if not _reads(policies, policy.name, old, new)}
+    assert native.denied <= webhook.denied
+    for text in webhook.denied - native.denied:
+        assert any(f"rule {name}/" in text for name in unread), text
+
+
+def _reads(policies: Policies, name: str, old: Any, new: Any) -> bool:
+    (policy,) = (one for one in policies.priority if one.name == name)
+    reads = reads_on_update(Policies(priority=(policy,)))
+    changed = {"spec": old["spec"] != new["spec"]}
+    changed |= {part: old["metadata"].get(part) != new["metadata"].get(part) for part in ("labels", "annotations")}
+    if any(changed.get(part, True) for part in reads.parts):
+        return True
+    return any(
+        old["metadata"].get("labels", {}).get(key) != new["metadata"].get("labels", {}).get(key)
+        for key in reads.labels - {MARK}
+    )
+
+
+@often
+@given(policy_sets(), clusters(), annotation_sets, labels, users, st.sampled_from(NAMESPACES[:3]))
+def test_bindings(policies, objects, annotations, found, who, namespace):  # noqa: PLR0917 - what hypothesis draws
+    """A Binding that carries protected keys, or none."""
+    meta = {"name": "a", "namespace": namespace, "annotations": annotations, "labels": found}
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    webhook, native = both.validate(request({"kind": "Binding", "metadata": meta}, who))
+    assert native.denied == webhook.denied
+
+
+@often
+@given(policy_sets(), clusters(), st.sampled_from(CLASS_NAMES[:5]), st.integers(-20, 180), users, st.booleans())
+def test_new_classes(policies, objects, name, value, who, generated):  # noqa: PLR0917 - what hypothesis draws
+    """A PriorityClass, under a name of its own or a generated one."""
+    meta = {"generateName": name[:3]} if generated else {"name": name}
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    webhook, native = both.create(request({"kind": "PriorityClass", "metadata": meta, "value": value}, who))
+    assert_same(webhook, native)
+
+
+@often
+@given(policy_sets(), clusters(), clusters(), users)
+def test_changes_of_classes(policies, objects, others, who):
+    """A PriorityClass that is applied again, with another value, description or annotation."""
+    names = {one["metadata"]["name"]: one for one in others if one["kind"] == "PriorityClass"}
+    pairs = [
+        (one, names[one["metadata"]["name"]]) for one in objects if one["metadata"]["name"] in names and one in others
+    ]
+    pairs = pairs or [
+        (one, names[one["metadata"]["name"]]) for one in objects if one["metadata"]["name"] in names and "value" in one
+    ]
+    assume(pairs)
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+    for old, new in pairs:
+        webhook, native = both.create(request(new, who, operation="UPDATE", oldObject=old))
+        assert_same(webhook, native)
+
+
+@often
+@given(policy_sets(), clusters(), pods(), users, st.sampled_from([*CLASS_NAMES, ""]), st.sampled_from([None, *KEYS]))
+def test_called_again_after_somebody_changed_the_class(policies, objects, pod, who, name, key):  # noqa: PLR0917 - what hypothesis draws
+    """What was given follows the class that another webhook sets, and what that webhook itself set stays."""
+    both = Both(policies, objects, now=NOW, settings=KEPT)
+
+    def meddle(obj: dict[str, Any]) -> dict[str, Any]:
+        changed = copy.deepcopy(obj)
+        spec = changed["spec"]
+        for field in ("priorityClassName", "priority", "preemptionPolicy"):
+            spec.pop(field, None)
+        if name:
+            spec["priorityClassName"] = name
+        if key is not None:
+            changed["metadata"].setdefault("annotations", {})[key] = "set by another"
+        return changed
+
+    webhook, native = both.create_twice(request(pod, who), meddle)
+    assert_same(webhook, native)
+    annotations = native.object.get("metadata", {}).get("annotations", {})
+    assert not {PLAN, DECISION} & annotations.keys()
+    if GIVEN in annotations:
+        assert annotations[GIVEN].get("class", "") == native.object["spec"].get("priorityClassName", "")

@@ -1,0 +1,104 @@
+"""`giveway compile`: policies as the API server's own, printed or kept in step."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.cli.targets import reconciler_from, reconciler_option
+from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.objects import PriorityClass
+from webhook.kube.resources import PRIORITY_CLASS
+from webhook.native.compiler import Compiled, compile_policies
+from webhook.native.keeper import PolicyKeeper
+from webhook.native.objects import Settings
+from webhook.native.output import write
+from webhook.policy.files.loading import PolicyError, load_or_raise
+from webhook.policy.model import Policies
+
+__all__ = ["command"]
+
+_PATH = click.Path(path_type=Path)
+INCOMPLETE = 1
+"""The exit code if a rule cannot be expressed and --partial was not said."""
+
+
+@click.command("compile")
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, path_type=Path))
+@click.option("--objects", multiple=True, type=_PATH, help="PriorityClasses from a file, YAML or JSON.")
+@click.option("--cluster", is_flag=True, help="Read the PriorityClasses from the cluster.")
+@click.option("--kubeconfig", envvar="KUBECONFIG", type=_PATH, help="How to reach the cluster.")
+@click.option("--partial", is_flag=True, help="Leave out what cannot be expressed; it is named all the same.")
+@click.option(
+    "--without-mutation",
+    is_flag=True,
+    help="For clusters without MutatingAdmissionPolicies (before 1.36): refuse what would stay unmarked.",
+)
+@click.option(
+    "--watch", is_flag=True, help="Keep what is applied in step with the classes and the time; print nothing."
+)
+@click.option("--namespace", default="giveway-system", show_default=True, help="giveway's own namespace.")
+@reconciler_option
+def command(  # noqa: PLR0917 - click gives the options
+    directory: Path,
+    objects: tuple[Path, ...],
+    cluster: bool,
+    kubeconfig: Path | None,
+    partial: bool,
+    without_mutation: bool,
+    watch: bool,
+    namespace: str,
+    **values: Any,
+) -> None:
+    """Turn the policy files of DIR into ValidatingAdmissionPolicies, MutatingAdmissionPolicies and their bindings.
+
+    The API server enforces them by itself (docs/native-policies.md). What is filled in and copied needs the cluster's
+    PriorityClasses: --objects or --cluster. Exits with 1 if a rule cannot be expressed, unless --partial is said.
+    """
+    settings = Settings(
+        namespace=namespace, reconciler=reconciler_from(values), mutates=not without_mutation, kept=watch
+    )
+    try:
+        policies = load_or_raise(directory)
+        if watch:
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+            asyncio.run(_watch(policies, settings, kubeconfig))
+            return
+        classes = asyncio.run(_classes(kubeconfig)) if cluster else _given(objects)
+    except (PolicyError, ObjectsError, ApiError, ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        return
+    compiled = compile_policies(policies, classes, settings, time.time())
+    _tell(compiled)
+    if compiled.inexpressible and not partial:
+        click.echo("Nothing was printed. The webhook can enforce all of it; --partial prints the rest.", err=True)
+        raise SystemExit(INCOMPLETE)
+    write(compiled, directory, sys.stdout)
+
+
+def _tell(compiled: Compiled) -> None:
+    for one in compiled.inexpressible:
+        click.echo(f"not enforced natively: {one}", err=True)
+
+
+def _given(files: tuple[Path, ...]) -> list[PriorityClass] | None:
+    return list(read_objects(files).priority_classes()) if files else None
+
+
+async def _classes(kubeconfig: Path | None) -> list[PriorityClass]:
+    async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
+        found, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
+        return found
+
+
+async def _watch(policies: Policies, settings: Settings, kubeconfig: Path | None) -> None:
+    async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
+        await PolicyKeeper(client, policies, settings).run()

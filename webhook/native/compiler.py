@@ -1,0 +1,77 @@
+"""From a policy set to the objects that the API server enforces, and what cannot be given to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from webhook.kube.objects import PriorityClass
+from webhook.native.expressions import Cel, any_of, negate, quote
+from webhook.native.management import managed
+from webhook.native.mutation import mutating_objects
+from webhook.native.objects import Object, Settings, Validation, binding, classes_rule, object_name, validating_policy
+from webhook.native.protected import protected_objects
+from webhook.native.rules import Inexpressible, Sink, policy_objects
+from webhook.native.table import NEVER, ClassTable
+from webhook.policy.evaluation.engine import originals
+from webhook.policy.evaluation.shield import BUILTIN
+from webhook.policy.model import Policies, PreemptionPolicy
+
+__all__ = ["Compiled", "compile_policies", "next_end"]
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """The objects in a stable order, each policy followed by its binding, and what stays with the webhook."""
+
+    objects: list[Object]
+    inexpressible: list[Inexpressible]
+
+
+def compile_policies(
+    policies: Policies, classes: Iterable[PriorityClass] | None, settings: Settings, now: float
+) -> Compiled:
+    """Compile a policy set for a cluster with these PriorityClasses; None if they are not known.
+
+    `now` is in seconds since the epoch: exceptions that have ended by then are left out.
+    """
+    table = None if classes is None else ClassTable(classes)
+    sink = Sink(settings, now, [])
+    objects: list[Object] = []
+    if settings.mutates:
+        objects += mutating_objects(policies, table, sink)
+    objects += protected_objects(policies, table, sink)
+    objects += _managed_classes(policies.preemption)
+    twins = originals(policies.preemption)
+    for policy in policies.priority:
+        objects += policy_objects(policy, twins, sink)
+    return Compiled(objects, list(dict.fromkeys(sink.inexpressible)))
+
+
+def next_end(policies: Policies, now: float) -> float | None:
+    """When the next exception ends, in seconds since the epoch, so that the policies must be compiled again; if any."""
+    ends = [one.until for policy in policies.priority for one in policy.exceptions if one.until > now]
+    return min(ends, default=None)
+
+
+def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
+    """A managed class that is made without `Never` in spite of all: its author is told."""
+    ours = managed(list(policies), "object.metadata.name")
+    test = any_of([negate(ours), f"object.?preemptionPolicy.orValue('') == {quote(NEVER)}"])
+    if test == "true":
+        return
+    text = (
+        "PriorityClass ",
+        Cel("object.metadata.name"),
+        f" is managed but not {NEVER}: kube-scheduler preempts for its pods, giveway does not. Delete it and make it",
+        f' again with "preemptionPolicy: {NEVER}"',
+    )
+    made = validating_policy(
+        object_name(BUILTIN, "priorityclasses", "warn"),
+        BUILTIN,
+        description="Warns of a PriorityClass that giveway is to preempt for, and that preempts by itself.",
+        constraints={"resourceRules": [classes_rule(["CREATE"])]},
+        validations=[Validation(rule=f"{BUILTIN}/managed-classes", expression=test, text=text)],
+    )
+    yield made
+    yield binding(made, "warn")

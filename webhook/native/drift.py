@@ -1,0 +1,84 @@
+"""What is applied beside what the policies say, and which of the three ways of running is in force. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from webhook.native.objects import COMPONENT, MUTATING, VALIDATING, Object
+from webhook.registration.entries import PROBES
+
+__all__ = ["Drift", "Mode", "drift", "mode"]
+
+
+class Drift(msgspec.Struct, frozen=True):
+    """One object that is not as it should be: `missing`, `different`, or `left-over` from other policies."""
+
+    kind: str
+    name: str
+    how: str
+
+    def __str__(self) -> str:
+        """`ValidatingAdmissionPolicy NAME is missing`."""
+        return f"{self.kind} {self.name} is {self.how.replace('-', ' ')}"
+
+
+class Mode(StrEnum):
+    """Who enforces the policies (docs/native-policies.md)."""
+
+    NONE = "nobody"
+    WEBHOOK = "webhook only"
+    BACKSTOP = "webhook with native policies as a backstop"
+    NATIVE = "native policies only"
+
+
+def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
+    """How what is applied differs from what the policies say, in the order of what they say; left-overs come last.
+
+    Only objects with giveway's labels count as left over. What the API server adds makes no difference.
+    """
+    there = {(one["kind"], one["metadata"]["name"]): one for one in applied}
+    wanted = {(one["kind"], one["metadata"]["name"]): one for one in compiled}
+    found = []
+    for key, one in wanted.items():
+        if key not in there:
+            found.append(Drift(*key, "missing"))
+        elif not same(there[key], one):
+            found.append(Drift(*key, "different"))
+    ours = [key for key, one in there.items() if is_ours(one) and key not in wanted]
+    return found + [Drift(*key, "left-over") for key in sorted(ours)]
+
+
+def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
+    """Who enforces: by the bindings that are there, and by the entries of giveway's webhook configurations.
+
+    Entries that only probe enforce nothing.
+    """
+    bound = any(is_ours(one) and one["kind"] == f"{VALIDATING}Binding" for one in applied)
+    names = {entry.get("name", "") for one in webhooks for entry in one.get("webhooks") or ()}
+    asked = any(name.endswith(".validate.giveway.dev") for name in names - PROBES)
+    if asked:
+        return Mode.BACKSTOP if bound else Mode.WEBHOOK
+    return Mode.NATIVE if bound else Mode.NONE
+
+
+def same(stored: Object, wanted: Object) -> bool:
+    """Whether two forms of an object enforce the same."""
+    return bool(_meaning(stored.get("spec")) == _meaning(wanted.get("spec")))
+
+
+def is_ours(one: Object) -> bool:
+    """Whether an object was compiled by giveway."""
+    labels = one.get("metadata", {}).get("labels") or {}
+    return COMPONENT.items() <= labels.items() and str(one.get("kind", "")).startswith((VALIDATING, MUTATING))
+
+
+def _meaning(value: Any) -> Any:
+    """Data without what is empty, which the API server adds or leaves out as it likes."""
+    if isinstance(value, dict):
+        parts = ((key, _meaning(part)) for key, part in value.items())
+        return {key: part for key, part in parts if part not in ({}, [], None, "")}
+    return [_meaning(one) for one in value] if isinstance(value, list) else value

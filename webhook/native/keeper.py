@@ -1,0 +1,107 @@
+"""Keeps applied policies in step with what turns on the cluster and on the time: the table of classes, and exceptions.
+
+It changes policies that are there and makes, binds and deletes none: whether something is in force is for whoever
+applies the output of `giveway compile`. So its service account needs the right to update these objects by name, and no
+more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.informer import Change, Informer
+from webhook.kube.objects import PriorityClass
+from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
+from webhook.native.compiler import compile_policies, next_end
+from webhook.native.drift import is_ours, same
+from webhook.native.objects import MUTATING, VALIDATING, Settings
+from webhook.policy.model import Policies
+
+__all__ = ["PolicyKeeper"]
+
+log = logging.getLogger(__name__)
+
+_RESOURCES = {VALIDATING: VALIDATING_ADMISSION_POLICY, MUTATING: MUTATING_ADMISSION_POLICY}
+
+
+class PolicyKeeper:
+    """Keeps the compiled form of one policy set in step, one look every `period` seconds and one at each change.
+
+    `note` says how things stand after the last look.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        policies: Policies,
+        settings: Settings,
+        *,
+        period: float = 60.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._policies, self._settings = client, policies, settings
+        self._period, self._clock = period, clock
+        self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
+        self._classes.handlers.append(self._changed)
+        self._woken = asyncio.Event()
+        self.note = "not looked at yet"
+
+    async def run(self) -> None:
+        """Keep the policies until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._classes.run())
+            await self._classes.synced.wait()
+            while True:
+                self._woken.clear()
+                try:
+                    await self.look()
+                except (ApiError, OSError) as error:
+                    self.note = str(error)
+                    log.warning("native policies cannot be kept: %s", error)
+                await self._sleep()
+
+    async def look(self) -> list[str]:
+        """Compile, and write each policy that is there and says something else; the names of those written."""
+        now = self._clock()
+        compiled = compile_policies(self._policies, self._classes.items().values(), self._settings, now)
+        for one in compiled.inexpressible:
+            log.warning("not enforced natively: %s", one)
+        written, absent = [], []
+        for wanted in compiled.objects:
+            kind, name = wanted["kind"], wanted["metadata"]["name"]
+            if kind not in _RESOURCES:
+                continue
+            path = _RESOURCES[kind].path(name=name)
+            try:
+                stored = await self._client.get(path)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                absent.append(name)
+                continue
+            stored["kind"] = kind
+            if not is_ours(stored):
+                log.warning("%s %s is not giveway's and is left alone", kind, name)
+            elif not same(stored, wanted):
+                await self._client.replace(path, {**stored, "spec": wanted["spec"]})
+                written.append(name)
+                log.info("%s %s is in step again", kind, name)
+        self.note = f"{len(absent)} are not applied: {', '.join(absent)}" if absent else "in step"
+        return written
+
+    def _changed(self, change: Change[PriorityClass]) -> None:
+        del change
+        self._woken.set()
+
+    async def _sleep(self) -> None:
+        """Until a class changes, an exception ends, or it is time to look again."""
+        end = next_end(self._policies, self._clock())
+        delay = self._period if end is None else min(self._period, max(0.0, end - self._clock()) + 0.05)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._woken.wait()

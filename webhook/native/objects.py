@@ -1,0 +1,206 @@
+"""The objects that the API server is given, as JSON data: policies of both kinds and their bindings.
+
+Every field that the API server would fill in is written, so that what is stored can be compared with what is wanted,
+and `kubectl diff` shows nothing but changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from webhook.native.expressions import Cel, concatenation
+from webhook.registration.entries import EXEMPT
+
+__all__ = [
+    "API_VERSION",
+    "COMPONENT",
+    "EXCEPTED",
+    "LABEL",
+    "MUTATING",
+    "RULES",
+    "VALIDATING",
+    "Condition",
+    "Object",
+    "Settings",
+    "Validation",
+    "binding",
+    "classes_rule",
+    "mutating_policy",
+    "namespaces_reached",
+    "object_name",
+    "resource_rule",
+    "validating_policy",
+]
+
+Object = dict[str, Any]
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+VALIDATING, MUTATING = "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"
+LABEL = "giveway.dev/policy"
+"""The label with the name of the policy from which an object is made; `builtin` for what holds without any."""
+COMPONENT = {"app.kubernetes.io/name": "giveway", "app.kubernetes.io/component": "native-policies"}
+"""The labels of every object that is compiled."""
+RULES = "giveway.dev/rules"
+"""The annotation with the rules that an object holds, as `policy/rule`."""
+
+EXCEPTED = "excepted"
+"""Stands beside the enforcements for what whoever uses an exception is told."""
+_ACTIONS = {"enforce": ["Deny"], "warn": ["Warn"], "audit": ["Audit"], EXCEPTED: ["Warn"]}
+DESCRIPTION = "kubernetes.io/description"
+"""Kubernetes' own annotation for what an object is for."""
+_NAME = "kubernetes.io/metadata.name"
+_LONGEST_LABEL, _LONGEST_NAME = 63, 253
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all objects: giveway's own namespace, and the user name of its reconciler.
+
+    `mutates` is false for clusters without MutatingAdmissionPolicies: then what only they can do is left out, and a pod
+    that would stay unmarked and unserved is refused. `kept` says that somebody compiles again on time, so that what
+    ends may stand in the objects without a clock.
+    """
+
+    namespace: str
+    reconciler: str
+    mutates: bool = True
+    kept: bool = False
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A match condition; it is evaluated only if no other one is false."""
+
+    name: str
+    expression: str
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression that must be true, and the text for whoever violates it, in literal parts and Cel."""
+
+    rule: str
+    expression: str
+    text: tuple[str, ...]
+
+    def as_data(self) -> Object:
+        """As a ValidatingAdmissionPolicy has it; a text without Cel needs no messageExpression."""
+        said = " ".join("".join("…" if isinstance(part, Cel) else part for part in self.text).split())
+        data: Object = {"expression": self.expression, "message": said, "reason": "Forbidden"}
+        if any(isinstance(part, Cel) for part in self.text):
+            data["messageExpression"] = concatenation(self.text)
+        return data
+
+
+def object_name(policy: str, what: str, enforcement: str) -> str:
+    """`giveway-POLICY-WHAT-ENFORCEMENT`; no two policies share one, because the last two words have no `-`."""
+    name = f"giveway-{policy}-{what}-{enforcement}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    end = f"-{sha256(policy.encode()).hexdigest()[:8]}-{what}-{enforcement}"
+    return f"{name[: _LONGEST_NAME - len(end)].rstrip('-.')}{end}"
+
+
+def resource_rule(resources: Sequence[str], operations: Iterable[str], group: str = "") -> Object:
+    """Resources of one group, all of which lie in namespaces or none does."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": list(resources),
+        "operations": sorted(operations),
+        "scope": "Cluster" if group else "Namespaced",
+    }
+
+
+def classes_rule(operations: Iterable[str]) -> Object:
+    """PriorityClasses."""
+    return resource_rule(["priorityclasses"], operations, "scheduling.k8s.io")
+
+
+def namespaces_reached(settings: Settings, labels: Object | None = None) -> Object:
+    """The namespaces of `labels` (a selector) without those that are left out, as the webhook leaves them out.
+
+    What the cluster needs to get back on its feet must not wait for anybody's policy (docs/install.md).
+    """
+    own = sorted({"kube-system", settings.namespace})
+    found: Object = {"matchLabels": labels["matchLabels"]} if labels and labels.get("matchLabels") else {}
+    found["matchExpressions"] = [
+        *((labels or {}).get("matchExpressions") or ()),
+        {"key": _NAME, "operator": "NotIn", "values": own},
+        {"key": EXEMPT, "operator": "DoesNotExist"},
+    ]
+    return found
+
+
+def validating_policy(
+    name: str,
+    policy: str,
+    *,
+    description: str,
+    constraints: Object,
+    conditions: Sequence[Condition] = (),
+    validations: Sequence[Validation],
+    variables: Sequence[tuple[str, str]] = (),
+) -> Object:
+    """A ValidatingAdmissionPolicy."""
+    spec: Object = {"failurePolicy": "Fail", "matchConstraints": _constraints(constraints)}
+    if conditions:
+        spec["matchConditions"] = list(map(msgspec.to_builtins, conditions))
+    if variables:
+        spec["variables"] = [{"name": variable, "expression": expression} for variable, expression in variables]
+    spec["validations"] = [one.as_data() for one in validations]
+    made = _object(VALIDATING, name, policy, spec)
+    return _described(made, description, [one.rule for one in validations])
+
+
+def mutating_policy(
+    name: str,
+    rules: Iterable[str],
+    *,
+    description: str,
+    constraints: Object,
+    conditions: Sequence[Condition],
+    variables: Sequence[tuple[str, str]] = (),
+    patch: str,
+) -> Object:
+    """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it."""
+    spec: Object = {
+        "failurePolicy": "Fail",
+        "reinvocationPolicy": "IfNeeded",
+        "matchConstraints": _constraints(constraints),
+        "matchConditions": list(map(msgspec.to_builtins, conditions)),
+        "variables": [{"name": variable, "expression": expression} for variable, expression in variables],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }
+    made = _object(MUTATING, name, "builtin", {key: value for key, value in spec.items() if value != []})
+    return _described(made, description, rules)
+
+
+def binding(of: Object, enforcement: str = "") -> Object:
+    """What puts a policy into force everywhere; `enforcement` is empty for one that mutates."""
+    meta = of["metadata"]
+    made = _object(f"{of['kind']}Binding", meta["name"], "", {"policyName": meta["name"]})
+    made["metadata"] = {"name": meta["name"], "labels": dict(meta["labels"])}
+    if enforcement:
+        made["spec"]["validationActions"] = list(_ACTIONS[enforcement])
+    return made
+
+
+def _constraints(given: Object) -> Object:
+    return {"matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {}, **given}
+
+
+def _described(made: Object, description: str, rules: Iterable[str]) -> Object:
+    """The object with what it is for, and the rules that it holds; `kubectl describe` shows both."""
+    named = " ".join(dict.fromkeys(rules))
+    made["metadata"]["annotations"] = {DESCRIPTION: description, RULES: named}
+    return made
+
+
+def _object(kind: str, name: str, policy: str, spec: Object) -> Object:
+    labels = dict(COMPONENT)
+    if len(policy) <= _LONGEST_LABEL and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", policy):
+        labels[LABEL] = policy
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}

@@ -1,0 +1,373 @@
+"""PriorityPolicies as ValidatingAdmissionPolicies: one for each policy, kind of object and enforcement.
+
+The texts are those of `webhook.policy.evaluation.rules`, so that people read the same whoever refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import LabelSelector
+from webhook.native import rewriting
+from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, name_is, negate, quote
+from webhook.native.matching import (
+    CHANGED_CLASS,
+    CHANGED_POD,
+    NEW_CLASS,
+    NEW_POD,
+    SERVICE_ACCOUNT_ASKS,
+    Asked,
+    by_operation,
+    excluded,
+    may,
+    may_define,
+    restricted,
+)
+from webhook.native.objects import (
+    EXCEPTED,
+    Condition,
+    Object,
+    Settings,
+    Validation,
+    binding,
+    classes_rule,
+    namespaces_reached,
+    object_name,
+    resource_rule,
+    validating_policy,
+)
+from webhook.native.rewriting import InexpressibleError
+from webhook.policy.evaluation.attributes import PODS
+from webhook.policy.evaluation.describing import classes_text, definers_text, excepted_text, rights_text
+from webhook.policy.evaluation.globs import WILDCARD, name_matcher
+from webhook.policy.evaluation.reads import reads_on_update
+from webhook.policy.evaluation.rules import REGARDLESS, Twins
+from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Validate
+from webhook.registration.conditions import changed, changed_key, changed_metadata
+
+__all__ = ["CLASS_NAME", "PRIORITY", "Inexpressible", "Sink", "applies", "conditions_of", "excepting", "policy_objects"]
+
+CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
+_VARIABLES = {
+    CLASS_NAME: "object.spec.?priorityClassName.orValue('')",
+    PRIORITY: "object.spec.?priority.orValue(0)",
+}
+_CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
+_BOTH = _CREATE | _UPDATE
+
+
+class Inexpressible(msgspec.Struct, frozen=True):
+    """A rule, or a part of one, that the API server cannot be given, and why."""
+
+    rule: str
+    reason: str
+
+    def __str__(self) -> str:
+        """`policy/rule: reason`."""
+        return f"{self.rule}: {self.reason}"
+
+
+class Sink(NamedTuple):
+    """What compiling needs everywhere: the settings, the time, and where to say what cannot be expressed."""
+
+    settings: Settings
+    now: float
+    inexpressible: list[Inexpressible]
+
+
+_DOES = {
+    "enforce": "Refuses",
+    "warn": "Warns of",
+    "audit": "Notes in the audit log",
+    EXCEPTED: "Warns whoever uses an exception for",
+}
+"""What an object does, by its enforcement."""
+
+
+class _Row(NamedTuple):
+    """One rule's validation, before it is put into the policy of its group."""
+
+    rule: PriorityRule
+    kind: str
+    operations: frozenset[str]
+    test: str
+    text: tuple[str, ...]
+
+
+def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[Object]:
+    """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
+    groups: dict[tuple[str, str], list[tuple[_Row, str, tuple[str, ...]]]] = {}
+    for rule in policy.rules:
+        try:
+            rows = list(_rows(policy, rule, twins))
+            if rows:
+                conditions_of(policy)
+        except InexpressibleError as error:
+            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", str(error)))
+            continue
+        for row in rows:
+            about = tuple(one for one in _asked(row.kind) if one.operation in row.operations)
+            excepted = excepting(policy, rule, about, sink)
+            test = any_of([row.test, *(one for _, one in excepted)])
+            groups.setdefault((row.kind, rule.enforcement.value), []).append((row, test, row.text))
+            if rule.enforcement.value == "audit":
+                continue
+            for exception, holds in excepted:
+                text = (excepted_text(f"{policy.name}/{rule.name}", exception, ""), *row.text)
+                groups.setdefault((row.kind, EXCEPTED), []).append((row, any_of([row.test, negate(holds)]), text))
+    for (kind, enforcement), found in groups.items():
+        yield from _group(policy, kind, enforcement, found, sink.settings)
+
+
+def excepting(
+    policy: PriorityPolicy, rule: PriorityRule, about: Sequence[Asked], sink: Sink
+) -> list[tuple[PolicyException, str]]:
+    """The exceptions from a rule that have not ended, each with the expression that it holds.
+
+    The API server's CEL has no clock. At CREATE the object's creationTimestamp is one, which the API server sets itself
+    before it validates (`FillObjectMetaSystemFields`). Elsewhere an exception stands in the objects only if somebody
+    compiles again when it ends.
+    """
+    found: list[tuple[PolicyException, str]] = []
+    for exception in policy.exceptions:
+        if rule.name not in exception.rules or exception.until <= sink.now:
+            continue
+        if not sink.settings.kept and any(one.operation == "UPDATE" for one in about):
+            reason = (
+                f"its exception until {rfc3339(exception.until)} ({exception.owner}) does not hold for changes: the API"
+                " server has no clock there, so it would not end; `giveway compile --watch` keeps it on time"
+            )
+            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", reason))
+
+        def holds(asked: Asked, exception: PolicyException = exception) -> str:
+            if asked.operation == "UPDATE" or not asked.labels_known:
+                return excluded(exception.match, asked) if sink.settings.kept else FALSE
+            end = f"timestamp(object.metadata.creationTimestamp) < timestamp({quote(rfc3339(exception.until))})"
+            return all_of([excluded(exception.match, asked), end])
+
+        expression = by_operation(holds, *about)
+        if expression != FALSE:
+            found.append((exception, expression))
+    return found
+
+
+def conditions_of(policy: PriorityPolicy) -> list[Condition]:
+    """The policy's own conditions. Raises InexpressibleError."""
+    found = []
+    for place, one in enumerate(policy.conditions, 1):
+        name = f"condition-{one.name}" if len(one.name) <= 50 else f"condition-{place}"
+        found.append(Condition(name, rewriting.condition(one.expression)))
+    return found
+
+
+def applies(policy: PriorityPolicy, asked: Asked) -> str:
+    """The policy applies to the request, as one expression. Raises InexpressibleError."""
+    tests = [restricted(policy.match, asked), negate(excluded(policy.exclude, asked))]
+    return all_of([*tests, *(bracketed(one.expression) for one in conditions_of(policy))])
+
+
+def bracketed(expression: str) -> str:
+    """Somebody else's expression, so that no operator of it can reach out."""
+    return f"({expression})"
+
+
+def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
+    rule_id = f"{policy.name}/{rule.name}"
+    operations = frozenset(policy.match.operations or _BOTH)
+    if rule.priority_classes is not None and "CREATE" in operations:
+        yield _classes_row(rule, rule_id, twins)
+    if rule.reserve is not None:
+        if "CREATE" in operations:
+            yield _use_row(rule, rule_id)
+        yield _define_row(rule, rule_id, operations)
+    if rule.validate is not None:
+        test, text = bracketed(rewriting.condition(rule.validate.expression)), _validate_text(rule.validate, rule_id)
+        for kind in rule.validate.resources:
+            yield _Row(rule, kind, operations, test, text)
+
+
+def _classes_row(rule: PriorityRule, rule_id: str, twins: Twins) -> _Row:
+    """A twin counts as the class whose pods it takes, too."""
+    body = rule.priority_classes
+    assert body is not None
+    denied, allowed = name_matcher(body.deny), name_matcher(body.allow) if body.allow is not None else None
+    test = negate(name_is(CLASS_NAME, body.deny))
+    if body.allow is not None:
+        test = all_of([test, name_is(CLASS_NAME, body.allow)])
+    for twin, originals in sorted(twins.items()):
+        names = (twin, *originals)
+        if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
+            test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
+        else:
+            test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
+    text = (
+        'PriorityClass "',
+        Cel(CLASS_NAME),
+        '" may not be used in namespace ',
+        Cel("request.namespace"),
+        f": rule {rule_id} {classes_text(body)}",
+    )
+    return _Row(rule, PODS, _CREATE, any_of([f"{CLASS_NAME} == ''", test]), text)
+
+
+def _use_row(rule: PriorityRule, rule_id: str) -> _Row:
+    reserve = rule.reserve
+    assert reserve is not None
+    named = concatenation([' (PriorityClass "', Cel(CLASS_NAME), '")'])
+    by_class = f"{CLASS_NAME} == '' ? '' : {named}"
+    hint = Cel(f"{SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''") if any(one.subjects for one in reserve.use) else ""
+    text = (
+        "priority ",
+        Cel(f"string({PRIORITY})"),
+        Cel(by_class),
+        f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves for",
+        f" {rights_text(reserve.use)}",
+        hint,
+        "; choose a PriorityClass with a value outside that range",
+    )
+    outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
+    return _Row(rule, PODS, _CREATE, any_of([*outside, may(reserve.use, NEW_POD)]), text)
+
+
+def _define_row(rule: PriorityRule, rule_id: str, operations: frozenset[str]) -> _Row:
+    reserve = rule.reserve
+    assert reserve is not None
+    text = (
+        "value ",
+        Cel("string(object.value)"),
+        ' of PriorityClass "',
+        Cel("object.metadata.name"),
+        f'" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves: classes there may be',
+        f" defined by {definers_text(reserve.define)}; choose a value outside that range",
+    )
+    outside = [f"object.value < {reserve.from_}", f"object.value > {reserve.to}"]
+    unchanged = (
+        all_of(["request.operation == 'UPDATE'", *map(negate, _DEFINITION)]) if "UPDATE" in operations else FALSE
+    )
+    return _Row(rule, "priorityclasses", operations, any_of([*outside, may_define(reserve.define), unchanged]), text)
+
+
+_DEFINITION = [
+    *map(changed, ("value", "?globalDefault", "?preemptionPolicy", "?description")),
+    *map(changed_metadata, ("labels", "annotations")),
+]
+"""What of a PriorityClass an UPDATE can change, beyond bookkeeping."""
+
+
+def _validate_text(body: Validate, rule_id: str) -> tuple[str, ...]:
+    """A message that cannot be given natively, or fails there, is the one that stands for it here, too."""
+    plain = body.message or f"the expression {body.expression!r} is false"
+    if not body.message_expression:
+        return (f"{' '.join(plain.split())} (rule {rule_id})",)
+    try:
+        return (Cel(bracketed(rewriting.text(body.message_expression))), f" (rule {rule_id})")
+    except InexpressibleError:
+        return (f"{' '.join(plain.split())} (rule {rule_id})",)
+
+
+def _group(
+    policy: PriorityPolicy,
+    kind: str,
+    enforcement: str,
+    found: list[tuple[_Row, str, tuple[str, ...]]],
+    settings: Settings,
+) -> Iterator[Object]:
+    """The object of the rules of one kind and enforcement, and its binding."""
+    operations = frozenset[str]().union(*(row.operations for row, _, _ in found))
+    validations = []
+    for row, test, text in found:
+        guard = f"request.operation != {quote(min(row.operations))}" if row.operations < operations else FALSE
+        expression = any_of([guard, test])
+        if expression != TRUE:
+            rule = f"{policy.name}/{row.rule.name}"
+            validations.append(Validation(rule=rule, expression=expression, text=text))
+    if not validations:
+        return
+    used = repr([(one.expression, one.text) for one in validations])
+    variables = [(name.removeprefix("variables."), text) for name, text in _VARIABLES.items() if name in used]
+    name = object_name(policy.name, kind, enforcement)
+    made = validating_policy(
+        name,
+        policy.name,
+        description=f"{_DOES[enforcement]} {kind} that violate PriorityPolicy {policy.name}.",
+        constraints=_constraints(policy.match, kind, operations, settings),
+        conditions=list(_conditions(policy, kind, operations, [row for row, _, _ in found])),
+        validations=validations,
+        variables=variables,
+    )
+    yield made
+    yield binding(made, enforcement)
+
+
+def _asked(kind: str) -> tuple[Asked, Asked]:
+    return (NEW_POD, CHANGED_POD) if kind == PODS else (NEW_CLASS, CHANGED_CLASS)
+
+
+def _constraints(match: RequestMatch, kind: str, operations: frozenset[str], settings: Settings) -> Object:
+    """What of a `match` the API server looks at by itself, before any expression."""
+    found: Object = {"objectSelector": _selector(match.object_selector)}
+    if kind != PODS:
+        return {**found, "resourceRules": [classes_rule(operations)]}
+    labels = _selector(match.namespace_selector)
+    if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
+        by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
+        labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
+    reached = namespaces_reached(settings, labels)
+    return {**found, "namespaceSelector": reached, "resourceRules": [resource_rule(["pods"], operations)]}
+
+
+def _selector(selector: LabelSelector | None) -> Object:
+    found: Object = {}
+    if selector is not None and selector.match_labels:
+        found["matchLabels"] = dict(selector.match_labels)
+    if selector is not None and selector.match_expressions:
+        found["matchExpressions"] = [
+            {"key": row.key, "operator": row.operator, **({"values": list(row.values)} if row.values else {})}
+            for row in selector.match_expressions
+        ]
+    return found
+
+
+def _conditions(
+    policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
+) -> Iterator[Condition]:
+    """What else must hold for the policy to apply."""
+    about = tuple(one for one in _asked(kind) if one.operation in operations)
+    match = policy.match
+    if kind == PODS and match.namespaces and any(WILDCARD in name for name in match.namespaces):
+        yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
+    if match.subjects is not None:
+        yield from _unless_true("subjects", restricted(RequestMatch(subjects=match.subjects), about[0]))
+    yield from _unless_true("not-excluded", by_operation(lambda asked: negate(excluded(policy.exclude, asked)), *about))
+    if "UPDATE" in operations:
+        yield Condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+    if "UPDATE" in operations and kind == PODS:
+        yield Condition("changes-what-is-read", _changes(policy))
+    ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
+    if policy.conditions and len(ranges) == len(rows):
+        # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
+        value = "object.spec.?priority.orValue(0)" if kind == PODS else "object.value"
+        inside = (f"({value} >= {one.from_} && {value} <= {one.to})" for one in ranges if one is not None)
+        yield Condition("in-a-reserved-range", any_of(inside))
+    yield from conditions_of(policy)
+
+
+def _unless_true(name: str, expression: str) -> Iterator[Condition]:
+    if expression != TRUE:
+        yield Condition(name, expression)
+
+
+def _changes(policy: PriorityPolicy) -> str:
+    """The change of a pod is one that the policy's expressions or selectors read; else it need not be judged again.
+
+    Without it a pod that violates a newer rule could not lose a finalizer, or renew the label of a leader election.
+    """
+    reads = reads_on_update(Policies(priority=(policy,)))
+    tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
+    if "labels" not in reads.parts:
+        tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
+    return if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
