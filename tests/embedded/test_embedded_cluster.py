@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from tests.workloads import eventually, pod
 from webhook.cli.main import main
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.server.faults import FaultError, Faults
-from webhook.embedded.server.faultspec import inject
+from webhook.embedded.server.faults import FaultError, Faults, inject
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Informer

@@ -17,8 +17,7 @@ from webhook.embedded.access.authentication import read_token_file
 from webhook.embedded.admission.chain import PLUGINS
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.server.eviction import PROGRESS_PERIOD
-from webhook.embedded.server.faults import FaultError, Faults
-from webhook.embedded.server.faultspec import inject
+from webhook.embedded.server.faults import FaultError, Faults, inject
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError
 from webhook.manager.reconciler import debug_port

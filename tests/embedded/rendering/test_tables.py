@@ -5,7 +5,7 @@ import pytest
 
 from webhook.embedded.protocol.api_resources import RESOURCES, by_kind
 from webhook.embedded.protocol.calls import ApiCall
-from webhook.embedded.rendering.ages import age, human
+from webhook.embedded.rendering.cells import age, human
 from webhook.embedded.rendering.columns import of
 from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
 from webhook.embedded.schema import defaulting

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.protocol.calls import Object
 from webhook.embedded.rendering import cells
-from webhook.embedded.rendering.ages import age
+from webhook.embedded.rendering.cells import age
 from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
 
 __all__ = ["Column", "of", "row_conditions"]

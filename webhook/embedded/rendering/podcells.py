@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.embedded.protocol.calls import Object
-from webhook.embedded.rendering.ages import age
+from webhook.embedded.rendering.cells import age
 
 __all__ = ["pod_ready", "pod_restarts", "pod_status"]
 

@@ -8,8 +8,7 @@ from webhook.embedded.protocol.calls import Object
 from webhook.embedded.protocol.statuses import Cause
 from webhook.embedded.schema import fields, podrules, schemas
 from webhook.embedded.schema.names import generate_name_cause, name_cause
-from webhook.embedded.schema.objectrules import changed_object, new_object
-from webhook.embedded.schema.priorityrules import changed_class, new_class
+from webhook.embedded.schema.objectrules import changed_class, changed_object, new_class, new_object
 
 __all__ = ["check_changed", "check_new"]
 
