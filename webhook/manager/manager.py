@@ -67,7 +67,7 @@ class Component:
         return {}
 
     def use(self, engine: Engine) -> None:
-        """Take these policies into use; called once before it starts, and for every other set."""
+        """Take these policies into use; called as soon as it is known which are in force, and for every other set."""
 
     async def drain(self) -> None:
         """Let go of what others still send here; the process ends afterwards."""
@@ -188,7 +188,8 @@ class Manager:
             )
             if self._kept is not None:
                 tasks["policies"] = self._policy_files.follow
-        self._use_policies()
+        if not self.policies_problem():
+            self._use_policies()
         app = probes(self.checks, lambda: self.metrics.expose(self._ages()), self.supervisor.problem)
         port = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
         self.health_port = await running.enter_async_context(port)

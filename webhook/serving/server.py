@@ -20,7 +20,6 @@ from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.model import Policies
 from webhook.serving import tls
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections, most_connections
@@ -60,7 +59,7 @@ class ServingOptions(msgspec.Struct, frozen=True, kw_only=True):
 class ReviewServer:
     """One webhook server: it listens from `async with` until that is left.
 
-    `source` says what is known of the cluster; `policies_problem` why the policies cannot be asked yet, if they cannot.
+    `source` says what is known of the cluster. Reviews are refused until the first `use`; `policies_problem` says why.
     Entering raises TlsError or OSError if certificate or port are not usable.
     """
 
@@ -83,10 +82,11 @@ class ReviewServer:
         self._connections = Connections(
             most_connections(), lambda reason: metrics.connections_closed.labels(reason).inc()
         )
+        self._context: Context | None = None
+        """What reviews are judged by; None until it is known which policies are in force."""
         self.handler = ReviewHandler(
-            lambda: self._context, source, self._unready, metrics, lines, connections=self._connections
+            self._judging_by, source, self._unready, metrics, lines, connections=self._connections
         )
-        self.use(Engine(Policies()))
 
     @property
     def secure_port(self) -> int:
@@ -172,7 +172,13 @@ class ReviewServer:
     def _unready(self) -> str:
         """Why reviews cannot be answered, or nothing. A server that is stopping still answers what reaches it."""
         missing = self.source.missing()
-        return f"nothing heard yet of {', '.join(missing)}" if missing else self._policies_problem()
+        if missing:
+            return f"nothing heard yet of {', '.join(missing)}"
+        return "" if self._context else self._policies_problem()
+
+    def _judging_by(self) -> Context:
+        assert self._context is not None
+        return self._context
 
 
 def _is_no_garbage(record: logging.LogRecord) -> bool:
