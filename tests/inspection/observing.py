@@ -23,6 +23,10 @@ PROTECTION = "godel.bytedance.com/protection-duration-from-preemption"
 _PLURALS = (
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
     "roles",
     "rolebindings",
     "clusterroles",

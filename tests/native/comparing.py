@@ -6,6 +6,7 @@ import copy
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -180,8 +181,8 @@ def readable(obj: Json) -> Json:
     """An object with the record of what was given as data, so that the order in it makes no difference."""
     found: Json = apiserver.clean(copy.deepcopy(obj))
     annotations = found.get("metadata", {}).get("annotations", {})
-    if GIVEN in annotations:
-        annotations[GIVEN] = json.loads(annotations[GIVEN])
+    with suppress(ValueError):
+        annotations |= {key: json.loads(annotations[key]) for key in {GIVEN} & annotations.keys()}
     return found
 
 

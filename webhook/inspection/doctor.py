@@ -10,6 +10,7 @@ from webhook.inspection.checks import (
     budgets,
     certificates,
     classes,
+    native,
     nominations,
     policies,
     ranges,
@@ -40,6 +41,7 @@ CHECKS = (
     Check("rights", _RBAC, rights.around_the_shield),
     Check("certificates", ("secrets", *_CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing),
+    Check("native-policies", ("priorityclasses", *native.PLURALS, *_CONFIGURATIONS), native.in_step),
     Check("versions", (), versions.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""

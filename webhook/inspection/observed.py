@@ -30,6 +30,10 @@ _READ: dict[str, tuple[Resource, type[Any]]] = {
     "poddisruptionbudgets": (resources.POD_DISRUPTION_BUDGET, PodDisruptionBudget),
     "mutatingwebhookconfigurations": (resources.MUTATING_WEBHOOK_CONFIGURATION, dict),
     "validatingwebhookconfigurations": (resources.VALIDATING_WEBHOOK_CONFIGURATION, dict),
+    "mutatingadmissionpolicies": (resources.MUTATING_ADMISSION_POLICY, dict),
+    "mutatingadmissionpolicybindings": (resources.MUTATING_ADMISSION_POLICY_BINDING, dict),
+    "validatingadmissionpolicies": (resources.VALIDATING_ADMISSION_POLICY, dict),
+    "validatingadmissionpolicybindings": (resources.VALIDATING_ADMISSION_POLICY_BINDING, dict),
     "roles": (Resource(_RBAC, "v1", "roles", "Role"), dict),
     "rolebindings": (Resource(_RBAC, "v1", "rolebindings", "RoleBinding"), dict),
     "clusterroles": (Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False), dict),
@@ -177,8 +181,9 @@ async def _list(client: Client, found: Observed, resource: Resource, as_: type[A
 
 
 def _trimmed(obj: dict[str, Any], plural: str) -> dict[str, Any]:
-    """An object without what no check reads: of its metadata, names are kept."""
-    metadata = {key: text for key, text in obj["metadata"].items() if key in ("name", "namespace")}
+    """An object without what no check reads: of its metadata names are kept, and labels of admission policies."""
+    kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
+    metadata = {key: part for key, part in obj["metadata"].items() if key in kept}
     dropped = _DROPPED.get(plural, ())
     return {**{key: value for key, value in obj.items() if key not in dropped}, "metadata": metadata}
 

@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from webhook.admission.given import given_earlier
+from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import SelectorError, label_matcher
+from webhook.native.drift import Mode
 from webhook.registration.entries import EXEMPT, PROBES
 
 __all__ = ["changing_classes", "exempting", "locking_out", "registered"]
@@ -26,7 +28,13 @@ _MOST_EXEMPT = 0.5
 
 
 def registered(observed: Observed) -> Iterator[ClusterFinding]:
-    """Whether the API server asks giveway about pods at all, and what happens if nobody answers."""
+    """Whether the API server asks giveway about pods at all, and what happens if nobody answers.
+
+    Without a webhook, the API server's own policies may enforce everything.
+    """
+    mode = who_enforces(observed)
+    if mode is Mode.NATIVE:
+        return
     for plural, kind in _KINDS.items():
         found = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
         rules = [entry for entry in _entries(found) if entry["name"] not in PROBES]
@@ -46,7 +54,9 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
                 "kubectl -n giveway-system logs deploy/giveway-webhook, and /readyz?verbose of its pods, say what it"
                 " waits for; most often port 9443 is closed to the API server (docs/install.md).",
             )
-        elif any(entry.get("failurePolicy") == "Ignore" for entry in rules if entry["name"].startswith("pods.")):
+        elif mode is not Mode.BACKSTOP and any(
+            entry.get("failurePolicy") == "Ignore" for entry in rules if entry["name"].startswith("pods.")
+        ):
             yield ClusterFinding(
                 FindingSeverity.INFO,
                 f"{kind} {_OURS} has failurePolicy Ignore for pods.",

@@ -1,0 +1,69 @@
+"""The API server's own policies: who enforces, and whether what is applied is what the policies say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+from webhook.inspection.observed import Observed
+from webhook.native.compiler import compile_policies
+from webhook.native.drift import Drift, Mode, drift, is_ours, mode
+from webhook.native.objects import Object, Settings
+
+__all__ = ["PLURALS", "applied", "in_step", "who_enforces"]
+
+PLURALS = {
+    "mutatingadmissionpolicies": "MutatingAdmissionPolicy",
+    "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
+    "validatingadmissionpolicies": "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
+}
+_CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+
+
+def applied(observed: Observed) -> list[Object]:
+    """Every admission policy and binding of the cluster; a list does not say the kind of its items."""
+    return [{**one, "kind": kind} for plural, kind in PLURALS.items() for one in observed.objects.get(plural, ())]
+
+
+def who_enforces(observed: Observed) -> Mode:
+    """Webhook, native policies, both or nobody."""
+    configurations = [one for plural in _CONFIGURATIONS for one in observed.objects.get(plural, ())]
+    return mode(applied(observed), configurations)
+
+
+def in_step(observed: Observed) -> Iterator[ClusterFinding]:
+    """The mode, if native policies are applied, and each object that is not what the policies say."""
+    there = applied(observed)
+    if not any(map(is_ours, there)):
+        return
+    yield ClusterFinding(
+        FindingSeverity.INFO,
+        f"The policies are enforced by: {who_enforces(observed)}.",
+        "Page native-policies of docs/ says what holds in each mode.",
+        "Nothing, if this is the mode that was chosen.",
+    )
+    for one in _drift(observed, there):
+        left_over = one.how == "left-over"
+        yield ClusterFinding(
+            FindingSeverity.WARNING if left_over else FindingSeverity.ERROR,
+            f"{one}.",
+            "It enforces what no policy says any more."
+            if left_over
+            else "What the policies say and what the API server enforces differ.",
+            f"kubectl delete {one.kind.lower()} {one.name}, its binding first."
+            if left_over
+            else "Run giveway compile with --cluster, and kubectl apply its output. See the log of giveway-native.",
+        )
+
+
+def _drift(observed: Observed, there: list[Object]) -> list[Drift]:
+    """The least drift: a keeper compiles exceptions that hold for changes, `giveway compile` alone does not."""
+    found = []
+    for kept in (False, True):
+        reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
+        mutates = any(one["kind"].startswith("Mutating") and is_ours(one) for one in there)
+        settings = Settings(namespace=observed.own, reconciler=reconciler, mutates=mutates, kept=kept)
+        wanted = compile_policies(observed.policies, observed.classes.values(), settings, observed.now)
+        found.append(drift(there, wanted.objects))
+    return min(found, key=len)
