@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-PARTS = ("admission", "expressions", "policy", "decision", "embedded", "reconciler", "memory", "scan")
+PARTS = ("admission", "expressions", "policy", "decision", "embedded", "reconciler", "simulation", "memory", "scan")
 
 
 def main(names: list[str]) -> None:

@@ -281,3 +281,42 @@ def test_the_command_says_what_is_wrong(tmp_path):
     assert result.exit_code == 2
     assert "Error" in result.output
     assert not list(tmp_path.glob("*.gz*"))
+
+
+def decided(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["decide", *arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> str:
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "p.yaml").write_text(POLICY)
+    return str(tmp_path / "policies")
+
+
+def test_decide_reads_snapshots_and_lists(small, tmp_path, policies):
+    """For every pod that waits, or for those that are named; the time is that of the snapshot."""
+    result = decided(str(small), "--policies", policies)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [row["name"] for row in rows] == ["default/p00000", "default/p00001"]
+    assert all(len(row["candidates"][0]["victims"]) == 2 for row in rows)
+    lists = {"kind": "List", "items": [{"kind": "Node", **node("a", "2")}, {"kind": "Pod", **pod("p", "1")}]}
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(lists, indent=1))
+    row = json.loads(decided(str(file), "--pod", "default/p").stdout)
+    assert (row["name"], row["fits"]) == ("default/p", ["a"])
+    assert "there is no pod default/q" in decided(str(small), "--pod", "default/q").output
+
+
+def test_explain_reads_snapshots(small, policies):
+    """The same words as for a live pod; a policy that reads what is not there cannot be judged."""
+    arguments = ["explain", "pod", "p00000", "--policies", policies, "--snapshot", str(small)]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "is acted for, by policy high" in result.output
+    assert "would be reserved, and default/w00000-" in " ".join(result.output.split())
+    Path(policies, "p.yaml").write_text(POLICY.replace("opt-in}", "opt-in, annotations: {preemptible: [x/y]}}"))
+    for command in (arguments, ["decide", str(small), "--policies", policies]):
+        result = CliRunner().invoke(main, command)
+        assert "policy high cannot be judged: it reads the annotation x/y of pods" in result.output
+        assert result.exit_code == 1

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from webhook.cli.decide_input import Cluster, decode, name_of, take_snapshot
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, key_of
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -36,16 +36,33 @@ Choose = Callable[[Pod], Rules | None]
 )
 @click.option("--timing", type=click.IntRange(min=1), metavar="N", help="Add timingMs, the decision's the best of N.")
 @click.option("--explain", is_flag=True, help="Say it for people: every node, every reason, and why the winner won.")
+@click.option(
+    "--pod",
+    "pods",
+    multiple=True,
+    metavar="NAMESPACE/NAME",
+    help="For this pod of a snapshot, or of lists of kubectl. By default: for every pod of a snapshot that waits.",
+)
 def command(
-    files: tuple[str, ...], rules: str | None, policies: Path | None, timing: int | None, *, explain: bool
+    files: tuple[str, ...],
+    rules: str | None,
+    policies: Path | None,
+    timing: int | None,
+    pods: tuple[str, ...],
+    *,
+    explain: bool,
 ) -> None:
     """Decide preemption for the clusters in FILES (default: standard input), one JSON object a line.
 
-    A line that is not a valid cluster is answered with its error; the exit code is 1 then.
+    A file can also be what `giveway snapshot` wrote, and with --pod what `kubectl get -o json` prints. A line that is
+    not a valid cluster is answered with its error; the exit code is 1 then.
     """
     if rules is not None and policies is not None:
         raise click.UsageError("--rules and --policies exclude each other")
     choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
+    if pods or any(name != "-" and _is_snapshot(name) for name in files):
+        _answer_pods(files, pods, policies, choose, timing, explain=explain)
+        return
     failed = False
     for number, text in enumerate(_lines(files), start=1):
         try:
@@ -56,12 +73,60 @@ def command(
     sys.exit(1 if failed else 0)
 
 
+def _is_snapshot(name: str) -> bool:
+    from webhook.simulation.snapshot.reading import is_snapshot  # noqa: PLC0415
+
+    return is_snapshot(Path(name))
+
+
+def _answer_pods(
+    files: tuple[str, ...],
+    keys: tuple[str, ...],
+    directory: Path | None,
+    choose: Choose,
+    timing: int | None,
+    *,
+    explain: bool,
+) -> None:
+    """Decide for pods of a snapshot."""
+    from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
+    from webhook.policy.model import Policies  # noqa: PLC0415
+    from webhook.simulation.offline import check_judgeable, offline_state, pending  # noqa: PLC0415
+    from webhook.simulation.policies import annotations_read  # noqa: PLC0415
+    from webhook.simulation.snapshot.format import SnapshotError  # noqa: PLC0415
+    from webhook.simulation.snapshot.reading import read_cluster  # noqa: PLC0415
+
+    policies = load_or_raise(directory) if directory is not None else Policies()
+    try:
+        objects = read_cluster([Path(name) for name in files])
+        check_judgeable(policies, objects)
+    except (ClusterError, SnapshotError) as error:
+        raise click.ClickException(str(error)) from error
+    if unknown := [key for key in keys if key not in objects.of("Pod")]:
+        raise click.ClickException(f"there is no pod {unknown[0]} in {', '.join(files)}")
+    started = time.perf_counter()
+    snapshot = offline_state(objects, annotations_read([policies])).snapshot
+    taken = time.perf_counter() - started
+    for pod in [objects.of("Pod")[key] for key in keys] or pending(objects):
+        cluster = Cluster(key_of(pod), None, pod, objects.taken_at)
+        try:
+            _decide(cluster, snapshot, choose(pod), timing, taken, explain=explain)
+        except ClusterError as error:
+            _print({"name": cluster.name, "error": str(error)})
+
+
 def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bool) -> None:
     """Decide for one cluster and print the answer, in the form that was asked for."""
     rules = choose(cluster.preemptor)
     started = time.perf_counter()
     snapshot = take_snapshot(cluster, KEPT_ANNOTATIONS | (rules.annotations if rules else frozenset()))
-    taken = time.perf_counter() - started
+    _decide(cluster, snapshot, rules, timing, time.perf_counter() - started, explain=explain)
+
+
+def _decide(
+    cluster: Cluster, snapshot: Snapshot, rules: Rules | None, timing: int | None, taken: float, *, explain: bool
+) -> None:
+    """Answer for one pod; `taken` is how many seconds the snapshot took."""
     if rules is None:
         _print(_unmanaged(cluster, snapshot))
         return

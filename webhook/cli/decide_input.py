@@ -53,7 +53,8 @@ class Cluster(NamedTuple):
     """A line that could be read; `now` is in seconds since the epoch."""
 
     name: Any
-    line: Line
+    line: Line | None
+    """None for a pod of a snapshot, which is taken by itself."""
     preemptor: Pod
     now: float
 
@@ -81,6 +82,7 @@ def take_snapshot(cluster: Cluster, annotations: Collection[str]) -> Snapshot:
     """Build the snapshot. Raises ClusterError for an object that cannot be read and for two of one name."""
     snapshot = Snapshot(annotations)
     line = cluster.line
+    assert line is not None
     _each(line.namespaces, Namespace, "namespaces", snapshot.set_namespace)
     _each(line.priority_classes, PriorityClass, "priorityClasses", snapshot.set_priority_class)
     _each(line.storage_classes, StorageClass, "storageClasses", snapshot.set_storage_class)

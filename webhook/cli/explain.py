@@ -30,6 +30,9 @@ from webhook.reconciler.possible_evictions import possible_evictions
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.preemptors import ineligible_reason
 from webhook.reconciler.state.state import State
+from webhook.simulation.offline import check_judgeable, offline_state
+from webhook.simulation.snapshot.format import SnapshotError
+from webhook.simulation.snapshot.reading import read_cluster
 
 __all__ = ["command", "show"]
 
@@ -50,7 +53,15 @@ def command() -> None:
     type=click.Path(path_type=Path),
     help="The directory of the policy files the reconciler runs with.",
 )
-def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
+@click.option(
+    "--snapshot",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Explain a pod of a snapshot, or of lists of `kubectl get -o json`, instead of a live one.",
+)
+def explain_pod(name: str, kubeconfig: str | None, policies: Path, files: tuple[Path, ...]) -> None:
     """Explain one pod.
 
     Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
@@ -61,8 +72,11 @@ def explain_pod(name: str, kubeconfig: str | None, policies: Path) -> None:
     if "/" not in name:
         name = f"default/{name}"
     try:
-        asyncio.run(_explain(name, kubeconfig, PolicySet(load_or_raise(policies))))
-    except (ApiError, ClusterError, ConfigError, OSError, PolicyError) as error:
+        if files:
+            _explain_offline(name, files, PolicySet(load_or_raise(policies)))
+        else:
+            asyncio.run(_explain(name, kubeconfig, PolicySet(load_or_raise(policies))))
+    except (ApiError, ClusterError, ConfigError, OSError, PolicyError, SnapshotError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -84,8 +98,18 @@ async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> N
         show(pod, state, policy_set)
 
 
-def show(pod: Pod, state: State, policy_set: PolicySet) -> None:
-    """Print all there is to say of a pod in a cluster that has been listed."""
+def _explain_offline(key: str, files: tuple[Path, ...], policy_set: PolicySet) -> None:
+    objects = read_cluster(files)
+    check_judgeable(policy_set.policies_in_force, objects)
+    state = offline_state(objects, policy_set.annotations() | kubernetes_rules().annotations)
+    pod = state.pod(key)
+    if pod is None:
+        raise click.ClickException(f"there is no pod {key} in {', '.join(map(str, files))}")
+    show(pod, state, policy_set, SteadyClock(system=lambda: objects.taken_at, elapsed=lambda: 0.0))
+
+
+def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:
+    """Print all there is to say of a pod in a cluster that has been listed; `clock` tells when that was."""
     console = Console(highlight=False)
     policy = policy_set.policy_of(pod)
     why_not = ineligible_reason(pod, policy)
@@ -97,7 +121,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet) -> None:
         console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
     for line in _history(pod):
         console.print(escape(line))
-    clock = SteadyClock()
+    clock = clock or SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
         found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
         show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())

@@ -206,7 +206,7 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
             included &= required_mask(nodes, pod)
         if constraint.node_taints_policy == "Honor":
             included &= ~taint_mask(nodes, pod.spec.tolerations)
-        size = len(np.unique(domains[here]))
+        size = int(np.count_nonzero(np.bincount(domains[here] + 1)))
         per_domain = np.bincount(domains[included] + 1, counts[included], nodes.label_count(key) + 1)
         found = per_domain[domains[rows] + 1].astype(np.int64)
     worth = found * math.log(size + 2) + (constraint.max_skew - 1)

@@ -342,7 +342,7 @@ def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
 def _nominees(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> tuple[Rows, Rows]:
     """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
     pods = snapshot.pods
-    rows = np.flatnonzero(pods.nominated[: pods.rows] >= 0)
+    rows = pods.nominees()
     on = pods.nominated[rows]
     of_scheduler = snapshot.table(
         ("scheduler", incoming.pod.spec.scheduler_name),

@@ -78,6 +78,11 @@ class Pods:
         self._unadvertised: dict[int, dict[str, int]] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
+        self._leaving: set[int] = set()
+        self._leaving_rows: NDArray[np.intp] | None = None
+        """The same as an ordered array, None if it has changed since it was made; there are few among many pods."""
+        self._nominees: set[int] = set()
+        self._nominee_rows: NDArray[np.intp] | None = None
         self._order: list[list[Importance]] = []
         self._index: dict[str, dict[str, int]] = {}
         self._free: list[int] = []
@@ -100,8 +105,16 @@ class Pods:
         return self.slots[nodes, :width]
 
     def leaving(self) -> NDArray[np.intp]:
-        """The rows of the terminating pods that are on a node."""
-        return np.flatnonzero(self.terminating[: self.rows] & (self.node[: self.rows] >= 0))
+        """The rows of the terminating pods that are on a node, ascending."""
+        if self._leaving_rows is None:
+            self._leaving_rows = _fixed(self._leaving)
+        return self._leaving_rows
+
+    def nominees(self) -> NDArray[np.intp]:
+        """The rows of the pods that are nominated to a node, ascending."""
+        if self._nominee_rows is None:
+            self._nominee_rows = _fixed(self._nominees)
+        return self._nominee_rows
 
     def view(self, row: int) -> PodSummary:
         """What is remembered of a pod."""
@@ -156,6 +169,7 @@ class Pods:
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
+        self._note_leaving(row, leaves=meta.deletion_timestamp is not None and bool(spec.node_name))
         self._nominate(row, "" if spec.node_name or spec.scheduling_gates else pod.status.nominated_node_name)
         return row
 
@@ -168,6 +182,7 @@ class Pods:
         if not index:
             del self._index[namespace]
         self._leave(row, stays=False)
+        self._note_leaving(row, leaves=False)
         self._nominate(row, "")
         self._drop_references(row)
         self.amounts[:, row] = 0
@@ -279,11 +294,19 @@ class Pods:
         nodes.pod_count[node] = count - 1
         nodes.release(node)
 
+    def _note_leaving(self, row: int, *, leaves: bool) -> None:
+        if leaves is not (row in self._leaving):
+            self._leaving ^= {row}
+            self._leaving_rows = None
+
     def _nominate(self, row: int, node_name: str) -> None:
         """Note which node the pod is nominated to; an empty name takes the nomination off."""
         before = int(self.nominated[row])
         node = self.nodes.claim(node_name) if node_name else -1
         self.nominated[row] = node
+        if (node >= 0) is not (row in self._nominees):
+            self._nominees ^= {row}
+            self._nominee_rows = None
         if node >= 0:
             self.nodes.nominations[node] += 1
         if before >= 0:
@@ -321,3 +344,10 @@ class Pods:
         ):  # fmt: skip
             setattr(self, name, grown(getattr(self, name), size))
         self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)
+
+
+def _fixed(rows: set[int]) -> NDArray[np.intp]:
+    """The rows in order, as an array that nobody may change."""
+    ordered = np.array(sorted(rows), np.intp)
+    ordered.flags.writeable = False
+    return ordered

@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,10 +17,10 @@ import msgspec
 from webhook.kube.errors import ApiError
 from webhook.kube.informer import Change
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
-from webhook.policy.model import OWN_ANNOTATIONS
 from webhook.simulation.cluster.admission import Admission, RefusedError, User
 from webhook.simulation.cluster.api import Api
 from webhook.simulation.cluster.budgets import Budgets
+from webhook.simulation.cluster.owners import Owner, body_of
 from webhook.simulation.snapshot.objects import PodTemplate, Workload, WorkloadSpec
 
 __all__ = ["Controllers"]
@@ -31,27 +30,7 @@ _OVER = ("Succeeded", "Failed")
 _HASH = "pod-template-hash"
 _SURGE = 0.25
 """`maxSurge` and `maxUnavailable` of a Deployment, as Kubernetes sets them."""
-_API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
 Json = dict[str, Any]
-
-
-@dataclass(slots=True)
-class _Owner:
-    """A controller with the pods it has that are not leaving."""
-
-    kind: str
-    key: str
-    uid: str
-    wanted: int | None
-    """How many pods; None if as many as there were, each replaced by itself."""
-    active: dict[str, None] = field(default_factory=dict)
-    leaving: dict[str, Pod] = field(default_factory=dict)
-    sample: Pod | None = None
-    made: int = 0
-
-    @property
-    def namespace(self) -> str:
-        return self.key.partition("/")[0]
 
 
 class Controllers:
@@ -62,7 +41,7 @@ class Controllers:
         self._store = api.store
         self._admission = admission
         self._budgets = budgets
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, Owner] = {}
         """By uid."""
         self._by_key: dict[tuple[str, str], str] = {}
         """(Kind, `namespace/name`) to uid."""
@@ -129,20 +108,20 @@ class Controllers:
         for key, workload in self._store.all("DaemonSet").items():
             owner = self._owner("DaemonSet", key, workload.metadata.uid)
             if workload.spec.template is not None and _selects(workload.spec.template, self._store.get("Node", node)):
-                self._make(owner, self._body(owner, workload.spec.template, on=node))
+                self._make(owner, body_of(owner, workload.spec.template, on=node))
 
-    def _owner(self, kind: str, key: str, uid: str) -> _Owner:
+    def _owner(self, kind: str, key: str, uid: str) -> Owner:
         found = self._owners.get(uid)
         if found is None:
-            found = self._owners[uid] = _Owner(kind, key, uid, None)
+            found = self._owners[uid] = Owner(kind, key, uid, None)
             self._by_key[kind, key] = uid
         return found
 
-    def _owner_of(self, pod: Pod) -> _Owner | None:
+    def _owner_of(self, pod: Pod) -> Owner | None:
         found = next((one for one in pod.metadata.owner_references or () if one.controller), None)
         return self._owner(found.kind, f"{pod.metadata.namespace}/{found.name}", found.uid) if found else None
 
-    def _note(self, owner: _Owner, key: str, pod: Pod) -> None:
+    def _note(self, owner: Owner, key: str, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp:
             owner.active.pop(key, None)
             owner.leaving[key] = pod
@@ -173,7 +152,7 @@ class Controllers:
             self._replace(owner, old)
         self._roll_on(owner)
 
-    def _replace(self, owner: _Owner, pod: Pod) -> None:
+    def _replace(self, owner: Owner, pod: Pod) -> None:
         """Make up for one that leaves: by number if that is known, else by one like it."""
         if owner.wanted is not None:
             self._later(owner.uid)
@@ -183,7 +162,7 @@ class Controllers:
         body = self._again(owner, pod)
         self._api.clock.call_later(0.0, self._make, owner, body)
 
-    def _exists(self, owner: _Owner) -> bool:
+    def _exists(self, owner: Owner) -> bool:
         """Whether a controller is still there: one that is not in the snapshot is taken to be."""
         if owner.kind != "DaemonSet" or not self._store.all("DaemonSet"):
             return True
@@ -199,7 +178,7 @@ class Controllers:
         for uid in due:
             self._sync(self._owners[uid])
 
-    def _sync(self, owner: _Owner) -> None:
+    def _sync(self, owner: Owner) -> None:
         """Bring the number of pods to what is wanted."""
         assert owner.wanted is not None
         for key in self._surplus(owner, len(owner.active) - owner.wanted):
@@ -208,20 +187,20 @@ class Controllers:
             self._fill_ordinals(owner)
             return
         for _ in range(owner.wanted - len(owner.active)):
-            if not self._make(owner, self._body(owner, self._template(owner))):
+            if not self._make(owner, body_of(owner, self._template(owner))):
                 return
 
-    def _fill_ordinals(self, owner: _Owner) -> None:
+    def _fill_ordinals(self, owner: Owner) -> None:
         """The pods of a StatefulSet by number, those under whose name one is still leaving later."""
         for number in range(owner.wanted or 0):
             key = f"{owner.key}-{number}"
             if key not in owner.active and key not in owner.leaving:
-                body = self._body(owner, self._template(owner))
+                body = body_of(owner, self._template(owner))
                 body["metadata"].pop("generateName", None)
                 body["metadata"]["name"] = key.partition("/")[2]
                 self._make(owner, body)
 
-    def _surplus(self, owner: _Owner, count: int) -> list[str]:
+    def _surplus(self, owner: Owner, count: int) -> list[str]:
         """Whom to delete if there are too many: first who waits, then the youngest (`ActivePodsWithRanks`)."""
         if count <= 0:
             return []
@@ -240,7 +219,7 @@ class Controllers:
         pod = self._api.read(key)
         self._api.delete(key, pod.metadata.uid, None, "")
 
-    def _make(self, owner: _Owner, body: Json) -> bool:
+    def _make(self, owner: Owner, body: Json) -> bool:
         """Create a pod if admission lets it; whether it did."""
         owner.made += 1
         try:
@@ -257,7 +236,7 @@ class Controllers:
             return False
         return True
 
-    def _admit(self, owner: _Owner, body: Json) -> Pod:
+    def _admit(self, owner: Owner, body: Json) -> Pod:
         """What the webhook makes of a pod: asked once for pods that differ in nothing."""
         key = msgspec.json.encode(body, order="sorted")
         found = self._admitted.get(key)
@@ -271,7 +250,7 @@ class Controllers:
             raise RefusedError(found)
         return found
 
-    def _template(self, owner: _Owner) -> PodTemplate:
+    def _template(self, owner: Owner) -> PodTemplate:
         """What the owner's pods are made of: its template, or one of its pods."""
         workload = self._store.get(owner.kind, owner.key)
         if workload is not None and workload.spec.template is not None:
@@ -283,43 +262,18 @@ class Controllers:
             )
         return PodTemplate(metadata=owner.sample.metadata, spec=owner.sample.spec)
 
-    def _body(self, owner: _Owner, template: PodTemplate, on: str = "") -> Json:
-        """A pod of a template as its controller sends it."""
-        meta, spec = template.metadata, msgspec.to_builtins(template.spec)
-        labels = dict(meta.labels or {})
-        labels.pop("giveway.dev/preemption", None)
-        for name in ("nodeName", "priority", "preemptionPolicy"):
-            spec.pop(name, None)
-        if on:
-            _pin(spec, on)
-        annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in OWN_ANNOTATIONS}
-        name = owner.key.partition("/")[2]
-        reference = OwnerReference(
-            kind=owner.kind, name=name, uid=owner.uid, api_version=_API.get(owner.kind, "v1"), controller=True
-        )
-        return {
-            "metadata": {
-                "generateName": f"{name}-",
-                "namespace": owner.namespace,
-                "labels": labels,
-                **({"annotations": annotations} if annotations else {}),
-                "ownerReferences": [msgspec.to_builtins(reference)],
-            },
-            "spec": spec,
-        }
-
-    def _again(self, owner: _Owner, pod: Pod) -> Json:
+    def _again(self, owner: Owner, pod: Pod) -> Json:
         """A pod like one that left; under its name if its controller gives the same again."""
         workload = self._store.get(owner.kind, owner.key)
         template = workload.spec.template if workload is not None and owner.kind != "StatefulSet" else None
         on = pod.spec.node_name if owner.kind == "DaemonSet" else ""
-        body = self._body(owner, template or PodTemplate(metadata=pod.metadata, spec=pod.spec), on=on)
+        body = body_of(owner, template or PodTemplate(metadata=pod.metadata, spec=pod.spec), on=on)
         if owner.kind not in {*_AT_ONCE, "DaemonSet"}:
             body["metadata"].pop("generateName")
             body["metadata"]["name"] = pod.metadata.name
         return body
 
-    def _scale_owner(self, owner: _Owner, replicas: int) -> None:
+    def _scale_owner(self, owner: Owner, replicas: int) -> None:
         owner.wanted = replicas
         workload = self._store.get(owner.kind, owner.key)
         if workload is not None:
@@ -395,7 +349,7 @@ class Controllers:
                 spare -= min(fewer, running)
                 self._scale_owner(one, (one.wanted or 0) - fewer)
 
-    def _roll_on(self, owner: _Owner) -> None:
+    def _roll_on(self, owner: Owner) -> None:
         """A pod of a ReplicaSet came up or is gone: a rollout may go on."""
         workload = self._store.get("ReplicaSet", owner.key) if owner.kind == "ReplicaSet" else None
         above = next((one for one in workload.metadata.owner_references or ()), None) if workload else None
@@ -434,7 +388,7 @@ def _wanted(kind: str, workload: Workload) -> int:
     return 1 if spec.replicas is None else spec.replicas
 
 
-def _is_of(key: str, deployment: str, owner: _Owner) -> bool:
+def _is_of(key: str, deployment: str, owner: Owner) -> bool:
     """Whether a ReplicaSet is of that Deployment by its name."""
     sample = owner.sample
     revision = (sample.metadata.labels or {}).get(_HASH) if sample else None
@@ -453,15 +407,3 @@ def _selects(template: PodTemplate, node: Any) -> bool:
     """Whether a template's node selector allows the node; taints and affinity are kube-scheduler's to judge."""
     labels = (node.metadata.labels or {}) if node is not None else {}
     return (template.spec.node_selector or {}).items() <= labels.items()
-
-
-def _pin(spec: Json, node: str) -> None:
-    """Confine a pod to a node as the DaemonSet controller does, and let it put up with what nodes go through."""
-    row = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-    affinity = spec.setdefault("affinity", {}) or {}
-    affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [row]}}
-    spec["affinity"] = affinity
-    spec["tolerations"] = [
-        *(spec.get("tolerations") or ()),
-        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
-    ]

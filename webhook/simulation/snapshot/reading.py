@@ -26,10 +26,17 @@ from webhook.simulation.snapshot.format import (
 from webhook.simulation.snapshot.objects import BY_KIND, KINDS, ClusterObjects, Kind
 from webhook.simulation.snapshot.redacting import redact
 
-__all__ = ["read_cluster"]
+__all__ = ["is_snapshot", "read_cluster"]
 
 _CHUNK = 16 << 20
 _GZIP = b"\x1f\x8b"
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a file is a snapshot, or anything else that is packed: not one cluster a line."""
+    with path.open("rb") as stream:
+        begins = stream.read(1 << 12)
+    return begins.startswith(_GZIP) or is_header(begins)
 
 
 class _Item(msgspec.Struct, rename="camel"):

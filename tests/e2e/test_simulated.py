@@ -1,0 +1,254 @@
+"""The truth of simulations: the same start and the same load, once on a cluster in real time and once simulated.
+
+The same pods are placed on the same nodes, the same victims go, plans are made in the same order, and the times differ
+by no more than what API, scheduler and kubelet take. On any cluster with kube-scheduler's default profile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.e2e.conftest import LABEL, Sandbox
+from tests.workloads import condition, eventually, pod
+from webhook.kube.instants import epoch
+from webhook.kube.resources import NODE, POD, REPLICA_SET
+from webhook.policy.files.loading import load_texts
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION, Policies
+from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.simulation.history import Decision
+from webhook.simulation.simulation import Options, Result, simulate
+from webhook.simulation.snapshot.collecting import collect
+from webhook.simulation.snapshot.objects import ClusterObjects
+from webhook.simulation.snapshot.reading import read_cluster
+from webhook.simulation.whatif.steps import Apply
+
+TERMINATION = 0.2
+"""Seconds that a pod takes to end on the embedded control plane of these tests."""
+TOLERANCE = 2.5
+"""Seconds by which real times may differ: instants in objects are whole seconds, and every step takes its time."""
+LONGEST = 60.0
+Json = dict[str, Any]
+
+
+class Real:
+    """A scenario of a seed on a cluster: what was there, what came when, and what the reconciler did."""
+
+    def __init__(self, sandbox: Sandbox, dice: random.Random) -> None:
+        self.sandbox, self.dice = sandbox, dice
+        self.decisions: list[tuple[float, Json]] = []
+        self.arrivals: list[tuple[float, Json]] = []
+        self.policies = Policies()
+
+    async def prepare(self) -> None:
+        """Full nodes, room elsewhere for some of the victims, and workloads with budgets and windows."""
+        dice, sandbox = self.dice, self.sandbox
+        annotations = {CAN_BE_PREEMPTED: "true"}
+        self.low = await sandbox.priority_class("low", 10, preemptionPolicy="Never")
+        self.high = [await sandbox.priority_class(f"high{n}", 100 + n, preemptionPolicy="Never") for n in range(2)]
+        self.policies = self._policies()
+        nodes = [await sandbox.node(f"n{number}", cpu="4") for number in range(dice.randint(2, 3))]
+        for name in nodes:
+            await sandbox.client.patch(NODE.path(None, name), {"metadata": {"labels": {"pool": "main"}}})
+        count = 4 * len(nodes)
+        first = dice.randint(2, count - 2)
+        for name, replicas in (("a", first), ("b", count - first)):
+            window = {PROTECTION_DURATION: str(dice.randint(3, 9))} if dice.random() < 0.3 else {}
+            await self._workload(name, replicas, {**annotations, **window})
+            if dice.random() < 0.4:
+                await sandbox.budget(name, {"app": name}, maxUnavailable=dice.randint(1, 2))
+        await eventually(self._settled(count), 30, "all pods of the workloads run")
+        if dice.random() < 0.7:
+            await sandbox.node("spare", cpu=str(dice.randint(1, 4)))
+
+    async def _workload(self, name: str, replicas: int, annotations: dict[str, str]) -> None:
+        template = pod(name, cpu="1", priorityClassName=self.low, nodeSelector={LABEL: self.sandbox.id})
+        template["spec"]["tolerations"] = [{"operator": "Exists"}]
+        template["spec"]["terminationGracePeriodSeconds"] = self.dice.choice((1, 30))
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {
+                    "metadata": {"labels": {"app": name}, "annotations": annotations},
+                    "spec": template["spec"],
+                },
+            },
+        }
+        await self.sandbox.client.create(REPLICA_SET.path(self.sandbox.id), body)
+
+    def _settled(self, count: int) -> Any:
+        async def settled() -> bool:
+            pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
+            ready = [one for one in pods if condition(one, "Ready").get("status") == "True"]
+            return len(ready) == count
+
+        return settled
+
+    def _policies(self) -> Policies:
+        dice, limits = self.dice, {}
+        for name in ("perOwner", "perNode", "perCluster"):
+            if dice.random() < 0.35:
+                limits[name] = {"evictions": dice.randint(1, 3), "window": f"{dice.randint(4, 7)}s"}
+        spec = {
+            "preemptors": {"priorityClasses": self.high},
+            "victims": {"mode": "opt-in"},
+            "limits": limits,
+            "waitForTerminating": dice.choice(("0s", "10s")),
+        }
+        kind = {
+            "apiVersion": "giveway.dev/v1alpha1",
+            "kind": "PreemptionPolicy",
+            "metadata": {"name": "p"},
+            "spec": spec,
+        }
+        loaded = load_texts([("p.yaml", msgspec.json.encode(kind).decode())])
+        assert not loaded.errors, loaded.errors
+        return loaded.policies
+
+    async def snapshot(self, file: Path) -> ClusterObjects:
+        """The cluster in a file, and read again: of it the nodes, pods and workloads of this sandbox."""
+        with file.open("wb") as stream:
+            await collect(self.sandbox.client, stream, {CAN_BE_PREEMPTED, PROTECTION_DURATION}, None, lambda *_: None)
+        found = read_cluster([file])
+        for kind, objects in found.objects.items():
+            if kind == "Node":
+                kept = {
+                    key: one
+                    for key, one in objects.items()
+                    if (one.metadata.labels or {}).get(LABEL) == self.sandbox.id
+                }
+            elif kind in {"Namespace", "PriorityClass", "StorageClass"}:
+                kept = objects
+            else:
+                kept = {key: one for key, one in objects.items() if one.metadata.namespace == self.sandbox.id}
+            found.objects[kind] = kept
+        self.taken_at = found.taken_at = time.time()
+        return found
+
+    async def live(self) -> None:
+        """Let preemptors come, and wait until nothing has happened for a while."""
+        for number in range(self.dice.randint(1, 4)):
+            name, cpu = f"p{number}", self.dice.choice((1, 1, 2, 3))
+            body = pod(name, cpu=str(cpu), priorityClassName=self.dice.choice(self.high))
+            body["spec"] |= {"nodeSelector": {LABEL: self.sandbox.id, "pool": "main"}}
+            body["metadata"] |= {"labels": {"app": name, MARK: MANAGED}, "namespace": self.sandbox.id}
+            body["spec"]["tolerations"] = [{"operator": "Exists"}]
+            self.arrivals.append((time.time() - self.taken_at, msgspec.json.decode(msgspec.json.encode(body))))
+            await self.sandbox.client.create(POD.path(self.sandbox.id), body)
+            await asyncio.sleep(self.dice.choice((0.6, 1.5)))
+        end, changed, before = time.monotonic() + LONGEST, time.monotonic(), ""
+        while time.monotonic() < end and time.monotonic() - changed < 12.0:
+            now = await self._versions()
+            if now != before:
+                changed, before = time.monotonic(), now
+            waiting = [one for one in self.placed.values() if not one]
+            if not waiting and time.monotonic() - changed > 2.0:
+                return
+            await asyncio.sleep(0.2)
+
+    async def _versions(self) -> str:
+        pods, _ = await self.sandbox.client.list(self.sandbox.pods, dict)
+        self.placed = {
+            one["metadata"]["name"]: one["spec"].get("nodeName", "")
+            for one in pods
+            if one["metadata"]["name"].startswith("p") and len(one["metadata"]["name"]) == 2
+        }
+        self.bound = {
+            one["metadata"]["name"]: epoch(condition(one, "PodScheduled")["lastTransitionTime"]) - self.taken_at
+            for one in pods
+            if one["metadata"]["name"] in self.placed and one["spec"].get("nodeName")
+        }
+        self.alive = {one["metadata"]["uid"] for one in pods if not one["metadata"].get("deletionTimestamp")}
+        return str(sorted((one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in pods))
+
+
+def simulated(real: Real, objects: ClusterObjects) -> Result:
+    steps = [Apply(at, "preemptor", (body,)) for at, body in real.arrivals]
+    return simulate(objects, real.policies, steps, Options(until=600.0, termination=TERMINATION))
+
+
+async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
+    """One scenario, both ways."""
+    real = Real(sandbox, random.Random(seed))
+    await real.prepare()
+    options = ReconcilerOptions(leader_elect=False)
+    lines: list[tuple[float, Json]] = []
+    service = Service(sandbox.client, real.policies, options, tell=lambda line: lines.append((time.time(), line)))
+    acting = asyncio.create_task(service.run())
+    try:
+        await eventually(lambda: service.reconciler.leading)
+        objects = await real.snapshot(file)
+        await real.live()
+    finally:
+        acting.cancel()
+        await asyncio.gather(acting, return_exceptions=True)
+    result = await asyncio.to_thread(simulated, real, objects)
+    assert not result.errors, result.errors
+    decided = [(at - real.taken_at, line) for at, line in lines if line["message"] == "decision"]
+    told = [(round(at, 1), one["preemptor"], one["node"]) for at, one in decided]
+    story = f"seed {seed}: {told} not {result.history.decisions}"
+    within = [
+        one
+        for one in result.history.decisions
+        if one.at < time.time() - real.taken_at - 12.0 or one.at <= _last(decided)
+    ]
+    assert [_plan(line) for _, line in decided] == [_simulated_plan(one) for one in within], story
+    for (at, _), one in zip(decided, within, strict=True):
+        assert abs(at - one.at) <= TOLERANCE, story
+    gone = {key for key, one in objects.of("Pod").items() if one.metadata.uid not in real.alive}
+    victims = {
+        row.key
+        for row in result.history.pods.values()
+        if row.eviction and row.eviction.at <= _last(decided) + TOLERANCE
+    }
+    assert gone == victims, story
+    placed = {key.partition("/")[2]: one for key, one in _placed(result).items()}
+    assert {name: node for name, node in real.placed.items() if node} == {
+        name: node for name, (_, node) in placed.items()
+    }, story
+    for name, at in real.bound.items():
+        assert abs(at - placed[name][0]) <= TOLERANCE, (name, at, placed[name], story)
+
+
+def _last(decided: list[tuple[float, Json]]) -> float:
+    return max((at for at, _ in decided), default=0.0)
+
+
+def _plan(line: Json) -> tuple[str, str, list[str]]:
+    return line["preemptor"], line["node"], sorted(victim["pod"] for victim in line.get("victims", ()))
+
+
+def _simulated_plan(one: Decision) -> tuple[str, str, list[str]]:
+    return one.preemptor, one.node, sorted(one.victims)
+
+
+def _placed(result: Result) -> dict[str, tuple[float, str]]:
+    """When and on which node each preemptor was placed."""
+    return {
+        row.key: (row.placed, row.node)
+        for row in result.history.pods.values()
+        if row.placed is not None and row.priority >= 100
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_simulation_foretells_what_happens(sandbox, tmp_path, seed):
+    """Same placed, same victims, same plans in the same order, at the same times."""
+    await holds(sandbox, seed, tmp_path / "snapshot.gz")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3, 50))
+async def test_the_same_for_more_scenarios(sandbox, tmp_path, seed):
+    """The rest of fifty."""
+    await holds(sandbox, seed, tmp_path / "snapshot.gz")
