@@ -3,42 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
+import pytest
+
+from tests.e2e.native import applied, need_admission_policies
 from tests.e2e.software import installed
 from tests.workloads import eventually
+from webhook.admission.lookup import RECONCILER as RECONCILER_USER
 from webhook.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
 from webhook.kube.client import ApiError
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
+from webhook.native.compiler import compile_policies
+from webhook.native.keeper import PolicyKeeper
+from webhook.native.objects import Settings
+from webhook.policy.files.loading import load_texts
 
 PROTECTION = 8
 """Seconds: the document's 30 shortened, by the pods' own annotation."""
 
 
-async def test_the_six_scenarios(sandbox, kubeconfig, tmp_path):
-    """Each comes out as the document says, all six at once on one cluster."""
+@pytest.mark.parametrize("mode", ["webhook", "backstop", "native"])
+async def test_the_six_scenarios(sandbox, kubeconfig, tmp_path, mode):
+    """Each comes out as the document says, all six at once on one cluster, whoever enforces the policies."""
     client = sandbox.client
+    if mode != "webhook":
+        await need_admission_policies(client)
     nodes = [await sandbox.node(f"n{scenario.number}", cpu="8") for scenario in SCENARIOS]
-    async with installed(client, kubeconfig, tmp_path) as giveway:
+    async with installed(client, kubeconfig, tmp_path) as giveway, enforced(client, mode):
+        if mode != "native":
+            await giveway.serve(POLICIES, *(["--failure-policy=Ignore"] if mode == "backstop" else []))
+        reconciler = await giveway.reconcile(POLICIES)
+        await eventually(lambda: managed(client), 20, "the webhook is at work")
+        await prepare(client, nodes)
+        stages = [Stage(client, scenario.number, protection=PROTECTION, stillness=3.0) for scenario in SCENARIOS]
+        plays = [scenario.play(stage) for scenario, stage in zip(SCENARIOS, stages, strict=True)]
+        outcomes = await asyncio.gather(*plays)
+        different = {
+            scenario.number: outcome.happened
+            for scenario, outcome in zip(SCENARIOS, outcomes, strict=True)
+            if not outcome.as_documented
+        }
+        assert not different, reconciler.log.read_text()
+        acted = {line["preemptor"] for line in reconciler.lines("decision")}
+        assert {f"scenario-{number}/nginx-preemptor" for number in (1, 3, 6)} <= acted
+        assert not {f"scenario-{number}/nginx-preemptor" for number in (2, 4)} & acted
+        assert "Forbidden" not in reconciler.log.read_text(), "the rights of manifests/base are enough"
+
+
+@asynccontextmanager
+async def enforced(client, mode) -> AsyncIterator[None]:
+    """The compiled policies applied, and kept in step, unless the webhook is alone; nothing is left at the end."""
+    policies = load_texts([("scenarios.yaml", POLICIES)]).policies
+    settings = Settings(namespace="giveway-system", reconciler=RECONCILER_USER, kept=True)
+    objects = [] if mode == "webhook" else compile_policies(policies, [], settings, time.time()).objects
+    async with applied(client, objects):
+        keeper = asyncio.create_task(PolicyKeeper(client, policies, settings).run()) if objects else None
         try:
-            await giveway.serve(POLICIES)
-            reconciler = await giveway.reconcile(POLICIES)
-            await eventually(lambda: managed(client), 20, "the webhook is at work")
-            await prepare(client, nodes)
-            stages = [Stage(client, scenario.number, protection=PROTECTION, stillness=3.0) for scenario in SCENARIOS]
-            plays = [scenario.play(stage) for scenario, stage in zip(SCENARIOS, stages, strict=True)]
-            outcomes = await asyncio.gather(*plays)
-            different = {
-                scenario.number: outcome.happened
-                for scenario, outcome in zip(SCENARIOS, outcomes, strict=True)
-                if not outcome.as_documented
-            }
-            assert not different, reconciler.log.read_text()
-            acted = {line["preemptor"] for line in reconciler.lines("decision")}
-            assert {f"scenario-{number}/nginx-preemptor" for number in (1, 3, 6)} <= acted
-            assert not {f"scenario-{number}/nginx-preemptor" for number in (2, 4)} & acted
-            assert "Forbidden" not in reconciler.log.read_text(), "the rights of manifests/base are enough"
+            yield
         finally:
+            if keeper is not None:
+                keeper.cancel()
+                await asyncio.gather(keeper, return_exceptions=True)
             await clear(client)
 
 

@@ -1,0 +1,73 @@
+"""Compiled policies on the cluster under test; skips, visibly, if its API server has none."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import (
+    MUTATING_ADMISSION_POLICY,
+    MUTATING_ADMISSION_POLICY_BINDING,
+    VALIDATING_ADMISSION_POLICY,
+    VALIDATING_ADMISSION_POLICY_BINDING,
+)
+
+Json = dict[str, Any]
+RESOURCES = {
+    resource.kind: resource
+    for resource in (
+        MUTATING_ADMISSION_POLICY,
+        MUTATING_ADMISSION_POLICY_BINDING,
+        VALIDATING_ADMISSION_POLICY,
+        VALIDATING_ADMISSION_POLICY_BINDING,
+    )
+}
+
+
+async def need_admission_policies(client: Client) -> None:
+    """Skip the test if the API server has no MutatingAdmissionPolicy v1 (it came with 1.36)."""
+    try:
+        await client.list(MUTATING_ADMISSION_POLICY.path(), dict)
+    except ApiError as error:
+        if error.status == 404:
+            pytest.skip("the API server has no MutatingAdmissionPolicy of admissionregistration.k8s.io/v1")
+        raise
+
+
+def limited(objects: Iterable[Json], namespace: str) -> list[Json]:
+    """The objects for one namespace, and for PriorityClasses whose names begin with its name; named after it."""
+    found = []
+    for one in copy.deepcopy(list(objects)):
+        one["metadata"]["name"] = f"{namespace}-{one['metadata']['name']}"[:253]
+        spec = one["spec"]
+        if "policyName" in spec:
+            spec["policyName"] = one["metadata"]["name"]
+        elif spec["matchConstraints"]["resourceRules"][0]["scope"] == "Cluster":
+            begins = {"name": "of-this-test", "expression": f"object.metadata.name.startsWith('{namespace}')"}
+            spec["matchConditions"] = [begins, *spec.get("matchConditions", [])]
+        else:
+            here = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+            spec["matchConstraints"]["namespaceSelector"]["matchExpressions"].append(here)
+        found.append(one)
+    return found
+
+
+@asynccontextmanager
+async def applied(client: Client, objects: list[Json]) -> AsyncIterator[None]:
+    """The objects are there, and are taken away at the end, bindings first."""
+    paths = []
+    try:
+        for one in objects:
+            resource = RESOURCES[one["kind"]]
+            await client.create(resource.path(), one)
+            paths.append(resource.path(name=one["metadata"]["name"]))
+        yield
+    finally:
+        for path in reversed(paths):
+            with suppress(ApiError):
+                await client.delete(path)
