@@ -75,6 +75,20 @@ class Both:
             request, meddle, self._patched, self._judge
         )
 
+    def beside(self, request: Json) -> tuple[Result, Result, Result]:
+        """The webhook alone; and both, the API server's own policies first: what either of them says of the result."""
+        request = self._as_sent(request)
+        alone = self._chain(request, None, self._mutated, self._answered)
+
+        def both(asked: Json) -> Json:
+            return self._mutated({**asked, "object": self._patched(asked)})
+
+        return (
+            alone,
+            self._chain(request, None, both, self._answered),
+            self._chain(request, None, both, self._judge),
+        )
+
     def _chain(
         self,
         request: Json,

@@ -58,6 +58,15 @@ def test_new_pods(policies, objects, pod, who):
 
 
 @often
+@given(policy_sets(), clusters(), pods(), users)
+def test_new_pods_beside_the_webhook(policies, objects, pod, who):
+    """As a backstop: what both fill in is what the webhook fills in, and either judges it as the webhook alone does."""
+    alone, webhook, native = Both(policies, objects, now=NOW, settings=KEPT).beside(request(pod, who))
+    assert_same(alone, webhook)
+    assert_same(webhook, native)
+
+
+@often
 @given(policy_sets(), clusters(), pods(), pods(), users, st.sampled_from(["", "status"]))
 def test_changes_of_pods(policies, objects, old, new, who, subresource):  # noqa: PLR0917 - what hypothesis draws
     """An update of a pod or of its status; of rules by expression those whose policy reads what changed."""

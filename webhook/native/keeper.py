@@ -20,6 +20,7 @@ from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VA
 from webhook.native.compiler import compile_policies, next_end
 from webhook.native.drift import is_ours, same
 from webhook.native.objects import MUTATING, VALIDATING, Settings
+from webhook.native.rules import Inexpressible
 from webhook.policy.model import Policies
 
 __all__ = ["PolicyKeeper"]
@@ -49,6 +50,7 @@ class PolicyKeeper:
         self._classes = Informer(client, PRIORITY_CLASS.path(), PriorityClass)
         self._classes.handlers.append(self._changed)
         self._woken = asyncio.Event()
+        self._told: set[Inexpressible] = set()
         self.note = "not looked at yet"
 
     async def run(self) -> None:
@@ -61,16 +63,16 @@ class PolicyKeeper:
                 try:
                     await self.look()
                 except (ApiError, OSError) as error:
-                    self.note = str(error)
-                    log.warning("native policies cannot be kept: %s", error)
+                    self._say(f"cannot be kept: {error}")
                 await self._sleep()
 
     async def look(self) -> list[str]:
         """Compile, and write each policy that is there and says something else; the names of those written."""
         now = self._clock()
         compiled = compile_policies(self._policies, self._classes.items().values(), self._settings, now)
-        for one in compiled.inexpressible:
+        for one in set(compiled.inexpressible) - self._told:
             log.warning("not enforced natively: %s", one)
+        self._told = set(compiled.inexpressible)
         written, absent = [], []
         for wanted in compiled.objects:
             kind, name = wanted["kind"], wanted["metadata"]["name"]
@@ -91,8 +93,14 @@ class PolicyKeeper:
                 await self._client.replace(path, {**stored, "spec": wanted["spec"]})
                 written.append(name)
                 log.info("%s %s is in step again", kind, name)
-        self.note = f"{len(absent)} are not applied: {', '.join(absent)}" if absent else "in step"
+        self._say(f"{len(absent)} are not applied: {', '.join(absent)}" if absent else "in step")
         return written
+
+    def _say(self, note: str) -> None:
+        """Note how things stand, and log it once."""
+        if note != self.note:
+            log.log(logging.INFO if note == "in step" else logging.WARNING, "native policies: %s", note)
+        self.note = note
 
     def _changed(self, change: Change[PriorityClass]) -> None:
         del change
