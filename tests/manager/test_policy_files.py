@@ -16,7 +16,7 @@ from webhook.kube.resources import CONFIG_MAP, NAMESPACE
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_files import PolicyFiles
 from webhook.manager.policy_metrics import PolicyMetrics
-from webhook.policy.files.findings import PolicyError
+from webhook.policy.shapes.findings import PolicyError
 
 SYSTEM = "giveway-system"
 KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")

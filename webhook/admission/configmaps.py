@@ -17,9 +17,9 @@ from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.evaluation.globs import name_matcher
-from webhook.policy.files.findings import Severity
 from webhook.policy.files.loading import load_texts
 from webhook.policy.removals import Removal, removals
+from webhook.policy.shapes.findings import Severity
 
 __all__ = [
     "ALLOW_REMOVAL",

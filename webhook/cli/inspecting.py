@@ -14,7 +14,7 @@ import click
 
 from webhook.inspection.sources import NoPoliciesError
 from webhook.kube.client import ApiError, ConfigError
-from webhook.policy.files.findings import PolicyError
+from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["FOUND", "INCOMPLETE", "inspection_options", "progress_display", "run_inspection"]
 

@@ -23,8 +23,8 @@ from webhook.installation.install import (
 from webhook.installation.kustomize import parse_image, render
 from webhook.installation.manifests import ManifestsError, components, manifests
 from webhook.kube.client import Client
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load_or_raise, read_texts
+from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["command"]
 

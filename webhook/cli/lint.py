@@ -12,8 +12,8 @@ import click
 import msgspec
 
 from webhook.policy.exceptions import ExceptionState, ended_findings, exceptions
-from webhook.policy.files.findings import Finding, Severity
 from webhook.policy.files.loading import Loaded, load
+from webhook.policy.shapes.findings import Finding, Severity
 
 __all__ = ["command"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import click
 import msgspec
 
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
+from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.report.compare import differences, shown
 from webhook.simulation.report.html import page
 from webhook.simulation.report.markdown import markdown

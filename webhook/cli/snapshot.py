@@ -12,9 +12,9 @@ import click
 
 from webhook.cli.inspecting import progress_display, run_inspection
 from webhook.kube.client import Client
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import DECISION, PLAN, Policies
+from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.policies import annotations_read, words_of
 from webhook.simulation.snapshot.anonymizing import Anonymizer
 from webhook.simulation.snapshot.collecting import collect

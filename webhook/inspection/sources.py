@@ -6,9 +6,9 @@ from pathlib import Path
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load_or_raise, load_texts
 from webhook.policy.model import Policies
+from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["IN_FORCE", "NoPoliciesError", "read_policies"]
 

@@ -21,10 +21,10 @@ from webhook.manager.kept_policies import KeptPolicies, files_by_key
 from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.exceptions import ended_findings
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
 from webhook.policy.removals import removals
+from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["PolicyFiles"]
 

@@ -6,8 +6,8 @@ import msgspec
 
 from webhook.kube.instants import rfc3339
 from webhook.policy.evaluation.describing import rights_text
-from webhook.policy.files.findings import Finding, Severity
 from webhook.policy.model import Policies, SourcePosition
+from webhook.policy.shapes.findings import Finding, Severity
 
 __all__ = ["ExceptionState", "ended_findings", "exceptions"]
 

@@ -34,6 +34,7 @@ from webhook.policy.model import (
     Validate,
     VictimMode,
 )
+from webhook.policy.shapes.object_shape import yaml_name
 
 __all__ = ["Removal", "removals"]
 
@@ -87,7 +88,7 @@ def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
     for field in RequestMatch.__struct_fields__:
         before, now = getattr(old.match, field), getattr(new.match, field)
         if now is not None and now != before and not _covers(now, before):
-            yield f"match.{_camel(field)} takes in less, or something else"
+            yield f"match.{yaml_name(field)} takes in less, or something else"
     if new.exclude is not None and not _narrower(new.exclude, old.exclude):
         yield "exclude leaves out more" if old.exclude else "exclude is new"
     added = {one.name for one in new.conditions} - {one.name for one in old.conditions}
@@ -108,11 +109,6 @@ def _excepted(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
 def _was_excepted(one: PolicyException, rule: str, before: Iterable[PolicyException]) -> bool:
     """Whether whoever is let in was let in before, at least as long."""
     return any(rule in was.rules and one.until <= was.until and _is_within(one.match, was.match) for was in before)
-
-
-def _camel(field: str) -> str:
-    first, *rest = field.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _covers(now: Any, before: Any) -> bool:
@@ -260,11 +256,11 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
         yield "pods need no longer opt in to be evicted"
     yield from _lost(
         "more annotations make a pod preemptible",
-        new.victims.preemptible_annotations,
-        old.victims.preemptible_annotations,
+        new.victims.annotations.preemptible,
+        old.victims.annotations.preemptible,
     )
     yield from _lost(
-        "annotations no longer protect", old.victims.protection_annotations, new.victims.protection_annotations
+        "annotations no longer protect", old.victims.annotations.protection, new.victims.annotations.protection
     )
     yield from _lost("pods of more schedulers may be evicted", new.victims.scheduler_names, old.victims.scheduler_names)
     pairs = old.victims.pairs

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.policy.builders import indented, loaded
-from webhook.policy.files.findings import PolicyError, Severity
 from webhook.policy.files.loading import load_or_raise
+from webhook.policy.shapes.findings import PolicyError, Severity
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
 ABOUT_CLASSES = "rules:\n- {name: v, validate: {expression: 'true', message: m, resources: [priorityclasses]}}"

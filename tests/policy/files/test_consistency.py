@@ -3,8 +3,8 @@
 import pytest
 
 from tests.policy.builders import indented
-from webhook.policy.files.findings import Severity
 from webhook.policy.files.loading import load_texts
+from webhook.policy.shapes.findings import Severity
 
 
 def policy(name, spec, kind="PriorityPolicy"):

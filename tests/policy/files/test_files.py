@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load, load_or_raise
 from webhook.policy.files.yamltree import LARGEST_FILE
+from webhook.policy.shapes.findings import PolicyError
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1

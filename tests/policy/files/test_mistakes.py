@@ -3,8 +3,8 @@
 import pytest
 
 from tests.policy.builders import indented, loaded
-from webhook.policy.files.findings import Severity
 from webhook.policy.files.loading import load_texts
+from webhook.policy.shapes.findings import Severity
 
 RULES = "rules:\n- {name: d, defaultPriorityClass: standard}\n"
 POLICY = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n" + indented(RULES)

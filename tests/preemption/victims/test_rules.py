@@ -10,6 +10,7 @@ from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PodsMatch,
+    PreemptibilityAnnotations,
     PreemptionPair,
     PreemptionPolicy,
     SourcePosition,
@@ -52,7 +53,7 @@ def test_further_annotation_keys_are_read_in_order():
     keys = ("volcano.sh/preemptable", CAN_BE_PREEMPTED)
     victim = pod("victim", on="n1", cpu="3", priorityClassName="low")
     victim["metadata"]["annotations"] = {"volcano.sh/preemptable": "true", CAN_BE_PREEMPTED: "false"}
-    went, _ = outcome([victim], rules(mode=VictimMode.OPT_IN, preemptible_annotations=keys))
+    went, _ = outcome([victim], rules(mode=VictimMode.OPT_IN, annotations=PreemptibilityAnnotations(preemptible=keys)))
     assert went == ["victim"]
 
 
@@ -148,7 +149,7 @@ def test_victims_on_their_way_out_are_waited_for(reason, eligible_by_policy):
 
 def test_a_snapshot_without_the_annotations_is_refused():
     """Rules that read an annotation the snapshot does not keep are refused instead of misjudging."""
-    by = rules(preemptible_annotations=("example.com/evictable",))
+    by = rules(annotations=PreemptibilityAnnotations(preemptible=("example.com/evictable",)))
     with pytest.raises(ValueError, match=r"does not keep example.com/evictable"):
         decide(Snapshot(), as_pod(pod("preemptor")), by, NOW)
 

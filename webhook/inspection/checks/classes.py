@@ -148,5 +148,5 @@ def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, Priorit
             return None
         found = classes.get(pod.class_name)
         said = {**((found.metadata.annotations if found else None) or {}), **pod.annotations}
-        says_so |= bool(window) or any(said.get(key) for key in rule.policy.victims.preemptible_annotations)
+        says_so |= bool(window) or any(said.get(key) for key in rule.policy.victims.annotations.preemptible)
     return says_so

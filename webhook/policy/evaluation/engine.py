@@ -197,5 +197,5 @@ def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
     """The annotation keys by which the reconciler judges whether a pod may be evicted."""
     keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
     for policy in policies:
-        keys.update(policy.victims.preemptible_annotations, policy.victims.protection_annotations)
+        keys.update(policy.victims.annotations.preemptible, policy.victims.annotations.protection)
     return frozenset(keys)

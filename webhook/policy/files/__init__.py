@@ -1,1 +1,1 @@
-"""YAML text to the typed model: trees with places, field tables, findings, checks between policies."""
+"""Policy files: YAML text to the typed model, checks between fields and between policies, the JSON schema."""

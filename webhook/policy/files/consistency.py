@@ -11,10 +11,10 @@ import msgspec
 
 from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.evaluation.shield import BUILTIN
-from webhook.policy.files.findings import Finding, Severity, nearest
-from webhook.policy.files.reader import Reader
-from webhook.policy.files.table_match import KNOWN_ANNOTATIONS
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, PriorityRule, SourcePosition
+from webhook.policy.model.values import KNOWN_ANNOTATIONS
+from webhook.policy.shapes.findings import Finding, Severity, nearest
+from webhook.policy.shapes.reader import Reader
 
 __all__ = ["check_together"]
 

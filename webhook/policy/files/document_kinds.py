@@ -1,4 +1,4 @@
-"""The kinds of documents that a policy file may hold, and the JSON schema (draft 7) that their tables make."""
+"""The kinds of documents that a policy file may hold, and the JSON schema (draft 7) that the model makes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.files.object_shape import Field, ObjectShape, Values
-from webhook.policy.files.shapes import Choice, Definitions, MapOf, Text
-from webhook.policy.files.table_match import NAME
-from webhook.policy.files.table_preemption import PREEMPTION_SPEC
-from webhook.policy.files.table_priority import PRIORITY_SPEC
-from webhook.policy.model import SourcePosition
+from webhook.policy.model import PreemptionPolicy, PriorityPolicy
+from webhook.policy.model.values import NAME
+from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, shape_of
+from webhook.policy.shapes.shapes import Choice, Definitions, MapOf, Text
 
 __all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND", "json_schema"]
 
@@ -30,16 +29,16 @@ _METADATA = ObjectShape(
     "metadata",
     "The policy's name; labels and annotations are for other tools.",
     (
-        Field("name", "name", NAME, "The policy's name in messages, logs, metrics and tests.", required=True),
-        Field("labels", "labels", MapOf(Text()), "For other tools."),
-        Field("annotations", "annotations", MapOf(Text()), "For other tools."),
+        Property("name", "name", NAME, "The policy's name in messages, logs, metrics and tests.", required=True),
+        Property("labels", "labels", MapOf(Text()), "For other tools."),
+        Property("annotations", "annotations", MapOf(Text()), "For other tools."),
     ),
     build=_metadata,
 )
 
 
 def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
-    """The table of a kind of document: the envelope that all kinds share, around a spec."""
+    """A kind of document: the envelope that all kinds share, around a spec."""
 
     def build(values: Values, source: SourcePosition) -> Any:
         return msgspec.structs.replace(values["spec"], name=values["metadata"], source=source)
@@ -48,28 +47,28 @@ def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
         kind,
         doc,
         (
-            Field(
+            Property(
                 "apiVersion",
                 "api_version",
                 Choice("the API version", {API_VERSION: "the only one so far"}),
                 f"{API_VERSION}.",
                 required=True,
             ),
-            Field("kind", "kind", Choice("this kind", {kind: doc}), f"{kind}.", required=True),
-            Field("metadata", "metadata", _METADATA, "The policy's name.", required=True),
-            Field("spec", "spec", spec, spec.doc, required=True),
+            Property("kind", "kind", Choice("this kind", {kind: doc}), f"{kind}.", required=True),
+            Property("metadata", "metadata", _METADATA, "The policy's name.", required=True),
+            Property("spec", "spec", spec, spec.doc, required=True),
         ),
         build=build,
     )
 
 
 DOCUMENTS = {
-    "PriorityPolicy": _document("PriorityPolicy", "Who may run and define what priority.", PRIORITY_SPEC),
+    "PriorityPolicy": _document("PriorityPolicy", "Who may run and define what priority.", shape_of(PriorityPolicy)),
     "PreemptionPolicy": _document(
-        "PreemptionPolicy", "Which pods the reconciler preempts for, and whom it may evict.", PREEMPTION_SPEC
+        "PreemptionPolicy", "Which pods the reconciler preempts for, and whom it may evict.", shape_of(PreemptionPolicy)
     ),
 }
-"""Each kind with its table."""
+"""Each kind with its fields."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 
+from webhook.policy.files.checks import CHECKS
 from webhook.policy.files.consistency import check_together
 from webhook.policy.files.document_kinds import API_VERSION, DOCUMENTS, TEST_KIND
-from webhook.policy.files.findings import Finding, PolicyError, Severity, nearest
-from webhook.policy.files.reader import Reader, TooMuchError
-from webhook.policy.files.scalars import meaning
-from webhook.policy.files.shapes import INVALID, kind
-from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, YamlMap, YamlNode, YamlScalar, documents
+from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
+from webhook.policy.shapes.findings import Finding, PolicyError, Severity, nearest
+from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar
+from webhook.policy.shapes.reader import Reader, TooMuchError
+from webhook.policy.shapes.scalars import meaning
+from webhook.policy.shapes.shapes import INVALID, kind
 
 __all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 
@@ -78,7 +80,7 @@ def load_texts(texts: list[tuple[str, str]]) -> Loaded:
     priority: list[PriorityPolicy] = []
     preemption: list[PreemptionPolicy] = []
     for name, text in texts:
-        reader = readers[name] = Reader(name, text)
+        reader = readers[name] = Reader(name, text, CHECKS)
         for policy in _policies(text, reader):
             if isinstance(policy, PriorityPolicy):
                 priority.append(policy)
@@ -144,7 +146,7 @@ def _policies(text: str, reader: Reader) -> Iterator[Any]:
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:
-    """The policy of one document by the table of its kind; INVALID for anything that is not a policy."""
+    """The policy of one document by the fields of its kind; INVALID for anything that is not a policy."""
     if isinstance(root, YamlScalar) and meaning(root) == "null":
         return INVALID
     if not isinstance(root, YamlMap):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
 __all__ = [
     "DEEPEST",
@@ -20,10 +21,6 @@ __all__ = [
     "MOST_ALIASES",
     "MOST_NODES",
     "YamlError",
-    "YamlMap",
-    "YamlNode",
-    "YamlScalar",
-    "YamlSequence",
     "documents",
 ]
 
@@ -40,38 +37,6 @@ MOST_ALIASES = 200
 
 _STRING_TAG = "tag:yaml.org,2002:str"
 _KNOWN_TAGS = frozenset({None, "!", _STRING_TAG, "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-
-
-@dataclass(slots=True)
-class YamlNode:
-    """A place in a file: line and column count from 1, `width` is the length of the text on its first line."""
-
-    line: int
-    column: int
-    width: int
-
-
-@dataclass(slots=True)
-class YamlScalar(YamlNode):
-    """A text. `plain` is written without quotes, and only then may it mean something else than text."""
-
-    text: str = ""
-    plain: bool = False
-    style: str = ""
-
-
-@dataclass(slots=True)
-class YamlSequence(YamlNode):
-    """A list."""
-
-    items: list[YamlNode] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class YamlMap(YamlNode):
-    """A mapping, with keys as written: none is dropped for being there twice."""
-
-    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
 
 
 class YamlError(Exception):

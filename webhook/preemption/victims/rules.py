@@ -90,7 +90,7 @@ class Rules:
         """For how many seconds after its start the pod is protected; 0 for not at all."""
         if self.policy is None:
             return 0.0
-        text = _first(self.policy.victims.protection_annotations, dict(profile.annotations))
+        text = _first(self.policy.victims.annotations.protection, dict(profile.annotations))
         asked = float(int(text)) if text is not None and _WHOLE_SECONDS.fullmatch(text) else None
         seconds = self.policy.protection.default if asked is None else asked
         longest = self.policy.protection.maximum
@@ -110,7 +110,7 @@ class Rules:
     def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
         assert self.policy is not None
-        keys = self.policy.victims.preemptible_annotations
+        keys = self.policy.victims.annotations.preemptible
         if not profile.priority_class_name:
             return VictimReason("no-priority-class", "it has no priorityClassName, so it is never a victim")
         own = _first(keys, dict(profile.annotations))
@@ -129,7 +129,7 @@ class Rules:
     def _opt_out(self, profile: Profile, classes: Classes) -> VictimReason:
         """Plain Kubernetes, except for what is marked "false"."""
         assert self.policy is not None
-        keys = self.policy.victims.preemptible_annotations
+        keys = self.policy.victims.annotations.preemptible
         own = _first(keys, dict(profile.annotations))
         if own == "false":
             return VictimReason("opt-out", 'its annotation says "false"')
@@ -153,7 +153,7 @@ def kubernetes_rules() -> Rules:
 def compile_rules(policy: PreemptionPolicy) -> Rules:
     """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
     victims = policy.victims
-    annotations = frozenset(victims.preemptible_annotations) | frozenset(victims.protection_annotations)
+    annotations = frozenset(victims.annotations.preemptible) | frozenset(victims.annotations.protection)
     pairs = None
     if victims.pairs is not None:
         pairs = tuple(

@@ -11,10 +11,10 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.policy.files.findings import PolicyError
 from webhook.policy.files.loading import load_texts
-from webhook.policy.files.scalars import seconds as duration_of
 from webhook.policy.model import Policies
+from webhook.policy.shapes.findings import PolicyError
+from webhook.policy.shapes.scalars import seconds as duration_of
 from webhook.simulation.simulation import Step
 from webhook.simulation.snapshot.objects import BY_KIND
 from webhook.simulation.whatif.steps import AddNodes, Apply, Drain, RemoveNode, Scale, WhatIfError

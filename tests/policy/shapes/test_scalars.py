@@ -2,8 +2,8 @@
 
 import pytest
 
-from webhook.policy.files.scalars import meaning, seconds, yaml11
-from webhook.policy.files.yamltree import YamlScalar
+from webhook.policy.shapes.nodes import YamlScalar
+from webhook.policy.shapes.scalars import meaning, seconds, yaml11
 
 
 def plain(text):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from webhook.policy.files.findings import Finding, Severity, excerpt
-from webhook.policy.files.yamltree import YamlNode
-from webhook.policy.model import SourcePosition
+from webhook.policy.shapes.findings import Finding, Severity, excerpt
+from webhook.policy.shapes.nodes import SourcePosition, YamlNode
 
-__all__ = ["MOST_FINDINGS", "MOST_READS", "Mention", "Reader", "TooMuchError"]
+__all__ = ["MOST_FINDINGS", "MOST_READS", "Check", "Checks", "Mention", "Reader", "TooMuchError"]
 
 MOST_READS = 60_000
 """Nodes read from one file, aliases counted each time."""
 MOST_FINDINGS = 200
 """Findings shown for one file."""
+
+
+Check = Callable[[dict[str, Any], dict[str, YamlNode], "Reader"], None]
+"""Sees the values and nodes of a mapping, by the names of the model, and notes what is wrong between them."""
+
+Checks = Mapping[type, Check]
 
 
 class Mention(NamedTuple):
@@ -29,10 +35,14 @@ class TooMuchError(Exception):
 
 
 class Reader:
-    """Collects the findings of one file. `path` is how messages name the file."""
+    """Collects the findings of one file. `path` is how messages name the file.
 
-    def __init__(self, path: str, text: str) -> None:
+    `checks` say what must hold between the fields of a mapping, by the type of the model that it makes.
+    """
+
+    def __init__(self, path: str, text: str, checks: Checks) -> None:
         self.path = path
+        self.checks = checks
         self.errors = 0
         self.annotations: list[Mention] = []
         self._findings: dict[Finding, None] = {}

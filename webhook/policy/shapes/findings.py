@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from webhook.policy.model import SourcePosition
+from webhook.policy.shapes.nodes import SourcePosition
 
 __all__ = ["Finding", "PolicyError", "Severity", "excerpt", "nearest"]
 

@@ -1,57 +1,83 @@
-"""Mappings with known fields, told by one table that both the loader and the JSON schema read.
+"""Mappings with known fields, read off the structs of the model: both the loader and the JSON schema come from them.
 
-What holds if a field is absent is the default of the model's own field, so it stands in one place.
+A struct with `@mapping` is a mapping of the policy files, and each field annotated with `Field` is one of its fields:
+
+    @mapping("rate")
+    class Rate(msgspec.Struct, frozen=True):
+        "At most so many evictions within a window."
+
+        evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, 1000))]
+        window: Annotated[float, Field("Within which time.", Duration())] = 60.0
+
+A field without a default is required. A field without `Field` does not stand in the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from webhook.policy.files.findings import nearest
-from webhook.policy.files.reader import Reader
-from webhook.policy.files.scalars import duration, yaml11
-from webhook.policy.files.shapes import INVALID, Definitions, Duration, Shape, kind
-from webhook.policy.files.yamltree import YamlMap, YamlNode, YamlScalar
-from webhook.policy.model import SourcePosition
+from webhook.policy.shapes.findings import nearest
+from webhook.policy.shapes.nodes import SourcePosition, YamlMap, YamlNode, YamlScalar
+from webhook.policy.shapes.reader import Reader
+from webhook.policy.shapes.scalars import duration, yaml11
+from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape, kind
 
-__all__ = ["Build", "Field", "ObjectShape", "Values"]
+__all__ = ["Build", "Field", "ObjectShape", "Property", "Values", "mapping", "shape_of", "yaml_name"]
 
 Values = dict[str, Any]
 """What a mapping's fields hold, by the names of the model, absent ones left out."""
 
 Build = Callable[[Values, SourcePosition], Any]
 
+Model = TypeVar("Model", bound=msgspec.Struct)
+
 
 @dataclass(frozen=True)
 class Field:
-    """One field: its name in YAML, its name in the model, its shape, and what it is for."""
+    """What the annotation of a field in the model says: what it is for, and what may stand in it.
+
+    `shape` may be left out if the type says it: for a mapping of the model, a list of such, and true or false. `name`
+    is the name in YAML if it is not the attribute in camel case. `required` is given if it does not follow from the
+    default. Exactly one of the fields that are an `alternative` must be there.
+    """
+
+    doc: str
+    shape: Shape | None = None
+    name: str = ""
+    required: bool | None = None
+    alternative: bool = False
+
+
+@dataclass(frozen=True)
+class Property:
+    """One field of a mapping: its name in YAML, its name and default in the model, its shape, and what it is for."""
 
     name: str
     attribute: str
     shape: Shape
     doc: str
     required: bool = False
+    alternative: bool = False
+    default: Any = None
 
 
 @dataclass(frozen=True)
 class ObjectShape:
-    """A mapping with known fields. `one_of` names fields of which exactly one must be there.
+    """A mapping with known fields. Exactly one of those that are an `alternative` must be there, if there are any.
 
-    The fields are those of `model`, which is made of their values unless `build` makes something else. `check` sees
-    the values and the node of each field, and notes what is wrong between them.
+    The fields are those of `model`, which is made of their values unless `build` makes something else.
     """
 
     title: str
     doc: str
-    fields: tuple[Field, ...]
+    fields: tuple[Property, ...]
     model: type[msgspec.Struct] | None = None
     build: Build | None = None
-    one_of: tuple[str, ...] = ()
-    check: Callable[[Values, dict[str, YamlNode], Reader], None] | None = None
 
     def read(self, node: YamlNode, reader: Reader) -> Any:
         """What is made of the fields; INVALID if that is impossible."""
@@ -67,12 +93,16 @@ class ObjectShape:
                 if value is not INVALID:
                     values[field.attribute] = value
         complete = self._complete(node, keys, reader)
-        if self.check is not None:
-            self.check(
-                values, {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}, reader
-            )
+        check = reader.checks.get(self.model) if self.model else None
+        if check is not None:
+            check(values, {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
         return self.made(values, reader.source(node)) if complete and required else INVALID
+
+    @property
+    def one_of(self) -> list[str]:
+        """The names of the alternatives."""
+        return [field.name for field in self.fields if field.alternative]
 
     def made(self, values: Values, source: SourcePosition) -> Any:
         """What the file says in this mapping, which stands at `source`."""
@@ -92,8 +122,7 @@ class ObjectShape:
 
     def _definition(self, definitions: Definitions) -> dict[str, Any]:
         """The JSON schema of the mapping itself, which `schema` refers to."""
-        known = {one.name: one.default for one in msgspec.structs.fields(self.model)} if self.model else {}
-        properties = {field.name: _described(field, known.get(field.attribute), definitions) for field in self.fields}
+        properties = {field.name: _described(field, definitions) for field in self.fields}
         shape: dict[str, Any] = {
             "description": self.doc,
             "type": "object",
@@ -103,8 +132,9 @@ class ObjectShape:
         required = [field.name for field in self.fields if field.required]
         if required:
             shape["required"] = required
-        if self.one_of:
-            shape["oneOf"] = [{"required": [name]} for name in self.one_of]
+        alternatives = self.one_of
+        if alternatives:
+            shape["oneOf"] = [{"required": [name]} for name in alternatives]
         return shape
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
@@ -138,25 +168,84 @@ class ObjectShape:
         for field in self.fields:
             if field.required and field.name not in keys:
                 reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
-        there = [name for name in self.one_of if name in keys]
-        if self.one_of and not there:
-            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(self.one_of)}")
+        alternatives = self.one_of
+        there = [name for name in alternatives if name in keys]
+        if alternatives and not there:
+            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(alternatives)}")
         for name in there[1:]:
             reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
-        return not self.one_of or len(there) == 1
+        return not alternatives or len(there) == 1
+
+
+def mapping(title: str, doc: str = "", *, build: Build | None = None) -> Callable[[type[Model]], type[Model]]:
+    """A struct of the model as a mapping of the policy files. `doc` is the first line of its docstring if absent."""
+
+    def derive(model: type[Model]) -> type[Model]:
+        hints = get_type_hints(model, include_extras=True)
+        fields = [
+            _property(one, annotation, get_args(hints[one.name])[0])
+            for one in msgspec.structs.fields(model)
+            for annotation in get_args(hints[one.name])[1:]
+            if isinstance(annotation, Field)
+        ]
+        text = doc or (model.__doc__ or "").partition("\n")[0]
+        _SHAPES[model] = ObjectShape(title, text, tuple(fields), model=model, build=build)
+        return model
+
+    return derive
+
+
+_SHAPES: dict[type, ObjectShape] = {}
+
+
+def shape_of(model: type) -> ObjectShape:
+    """The mapping that a struct of the model is made of."""
+    return _SHAPES[model]
+
+
+def yaml_name(attribute: str) -> str:
+    """The name in YAML of a field of the model: `per_owner` is perOwner, `from_` is from."""
+    first, *rest = attribute.rstrip("_").split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _property(one: msgspec.structs.FieldInfo, annotation: Field, hint: Any) -> Property:
+    return Property(
+        annotation.name or yaml_name(one.name),
+        one.name,
+        annotation.shape or _by_type(hint),
+        annotation.doc,
+        required=one.required if annotation.required is None else annotation.required,
+        alternative=annotation.alternative,
+        default=one.default,
+    )
+
+
+def _by_type(hint: Any) -> Shape:
+    """The shape that a type says by itself: of a mapping of the model, a list of them, or true or false."""
+    if isinstance(hint, UnionType):
+        (hint,) = (one for one in get_args(hint) if one is not NoneType)
+    if hint is bool:
+        return Flag()
+    if get_origin(hint) is tuple:
+        return ListOf(_by_type(get_args(hint)[0]))
+    if hint not in _SHAPES:
+        raise TypeError(f"{hint} does not say what may stand in the field: name a shape in its Field")
+    return _SHAPES[hint]
 
 
 def _absent(value: YamlNode) -> bool:
     return isinstance(value, YamlScalar) and value.plain and not value.text
 
 
-def _described(field: Field, default: Any, definitions: Definitions) -> dict[str, Any]:
+def _described(field: Property, definitions: Definitions) -> dict[str, Any]:
     """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
     shape = field.shape.schema(definitions)
     described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else dict(shape)
     described["description"] = field.doc
     if "markdownDescription" in described:
         described["markdownDescription"] = f"{field.doc}\n\n{described['markdownDescription']}"
+    default = field.default
     if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
         value = list(default) if isinstance(default, tuple) else msgspec.to_builtins(default)
         described["default"] = duration(default) if isinstance(field.shape, Duration) else value

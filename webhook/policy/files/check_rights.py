@@ -1,4 +1,4 @@
-"""The table of rights, and what is probably not meant when a policy or a right names `subjects`.
+"""Rights, and what is probably not meant when a policy or a right names `subjects`.
 
 A policy that treats the author of a workload and the controller that makes its pods differently is pointed out, and
 a right that controllers would open to everybody is refused (docs/policies.md, "Who asks").
@@ -10,23 +10,12 @@ from collections.abc import Iterator
 
 from webhook.policy.evaluation.describing import subjects_text
 from webhook.policy.evaluation.requester import by_namespace, covers_controllers, names_exactly, reads_user
-from webhook.policy.files.object_shape import Values
-from webhook.policy.files.reader import Reader
-from webhook.policy.files.table_match import match_record
-from webhook.policy.files.yamltree import YamlNode, YamlSequence
 from webhook.policy.model import RequestMatch, SourcePosition, Subject
+from webhook.policy.shapes.nodes import YamlNode, YamlSequence
+from webhook.policy.shapes.object_shape import Values
+from webhook.policy.shapes.reader import Reader
 
-__all__ = ["RIGHT", "check_requesters", "check_rights"]
-
-RIGHT = match_record(
-    "right",
-    "Who has a right: everything named must hold. A list of rights gives alternatives. A pod that a service account"
-    " or a controller makes has a right by namespace only, unless the right names that service account exactly.",
-    "namespaces",
-    "namespaceSelector",
-    "objectSelector",
-    "subjects",
-)
+__all__ = ["check_requesters", "check_rights"]
 
 _MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'
 

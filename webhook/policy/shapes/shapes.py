@@ -6,16 +6,15 @@ A shape that finds something wrong notes it and returns INVALID; the rest of the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Protocol
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.policy.files.findings import nearest
-from webhook.policy.files.reader import Reader
-from webhook.policy.files.scalars import WHOLE, meaning, seconds, yaml11
-from webhook.policy.files.yamltree import YamlMap, YamlNode, YamlScalar, YamlSequence
+from webhook.policy.shapes.findings import nearest
+from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
+from webhook.policy.shapes.reader import Reader
+from webhook.policy.shapes.scalars import WHOLE, meaning, seconds, yaml11
 
 __all__ = [
     "INVALID",
@@ -30,7 +29,6 @@ __all__ = [
     "Shape",
     "Text",
     "Whole",
-    "described",
     "kind",
 ]
 
@@ -312,11 +310,6 @@ def kind(node: YamlNode) -> str:
         case YamlScalar():
             return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[meaning(node)]
     return "something else"
-
-
-def described(options: type[StrEnum], texts: Sequence[str]) -> dict[str, str]:
-    """The values of an enumeration with what each means, in the order of the enumeration."""
-    return {option.value: text for option, text in zip(options, texts, strict=True)}
 
 
 def _scalar(node: YamlNode, reader: Reader, what: str) -> Any:

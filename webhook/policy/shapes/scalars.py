@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from webhook.policy.files.yamltree import YamlScalar
+from webhook.policy.shapes.nodes import YamlScalar
 
 __all__ = ["WHOLE", "duration", "meaning", "seconds", "yaml11"]
 

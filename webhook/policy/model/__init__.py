@@ -1,0 +1,100 @@
+"""The typed model of the policy files, as loaded: what a platform team wrote, checked and with defaults filled in.
+
+`webhook.policy.files.loading` makes these from YAML. A field stands in one place: the struct says its type and default,
+and its `Field` what may stand in it and what it is for; the loader and the JSON schema follow
+(`webhook.policy.shapes.object_shape`). Durations are seconds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.policy.model.match import (
+    RequestMatch,
+    Subject,
+)
+from webhook.policy.model.preemption import (
+    BudgetMode,
+    EvictionMode,
+    ExtenderConfig,
+    Limits,
+    PodsMatch,
+    PreemptibilityAnnotations,
+    PreemptionPair,
+    PreemptionPolicy,
+    Preemptors,
+    Protection,
+    Rate,
+    VictimMode,
+    Victims,
+)
+from webhook.policy.model.priority import (
+    Definers,
+    Enforcement,
+    MatchCondition,
+    MatchConditions,
+    PolicyException,
+    PriorityClasses,
+    PriorityPolicy,
+    PriorityRule,
+    ProtectAnnotations,
+    Reserve,
+    Validate,
+)
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    DECISION,
+    GIVEN,
+    MANAGED,
+    MARK,
+    OWN_ANNOTATIONS,
+    PLAN,
+    PROTECTION_DURATION,
+)
+from webhook.policy.shapes.nodes import SourcePosition
+
+__all__ = [
+    "CAN_BE_PREEMPTED",
+    "DECISION",
+    "GIVEN",
+    "MANAGED",
+    "MARK",
+    "OWN_ANNOTATIONS",
+    "PLAN",
+    "PROTECTION_DURATION",
+    "BudgetMode",
+    "Definers",
+    "Enforcement",
+    "EvictionMode",
+    "ExtenderConfig",
+    "Limits",
+    "MatchCondition",
+    "MatchConditions",
+    "PodsMatch",
+    "Policies",
+    "PolicyException",
+    "PreemptibilityAnnotations",
+    "PreemptionPair",
+    "PreemptionPolicy",
+    "Preemptors",
+    "PriorityClasses",
+    "PriorityPolicy",
+    "PriorityRule",
+    "ProtectAnnotations",
+    "Protection",
+    "Rate",
+    "RequestMatch",
+    "Reserve",
+    "SourcePosition",
+    "Subject",
+    "Validate",
+    "VictimMode",
+    "Victims",
+]
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True):
+    """Every policy of a directory, in the order of file names and of documents in them."""
+
+    priority: tuple[PriorityPolicy, ...] = ()
+    preemption: tuple[PreemptionPolicy, ...] = ()

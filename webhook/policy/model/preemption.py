@@ -1,0 +1,284 @@
+"""PreemptionPolicy: which pods the reconciler preempts for, and whom it may evict. Durations are seconds.
+
+`webhook.preemption.victims.rules` turns these into the decision's rules. What must hold between fields is in
+`webhook.policy.files.checks`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from webhook.kube.objects import LabelSelector
+from webhook.policy.model.match import SELECTOR
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    CLASS_GLOB,
+    CLASS_NAME,
+    NAMESPACES,
+    PROTECTION_DURATION,
+    RECOGNISED_ANNOTATION,
+)
+from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.object_shape import Field, Values, mapping, shape_of
+from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
+
+__all__ = [
+    "BudgetMode",
+    "EvictionMode",
+    "ExtenderConfig",
+    "Limits",
+    "PodsMatch",
+    "PreemptibilityAnnotations",
+    "PreemptionPair",
+    "PreemptionPolicy",
+    "Preemptors",
+    "Protection",
+    "Rate",
+    "VictimMode",
+    "Victims",
+]
+
+_SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
+_MANY = 1_000_000
+
+
+class VictimMode(StrEnum):
+    """Whether a pod must say that it may be evicted (Gödel) or that it may not (plain Kubernetes)."""
+
+    OPT_IN = "opt-in"
+    OPT_OUT = "opt-out"
+
+
+class BudgetMode(StrEnum):
+    """Strict: a used-up budget excludes the pod (Gödel). Best effort: violations are minimised (Kubernetes)."""
+
+    STRICT = "strict"
+    BEST_EFFORT = "best-effort"
+
+
+class EvictionMode(StrEnum):
+    """How victims go: through the Eviction API, or by delete with preconditions."""
+
+    EVICT = "evict"
+    DELETE = "delete"
+
+
+@mapping("preemptors")
+class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
+    """For which pods the reconciler preempts: those of the classes named here, which the webhook marks."""
+
+    priority_classes: Annotated[
+        tuple[str, ...],
+        Field(
+            "PriorityClasses by name or glob; those created from now on get preemptionPolicy Never.", ListOf(CLASS_GLOB)
+        ),
+    ] = ()
+    twins: Annotated[
+        dict[str, str],
+        Field(
+            "An existing class that preempts by itself, to the class of the same value with preemptionPolicy Never to"
+            " which its new pods are moved.",
+            MapOf(CLASS_NAME, CLASS_NAME),
+        ),
+    ] = {}
+    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", _SCHEDULERS)] = (
+        "default-scheduler",
+    )
+    delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
+
+
+@mapping("pods match")
+class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods: everything named must hold, what is absent always does."""
+
+    priority_classes: Annotated[
+        tuple[str, ...] | None, Field("Their PriorityClass is one of these.", ListOf(CLASS_GLOB, least=1))
+    ] = None
+    namespaces: Annotated[
+        tuple[str, ...] | None,
+        Field("Their namespace is one of these; * stands for any characters.", NAMESPACES),
+    ] = None
+    namespace_selector: Annotated[
+        LabelSelector | None, Field("The labels of their namespace are selected.", SELECTOR)
+    ] = None
+    labels: Annotated[LabelSelector | None, Field("Their labels are selected.", SELECTOR)] = None
+
+
+@mapping("pair")
+class PreemptionPair(msgspec.Struct, frozen=True, kw_only=True):
+    """These preemptors may evict these victims."""
+
+    preemptors: Annotated[PodsMatch, Field("Who may evict; all if absent.")] = PodsMatch()
+    victims: Annotated[PodsMatch, Field("Who may be evicted; all if absent.")] = PodsMatch()
+
+
+@mapping("preemptibility annotations")
+class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation keys, in the order in which they are read; the first one present counts."""
+
+    preemptible: Annotated[
+        tuple[str, ...],
+        Field(
+            "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
+            ListOf(RECOGNISED_ANNOTATION, least=1),
+        ),
+    ] = (CAN_BE_PREEMPTED,)
+    protection: Annotated[
+        tuple[str, ...],
+        Field("Whole seconds after its start during which a pod is no victim.", ListOf(RECOGNISED_ANNOTATION, least=1)),
+    ] = (PROTECTION_DURATION,)
+
+
+@mapping("victims")
+class Victims(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never."""
+
+    mode: Annotated[
+        VictimMode,
+        Field(
+            "Whether pods must say that they may be evicted, or that they may not.",
+            Choice(
+                "a mode",
+                {
+                    "opt-in": "only pods that say so, by annotation of the pod or of its class (Gödel)",
+                    "opt-out": "every pod of lower priority that does not say false (plain Kubernetes)",
+                },
+                VictimMode,
+            ),
+        ),
+    ] = VictimMode.OPT_IN
+    annotations: Annotated[PreemptibilityAnnotations, Field("Which annotations say it.")] = PreemptibilityAnnotations()
+    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", _SCHEDULERS)] = (
+        "default-scheduler",
+    )
+    pairs: Annotated[
+        tuple[PreemptionPair, ...] | None,
+        Field(
+            "Who may evict whom; without it every preemptor every victim.", ListOf(shape_of(PreemptionPair), least=1)
+        ),
+    ] = None
+
+
+@mapping("protection")
+class Protection(msgspec.Struct, frozen=True, kw_only=True):
+    """For how long after its start a pod is no victim."""
+
+    default: Annotated[float, Field("How long a pod is protected if no annotation says so.", Duration())] = 0.0
+    maximum: Annotated[
+        float | None, Field("The most that an annotation may ask for; unlimited if absent.", Duration())
+    ] = None
+
+
+@mapping("rate")
+class Rate(msgspec.Struct, frozen=True):
+    """At most so many evictions within a window."""
+
+    evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, _MANY))]
+    window: Annotated[float, Field("Within which time.", Duration())] = 60.0
+
+
+@mapping("limits")
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits: how much may be evicted, and how often it is tried. Unlimited if absent."""
+
+    per_owner: Annotated[Rate | None, Field("Evictions of pods of one owner (a Deployment, a Job …).")] = None
+    per_node: Annotated[Rate | None, Field("Evictions on one node.")] = None
+    per_cluster: Annotated[Rate | None, Field("Evictions in all.")] = None
+    attempts_per_preemptor: Annotated[
+        int,
+        Field(
+            "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
+            Whole("a number of attempts", 1, _MANY),
+        ),
+    ] = 10
+
+
+@mapping("extender")
+class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
+
+    url_prefix: Annotated[
+        str,
+        Field(
+            "Where the extender is.",
+            Text(
+                "an address such as http://extender.kube-system.svc/scheduler",
+                pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            ),
+        ),
+    ]
+    preempt_verb: Annotated[
+        str, Field("Appended to urlPrefix.", Text("a path below urlPrefix", pattern=r"^[A-Za-z0-9._/-]+$"))
+    ]
+    http_timeout: Annotated[float, Field("How long an answer may take.", Duration())] = 5.0
+    ignorable: Annotated[bool, Field("Whether preemption goes on without it if it fails.")] = False
+    managed_resources: Annotated[
+        tuple[str, ...],
+        Field(
+            "It is asked only about pods that request one of these; about all if absent.",
+            ListOf(Text("the name of a resource"), least=1),
+        ),
+    ] = ()
+
+
+def _policy(values: Values, source: SourcePosition) -> PreemptionPolicy:
+    return PreemptionPolicy(name="", source=source, **values)
+
+
+@mapping("PreemptionPolicy spec", build=_policy)
+class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods the reconciler preempts for, and whom it may evict."""
+
+    name: str
+    source: SourcePosition
+    preemptors: Annotated[Preemptors, Field("For which pods.", required=True)] = Preemptors()
+    victims: Annotated[Victims, Field("Whom it may evict.")] = Victims()
+    budgets: Annotated[
+        BudgetMode,
+        Field(
+            "What PodDisruptionBudgets mean for choosing victims.",
+            Choice(
+                "a way with budgets",
+                {
+                    "strict": "a pod whose PodDisruptionBudget is used up is never a victim (Gödel)",
+                    "best-effort": "violations are minimised (Kubernetes)",
+                },
+                BudgetMode,
+            ),
+        ),
+    ] = BudgetMode.STRICT
+    protection: Annotated[Protection, Field("Protection windows.")] = Protection()
+    eviction: Annotated[
+        EvictionMode,
+        Field(
+            "How victims go.",
+            Choice(
+                "a way to evict",
+                {
+                    "evict": "through the Eviction API, which keeps budgets atomically",
+                    "delete": "by delete with preconditions, past budgets",
+                },
+                EvictionMode,
+            ),
+        ),
+    ] = EvictionMode.EVICT
+    grace_period: Annotated[
+        int | None,
+        Field(
+            "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
+            Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
+            name="gracePeriodSeconds",
+        ),
+    ] = None
+    plan_timeout: Annotated[float, Field("When a plan that gets nowhere is given up.", Duration())] = 300.0
+    wait_for_terminating: Annotated[
+        float,
+        Field("How long already terminating pods that make room are waited for before others are evicted.", Duration()),
+    ] = 60.0
+    limits: Annotated[Limits, Field("How much may be evicted, and how often it is tried.")] = Limits()
+    extenders: Annotated[
+        tuple[ExtenderConfig, ...], Field("Asked one after the other which candidates may stand.")
+    ] = ()

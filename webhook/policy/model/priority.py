@@ -1,0 +1,221 @@
+"""PriorityPolicy: who may run and define what.
+
+`webhook.policy.evaluation.engine` turns these into closures. A new rule body is a struct here, its field in
+`PriorityRule`, and its evaluation; what must hold between its fields is in `webhook.policy.files.checks`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
+from webhook.policy.model.match import OPERATIONS, RIGHT, SUBJECTS, RequestMatch, Subject
+from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
+from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.object_shape import Field, Values, mapping, shape_of
+from webhook.policy.shapes.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
+
+__all__ = [
+    "Definers",
+    "Enforcement",
+    "MatchCondition",
+    "MatchConditions",
+    "PolicyException",
+    "PriorityClasses",
+    "PriorityPolicy",
+    "PriorityRule",
+    "ProtectAnnotations",
+    "Reserve",
+    "Validate",
+]
+
+_PRIORITY = Whole("a priority", -(2**31), 2**31 - 1)
+_VARIABLES = ", ".join(VARIABLES)
+
+
+class Enforcement(StrEnum):
+    """What a violated rule does: refuse, warn the author, or only leave an audit annotation."""
+
+    ENFORCE = "enforce"
+    WARN = "warn"
+    AUDIT = "audit"
+
+
+_ENFORCEMENT = Choice(
+    "an enforcement",
+    {
+        "enforce": "a violation refuses the request",
+        "warn": "a violation is told to the author as a warning",
+        "audit": "a violation is left in the audit log",
+    },
+    Enforcement,
+)
+
+
+@mapping("condition", f"A CEL expression that must be true for the policy to apply, over {_VARIABLES}.")
+class MatchCondition(msgspec.Struct, frozen=True):
+    """A named CEL expression that must hold for the policy to apply."""
+
+    name: Annotated[str, Field("The condition's name in messages.", NAME)]
+    expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
+    source: SourcePosition
+
+
+MatchConditions = tuple[MatchCondition, ...]
+
+
+@mapping("priorityClasses rule")
+class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
+    """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
+
+    allow: Annotated[
+        tuple[str, ...] | None, Field("Names or globs that may be used; all if absent.", ListOf(CLASS_GLOB))
+    ] = None
+    deny: Annotated[
+        tuple[str, ...], Field("Names or globs that may not be used; deny wins over allow.", ListOf(CLASS_GLOB))
+    ] = ()
+
+
+@mapping("definers")
+class Definers(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives."""
+
+    names: Annotated[
+        tuple[str, ...] | None,
+        Field("The class's name is one of these; * is a wildcard.", ListOf(CLASS_GLOB, least=1)),
+    ] = None
+    subjects: Annotated[tuple[Subject, ...] | None, Field("Who asks is one of these.", SUBJECTS)] = None
+
+
+@mapping("reserve rule")
+class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+    """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
+
+    Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
+    """
+
+    from_: Annotated[int, Field("The lowest value reserved.", _PRIORITY)]
+    to: Annotated[int, Field("The highest value reserved.", _PRIORITY)]
+    define: Annotated[
+        tuple[Definers, ...],
+        Field("Who may create or change PriorityClasses in it; else nobody.", OneOrMore(shape_of(Definers))),
+    ] = ()
+    use: Annotated[
+        tuple[RequestMatch, ...], Field("Which pods may have a priority in it; else none.", OneOrMore(RIGHT))
+    ] = ()
+
+
+@mapping("protectAnnotations rule")
+class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices."""
+
+    keys: Annotated[tuple[str, ...], Field("The annotations.", ListOf(ANNOTATION, least=1))]
+    allow: Annotated[tuple[RequestMatch, ...], Field("Who may; nobody if absent.", OneOrMore(RIGHT))] = ()
+    operations: Annotated[tuple[str, ...], Field("When the rule holds.", OPERATIONS)] = ("UPDATE",)
+
+
+@mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
+class Validate(msgspec.Struct, frozen=True, kw_only=True):
+    """A CEL expression that must be true, and the text for the person whose request is refused.
+
+    `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
+    """
+
+    expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
+    message: Annotated[
+        str, Field("What the author is told: what is wrong, what would be right.", Text("a message"))
+    ] = ""
+    message_expression: Annotated[str, Field("CEL that makes the message.", Expression(compile_text))] = ""
+    resources: Annotated[
+        tuple[str, ...],
+        Field(
+            "What the expression is about.",
+            ListOf(
+                Choice(
+                    "a resource",
+                    {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"},
+                ),
+                least=1,
+            ),
+        ),
+    ] = ("pods",)
+
+
+def _rule(values: Values, source: SourcePosition) -> Values:
+    """The rule's values; the policy, which knows the enforcement, makes the rule of them."""
+    return {**values, "source": source}
+
+
+@mapping("rule", build=_rule)
+class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule: a name, and exactly one body."""
+
+    name: Annotated[str, Field("The rule's name in messages, logs and tests.", NAME)]
+    source: SourcePosition
+    enforcement: Annotated[Enforcement, Field("Instead of the policy's enforcement.", _ENFORCEMENT, required=False)]
+    default_priority_class: Annotated[
+        str | None, Field("The class of new pods that name none.", CLASS_NAME, alternative=True)
+    ] = None
+    priority_classes: Annotated[
+        PriorityClasses | None, Field("Which PriorityClasses may be used.", alternative=True)
+    ] = None
+    reserve: Annotated[Reserve | None, Field("A range of values for some only.", alternative=True)] = None
+    copy_annotations: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            "Annotations that a new pod takes over from its PriorityClass if it has none.",
+            ListOf(ANNOTATION, least=1),
+            alternative=True,
+        ),
+    ] = None
+    protect_annotations: Annotated[
+        ProtectAnnotations | None, Field("Annotations that not everyone may change.", alternative=True)
+    ] = None
+    validate: Annotated[Validate | None, Field("A CEL expression that must be true.", alternative=True)] = None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the rule can refuse anything; the others fill in, and there is nothing to except from."""
+        return self.default_priority_class is None and self.copy_annotations is None
+
+
+@mapping("exception")
+class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom some rules of the policy let in all the same for a while, with a warning that says until when."""
+
+    match: Annotated[RequestMatch, Field("Who is let in: everything named must hold, as in a right.", RIGHT)]
+    rules: Annotated[tuple[str, ...], Field("The rules of this policy that let them in.", ListOf(NAME, least=1))]
+    reason: Annotated[str, Field("Why; the author of the request reads it.", Text("a reason"))]
+    owner: Annotated[str, Field("Who answers for it.", Text("an owner"))]
+    until: Annotated[float, Field("When it ends: an instant, or the last day (UTC).", Instant())]
+    """Seconds since the epoch."""
+    source: SourcePosition
+
+
+def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
+    enforcement = values.get("enforcement", Enforcement.ENFORCE)
+    rules = tuple(PriorityRule(**{"enforcement": enforcement, **rule}) for rule in values.pop("rules"))
+    return PriorityPolicy(name="", source=source, rules=rules, **values)
+
+
+@mapping("PriorityPolicy spec", build=_policy)
+class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may run and define what: when the policy applies, and its rules."""
+
+    name: str
+    source: SourcePosition
+    enforcement: Annotated[Enforcement, Field("What a violated rule does.", _ENFORCEMENT)] = Enforcement.ENFORCE
+    match: Annotated[RequestMatch, Field("Which requests the policy is about; all if absent.")] = RequestMatch()
+    exclude: Annotated[
+        RequestMatch | None, Field("Which of those it is not about after all; exclude wins over match.")
+    ] = None
+    conditions: Annotated[MatchConditions, Field("CEL expressions that must all be true besides.")] = ()
+    rules: Annotated[
+        tuple[PriorityRule, ...], Field("The rules.", ListOf(shape_of(PriorityRule), least=1), required=True)
+    ] = ()
+    exceptions: Annotated[
+        tuple[PolicyException, ...], Field("Whom some of the rules let in all the same for a while.")
+    ] = ()

@@ -1,0 +1,155 @@
+"""What policies share that is one value: names, globs, CEL expressions, keys of annotations and labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from webhook.policy.cel.program import CelError, CelProblem
+from webhook.policy.shapes.findings import Severity
+from webhook.policy.shapes.nodes import YamlNode, YamlScalar
+from webhook.policy.shapes.reader import Mention, Reader
+from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
+
+__all__ = [
+    "ANNOTATION",
+    "CAN_BE_PREEMPTED",
+    "CLASS_GLOB",
+    "CLASS_NAME",
+    "DECISION",
+    "GIVEN",
+    "KNOWN_ANNOTATIONS",
+    "LABEL_KEY",
+    "LABEL_VALUE",
+    "MANAGED",
+    "MARK",
+    "NAME",
+    "NAMESPACE",
+    "NAMESPACES",
+    "OWN_ANNOTATIONS",
+    "PLAN",
+    "PROTECTION_DURATION",
+    "RECOGNISED_ANNOTATION",
+    "Expression",
+]
+
+CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
+PROTECTION_DURATION = "godel.bytedance.com/protection-duration-from-preemption"
+MARK = "giveway.dev/preemption"
+"""The label by which the webhook hands a pod's preemption to the reconciler."""
+MANAGED = "managed"
+"""The value of the mark."""
+PLAN = "giveway.dev/plan"
+"""The annotation with a plan under way, on its preemptor. Only the reconciler writes it."""
+DECISION = "giveway.dev/decision"
+"""The annotation with the last decision made for a pod. Only the reconciler writes it."""
+GIVEN = "giveway.dev/given"
+"""The annotation with what the webhook gave a new pod. Only the webhook writes it."""
+OWN_ANNOTATIONS = (PLAN, DECISION, GIVEN)
+"""giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
+
+KNOWN_ANNOTATIONS = {
+    CAN_BE_PREEMPTED: "the pod may be a victim, when exactly true",
+    PROTECTION_DURATION: "seconds after its start during which the pod is no victim",
+    "volcano.sh/preemptable": "Volcano's spelling of preemptible",
+}
+"""The annotations about preemption that are known, with what they say."""
+
+_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_GLOB = r"[-a-z0-9.*]+"
+
+NAME = Text("a name (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
+CLASS_NAME = Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
+CLASS_GLOB = Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
+NAMESPACE = Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
+NAMESPACES = ListOf(NAMESPACE, least=1)
+
+_EXPRESSION = Text("a CEL expression", longest=100_000)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A CEL expression that `compile` accepts."""
+
+    compile: Callable[[str], Any]
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The expression's text."""
+        if isinstance(node, YamlScalar) and node.plain and node.text in ("true", "false"):
+            reader.count()
+            return node.text
+        text = _EXPRESSION.read(node, reader)
+        if text is INVALID:
+            return INVALID
+        try:
+            self.compile(text)
+        except CelError as error:
+            assert isinstance(node, YamlScalar)
+            for problem in error.problems:
+                line, column = _place(node, problem, reader)
+                reader.at(Severity.ERROR, line, column, f"CEL: {problem.message}")
+            return INVALID
+        return text
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string."""
+        del definitions
+        return {"type": "string", "minLength": 1, "maxLength": 4096}
+
+
+def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
+    """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
+    if node.style == "|":
+        line = node.line + problem.line
+        rows = node.text.split("\n")
+        row = rows[problem.line - 1] if problem.line <= len(rows) else ""
+        return line, len(reader.line(line)) - len(row) + problem.column
+    quote = 1 if node.style in ("'", '"') else 0
+    written = reader.line(node.line)[node.column - 1 + quote :]
+    if problem.line == 1 and written.startswith(node.text[: problem.column]):
+        return node.line, node.column + quote + problem.column - 1
+    return node.line, node.column
+
+
+def _annotation_wrong(text: str) -> str:
+    if text in OWN_ANNOTATIONS:
+        return f"{text} is giveway's own: it is protected always, and no policy reads, copies or allows it"
+    prefix, slash, name = text.rpartition("/")
+    fits = re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", name, re.ASCII)
+    if fits and (not slash or re.fullmatch(_SUBDOMAIN, prefix, re.ASCII)):
+        return ""
+    return f'"{text[:80]}" is not an annotation key such as {CAN_BE_PREEMPTED}'
+
+
+_KEY = Text("an annotation key", check=_annotation_wrong, longest=317)
+
+
+@dataclass(frozen=True)
+class _Annotation:
+    """An annotation key, noted for the check of spellings; `recognises` says that naming it makes it known."""
+
+    recognises: bool
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The key."""
+        key = _KEY.read(node, reader)
+        if key is not INVALID:
+            reader.annotations.append(Mention(key, node, self.recognises))
+        return key
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string, with the known keys as examples for editors."""
+        return {**_KEY.schema(definitions), "examples": list(KNOWN_ANNOTATIONS)}
+
+
+ANNOTATION = _Annotation(recognises=False)
+"""A key that is expected to be a known one."""
+RECOGNISED_ANNOTATION = _Annotation(recognises=True)
+"""A key that becomes known by being named here."""
+
+LABEL_VALUE = Text("a label's value", "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$", longest=63)
+LABEL_KEY = Text(
+    "a label's key", check=lambda text: _annotation_wrong(text).replace("an annotation key", "a label key")
+)
