@@ -124,7 +124,8 @@ class TokenSigner:
         body, _, signature = token.rpartition(".")
         if not hmac.compare_digest(self._sign(body), signature):
             return None
-        claims: dict[str, Any] = json.loads(_decode(body.partition(".")[2]))
+        encoded = body.partition(".")[2]
+        claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
         return claims if claims["exp"] > time.time() else None
 
     def _sign(self, body: str) -> str:
@@ -160,7 +161,3 @@ def _encode(part: dict[str, Any]) -> str:
 
 def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

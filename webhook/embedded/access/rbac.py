@@ -16,8 +16,7 @@ from webhook.embedded.access.rights import UsedRights
 from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.embedded.storage.reading import Memo, StoreReader
 from webhook.kube.objects import LabelSelector
-from webhook.kube.selectors import Matcher, label_matcher
-from webhook.kube.selectors import nothing as matches_nothing
+from webhook.kube.selectors import label_matcher
 
 __all__ = ["PolicyRule", "RbacAuthorizer", "rule_from"]
 
@@ -44,17 +43,19 @@ class PolicyRule:
         if "*" not in self.verbs and right.verb not in self.verbs:
             return False
         if right.path:
-            return any(_covers(pattern, right.path) for pattern in self.paths)
+            return any(
+                right.path.startswith(pattern[:-1]) if pattern.endswith("*") else right.path == pattern
+                for pattern in self.paths
+            )
         if "*" not in self.groups and right.group not in self.groups:
             return False
-        if not self._covers_resource(right):
+        if (
+            "*" not in self.resources
+            and right.full_resource not in self.resources
+            and not (right.subresource and f"*/{right.subresource}" in self.resources)
+        ):
             return False
         return not self.names or right.name in self.names
-
-    def _covers_resource(self, right: Right) -> bool:
-        if "*" in self.resources or right.full_resource in self.resources:
-            return True
-        return bool(right.subresource) and f"*/{right.subresource}" in self.resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +117,6 @@ def rule_from(rule: Mapping[str, Any]) -> PolicyRule:
     )
 
 
-def _covers(pattern: str, path: str) -> bool:
-    if pattern.endswith("*"):
-        return path.startswith(pattern[:-1])
-    return pattern == path
-
-
 def _compile(objects: Objects) -> dict[tuple[str, str], list[Grant]]:
     """Roles and bindings as rights by subject."""
     cluster_roles = _cluster_roles(list(objects("clusterroles")))
@@ -144,13 +139,11 @@ def _compile(objects: Objects) -> dict[tuple[str, str], list[Grant]]:
 
 def _bind(grants: dict[tuple[str, str], list[Grant]], binding: Mapping[str, Any], grant: Grant) -> None:
     for subject in binding.get("subjects") or ():
-        grants.setdefault(_subject_key(subject, grant.namespace or ""), []).append(grant)
-
-
-def _subject_key(subject: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-    if subject["kind"] == "ServiceAccount":
-        return "User", f"system:serviceaccount:{subject.get('namespace') or namespace}:{subject['name']}"
-    return subject["kind"], subject["name"]
+        kind, name = subject["kind"], subject["name"]
+        if kind == "ServiceAccount":
+            namespace = subject.get("namespace") or grant.namespace or ""
+            kind, name = "User", f"system:serviceaccount:{namespace}:{name}"
+        grants.setdefault((kind, name), []).append(grant)
 
 
 def _rules(role: Mapping[str, Any]) -> tuple[PolicyRule, ...]:
@@ -161,7 +154,14 @@ def _cluster_roles(roles: list[Mapping[str, Any]]) -> dict[str, tuple[PolicyRule
     """Rules by ClusterRole; a role with an aggregationRule has the rules of the roles it selects, transitively."""
     own = {role["metadata"]["name"]: _rules(role) for role in roles}
     labels = {role["metadata"]["name"]: role["metadata"].get("labels") or {} for role in roles}
-    selectors = {role["metadata"]["name"]: _aggregation(role) for role in roles if role.get("aggregationRule")}
+    selectors = {
+        role["metadata"]["name"]: [
+            label_matcher(msgspec.convert(selector, LabelSelector))
+            for selector in role["aggregationRule"].get("clusterRoleSelectors") or ()
+        ]
+        for role in roles
+        if role.get("aggregationRule")
+    }
 
     def collect(name: str, seen: frozenset[str]) -> Iterator[PolicyRule]:
         if name not in selectors:
@@ -172,8 +172,3 @@ def _cluster_roles(roles: list[Mapping[str, Any]]) -> dict[str, tuple[PolicyRule
                 yield from collect(other, seen | {other})
 
     return {name: tuple(dict.fromkeys(collect(name, frozenset({name})))) for name in own}
-
-
-def _aggregation(role: Mapping[str, Any]) -> list[Matcher]:
-    selectors = role["aggregationRule"].get("clusterRoleSelectors") or ()
-    return [label_matcher(msgspec.convert(selector, LabelSelector)) for selector in selectors] or [matches_nothing]

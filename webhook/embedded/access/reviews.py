@@ -21,7 +21,8 @@ def review_handlers(authorizer: RbacAuthorizer, authentication: Authentication) 
 
     async def others_access(call: SubresourceCall) -> tuple[int, Object]:
         spec = call.body.get("spec") or {}
-        return _answer(call, _access(authorizer, _subject(spec), spec, call.change.namespace))
+        user = UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
+        return _answer(call, _access(authorizer, user, spec, call.change.namespace))
 
     async def own_rules(call: SubresourceCall) -> tuple[int, Object]:
         namespace = (call.body.get("spec") or {}).get("namespace", "")
@@ -67,10 +68,6 @@ def _access(authorizer: RbacAuthorizer, user: UserInfo, spec: Mapping[str, Any],
         asked = spec.get("nonResourceAttributes") or {}
         right = Right(asked.get("verb", ""), path=asked.get("path", ""))
     return {"allowed": authorizer.allowed(user, right)}
-
-
-def _subject(spec: Mapping[str, Any]) -> UserInfo:
-    return UserInfo(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
 
 
 def _rules(rules: list[PolicyRule]) -> Object:

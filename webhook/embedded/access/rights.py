@@ -51,11 +51,8 @@ def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[st
     found = []
     for rule in rules:
         granted = product(rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ())
-        found += [_words(*one) for one in granted if one not in exercised]
+        left = [one for one in granted if one not in exercised]
+        found += [f"{verb} {resource}.{group}" if group else f"{verb} {resource}" for verb, group, resource in left]
         urls = product(rule.get("verbs") or (), rule.get("nonResourceURLs") or ())
         found += [f"{verb} {path}" for verb, path in urls if (verb, path) not in paths]
     return found
-
-
-def _words(verb: str, group: str, resource: str) -> str:
-    return f"{verb} {resource}.{group}" if group else f"{verb} {resource}"

@@ -82,11 +82,14 @@ class HookCaller:
 
     async def _post(self, hook: Hook, destination: Destination, review: bytes) -> bytes:
         """Send a review; the answer's body. Raises HookCallError with kube-apiserver's words."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
         prefix = f'failed to call webhook: Post "{destination.shown}": '
         try:
             async with (
                 asyncio.timeout(hook.timeout),
-                self._connections().post(
+                self._session.post(
                     destination.url,
                     data=review,
                     headers={
@@ -113,12 +116,6 @@ class HookCaller:
             raise HookCallError(f"{prefix}dial tcp: connect: connection refused") from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
             raise HookCallError(prefix + _words(error)) from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=True)
-        return self._session
 
 
 def _words(error: Exception) -> str:

@@ -6,7 +6,7 @@ of `k8s.io/apiserver/pkg/admission/plugin/webhook`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,25 +111,16 @@ class Hook:
         other = None if self.exact else target.equivalent()
         if not any(rule.matches(target) or (other is not None and rule.matches(other)) for rule in self.rules):
             return False
-        return self._of_object(attributes)
-
-    def _of_object(self, attributes: Attributes) -> bool:
-        candidates = [one for one in (attributes.object, attributes.old_object) if one is not None]
-        return any(self.of_object(_labels(one)) for one in candidates) or (not candidates and self.of_object({}))
+        states = [one for one in (attributes.object, attributes.old_object) if one is not None] or [{}]
+        return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)
 
 
 def compile_hooks(configurations: Iterable[Object]) -> list[Hook]:
     """Every webhook, configurations by name, webhooks in the order they are written."""
     by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
-    return [hook for configuration in by_name for hook in _hooks_of(configuration)]
-
-
-def _hooks_of(configuration: Object) -> Iterator[Hook]:
-    """The compiled webhooks of one configuration."""
-    owner = configuration["metadata"]["name"]
-    for index, hook in enumerate(configuration.get("webhooks") or ()):
-        yield Hook(
-            key=(owner, hook["name"], index),
+    return [
+        Hook(
+            key=(configuration["metadata"]["name"], hook["name"], index),
             name=hook["name"],
             client=hook.get("clientConfig") or {},
             rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
@@ -142,6 +133,9 @@ def _hooks_of(configuration: Object) -> Iterator[Hook]:
             dry_runs=hook.get("sideEffects") in ("None", "NoneOnDryRun"),
             reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
         )
+        for configuration in by_name
+        for index, hook in enumerate(configuration.get("webhooks") or ())
+    ]
 
 
 def _rule(rule: Mapping[str, Any]) -> HookRule:
@@ -161,7 +155,3 @@ def _selector(selector: Mapping[str, Any] | None) -> Matcher:
 
 def _in(value: str, allowed: frozenset[str]) -> bool:
     return "*" in allowed or value in allowed
-
-
-def _labels(obj: Object) -> Mapping[str, str]:
-    return (obj.get("metadata") or {}).get("labels") or {}

@@ -27,25 +27,20 @@ def admit_namespace(attributes: Attributes, find: Callable[[str], Object | None]
         return
     if attributes.operation != "CREATE" or not attributes.namespace:
         return
-    namespace = find(attributes.namespace)
+    name = attributes.namespace
+    namespace = find(name)
     if namespace is None:
-        name = attributes.namespace
         details = {"name": name, "kind": "namespaces"}
         raise failure(404, "NotFound", f'namespaces "{name}" not found', details)
     if namespace["metadata"].get("deletionTimestamp") and not attributes.subresource:
-        raise _terminating(attributes)
-
-
-def _terminating(attributes: Attributes) -> Exception:
-    name = attributes.namespace
-    error = denied(attributes, f"unable to create new content in namespace {name} because it is being terminated")
-    cause = {
-        "reason": "NamespaceTerminating",
-        "message": f"namespace {name} is being terminated",
-        "field": "metadata.namespace",
-    }
-    error.status["details"]["causes"] = [cause]
-    return error
+        error = denied(attributes, f"unable to create new content in namespace {name} because it is being terminated")
+        cause = {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {name} is being terminated",
+            "field": "metadata.namespace",
+        }
+        error.status["details"]["causes"] = [cause]
+        raise error
 
 
 def add_default_tolerations(attributes: Attributes) -> None:
@@ -58,13 +53,10 @@ def add_default_tolerations(attributes: Attributes) -> None:
         return
     spec: dict[str, Any] = pod.setdefault("spec", {})
     present = list(spec.get("tolerations") or ())
-    missing = [key for key in TOLERATED if not any(_tolerates(toleration, key) for toleration in present)]
+    keys = [one.get("key") for one in present if one.get("effect") in ("NoExecute", None, "")]
+    missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
     if missing:
         spec["tolerations"] = present + [
             {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}
             for key in missing
         ]
-
-
-def _tolerates(toleration: dict[str, Any], key: str) -> bool:
-    return toleration.get("key") in (key, None, "") and toleration.get("effect") in ("NoExecute", None, "")

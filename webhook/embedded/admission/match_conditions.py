@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from webhook.embedded.protocol.calls import Object
-from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, Program, compile_bool
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
 
 __all__ = ["ConditionError", "conditions_hold"]
+
+
+_compiled = lru_cache(maxsize=256)(compile_bool)
 
 
 class ConditionError(Exception):
@@ -43,8 +46,3 @@ def _variables(request: Object) -> Object:
         "namespaceObject": None,
         "priorityClass": None,
     }
-
-
-@lru_cache(maxsize=256)
-def _compiled(expression: str) -> Program:
-    return compile_bool(expression)

@@ -65,7 +65,8 @@ class Webhooks:
         hooks = self._asking(self._validating, attributes)
         if not hooks:
             return
-        outcomes = await asyncio.gather(*(self._judge(hook, attributes) for hook in hooks), return_exceptions=True)
+        asked = [self._ask(hook, attributes, mutating=False) for hook in hooks]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -98,9 +99,6 @@ class Webhooks:
             return False
         attributes.object = patched
         return True
-
-    async def _judge(self, hook: Hook, attributes: Attributes) -> None:
-        await self._ask(hook, attributes, mutating=False)
 
     async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> WebhookResponse | None:
         """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""

@@ -47,12 +47,17 @@ class Application:
         merged["metadata"]["resourceVersion"] = named or current["metadata"]["resourceVersion"]
         merged["metadata"]["uid"] = self._configuration["metadata"].get("uid")
         entries = ownership.read(current)
-        conflicts = self._conflicts(entries, current, merged)
+        mine, changed = self._mine(entries), self._changed(current, merged)
+        conflicts = [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
         if conflicts and not self._force:
             conflicts = self._not_applied_before(conflicts, current)
             if conflicts:
                 raise _conflict(conflicts)
-        self._prune(entries, merged)
+        if mine is not None:
+            others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
+            for path in sorted(mine.paths - self._paths, key=len):
+                if not any(kept[: len(path)] == path for kept in others):
+                    _remove(self._schema, merged, path)
         return merged
 
     def track(self, resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
@@ -84,13 +89,6 @@ class Application:
             self._schema, ownership.strip(resource, subresource, old), ownership.strip(resource, subresource, new)
         )[0]
 
-    def _conflicts(
-        self, entries: list[ManagedFieldsEntry], current: Object, merged: Object
-    ) -> list[tuple[ManagedFieldsEntry, Path]]:
-        changed = self._changed(current, merged)
-        mine = self._mine(entries)
-        return [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
-
     def _not_applied_before(
         self, conflicts: list[tuple[ManagedFieldsEntry, Path]], current: Object
     ) -> list[tuple[ManagedFieldsEntry, Path]]:
@@ -104,15 +102,6 @@ class Application:
         except (msgspec.DecodeError, TypeError, KeyError):
             return conflicts
         return [(entry, path) for entry, path in conflicts if path not in paths]
-
-    def _prune(self, entries: list[ManagedFieldsEntry], merged: Object) -> None:
-        mine = self._mine(entries)
-        if mine is None:
-            return
-        others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
-        for path in sorted(mine.paths - self._paths, key=len):
-            if not any(kept[: len(path)] == path for kept in others):
-                _remove(self._schema, merged, path)
 
 
 def _merge(schema: Schema | None, current: Any, wanted: Any) -> Any:

@@ -71,7 +71,20 @@ def read(obj: Object) -> list[ManagedFieldsEntry]:
 
 def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
-    rows = [_row(entry) for entry in sorted(entries, key=_order) if entry.fields]
+    rows = []
+    for entry in sorted(entries, key=_order):
+        row: Object = {
+            "manager": entry.manager,
+            "operation": entry.operation,
+            "apiVersion": entry.version,
+            "time": entry.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": entry.fields,
+        }
+        if entry.subresource:
+            row["subresource"] = entry.subresource
+        if entry.fields:
+            rows.append(row)
     if rows:
         obj["metadata"]["managedFields"] = rows
     else:
@@ -97,7 +110,11 @@ def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRe
 def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
     """Enter an update or create: what it changed is now its manager's, and nobody else's."""
     if old is None:
-        _created(resource, new, change)
+        new["metadata"].pop("managedFields", None)
+        before, after = strip(resource, "", blank(resource)), strip(resource, "", new)
+        found = fieldsets.added(schemas.of_resource(resource), before, after)
+        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
+        write(new, [row])
         return
     entries = read(new) or read(old)
     if not entries:
@@ -109,16 +126,6 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
         strip(resource, change.subresource, new),
     )
     write(new, _with_update(entries, resource, change, changed, removed))
-
-
-def _created(resource: ApiResource, new: Object, change: WriteRequest) -> None:
-    new["metadata"].pop("managedFields", None)
-    found = fieldsets.added(
-        schemas.of_resource(resource), strip(resource, "", blank(resource)), strip(resource, "", new)
-    )
-    if found:
-        row = ManagedFieldsEntry(change.manager, "Update", resource.api_version, "", found, rfc3339(time.time()))
-        new["metadata"]["managedFields"] = [_row(row)]
 
 
 def _with_update(
@@ -150,18 +157,6 @@ def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) 
     paths = entry.paths - changed
     left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
     return ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
-
-
-def _row(entry: ManagedFieldsEntry) -> Object:
-    row: Object = {
-        "manager": entry.manager,
-        "operation": entry.operation,
-        "apiVersion": entry.version,
-        "time": entry.time,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": entry.fields,
-    }
-    return {**row, "subresource": entry.subresource} if entry.subresource else row
 
 
 def _order(entry: ManagedFieldsEntry) -> tuple[bool, str, str, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from webhook.embedded.merging.fieldsets import child
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.calls import Object
 from webhook.embedded.schema.schemas import Schema
@@ -35,14 +36,8 @@ def strategic_merge(schema: Schema | None, target: Object, patch: Object) -> Obj
     return target
 
 
-def _child(schema: Schema | None, key: str) -> Schema | None:
-    if schema is None:
-        return None
-    return schema.fields.get(key) if schema.kind == "struct" else schema.item
-
-
 def _merge_field(schema: Schema | None, target: Object, patch: Object, key: str, value: Any) -> None:
-    field = _child(schema, key)
+    field = child(schema, key)
     if value is None:
         target.pop(key, None)
     elif isinstance(value, dict):
@@ -62,7 +57,7 @@ def _apply_list_directives(schema: Schema | None, target: Object, patch: Object)
                 target[key] = [value for value in target[key] if value not in values]
         elif directive.startswith(_ORDER):
             key = directive.removeprefix(_ORDER)
-            field = _child(schema, key)
+            field = child(schema, key)
             if key not in patch and key in target and field is not None and field.lists.merge_key:
                 target[key] = _ordered(field.lists.merge_key, target[key], target[key], values)
 

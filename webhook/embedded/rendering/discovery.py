@@ -93,23 +93,15 @@ def _entries(row: ApiResource, hooks: Hooks) -> Iterable[Object]:
         entry["storageVersionHash"] = row.hash
     yield entry
     for sub in _subresources(row, hooks):
+        foreign_group, version, kind = _FOREIGN_KINDS.get(sub, ("", "", row.kind))
         yield {
             "name": f"{row.plural}/{sub}",
             "singularName": "",
             "namespaced": row.namespaced,
-            **_foreign(sub),
-            "kind": _kind_of(row, sub),
+            **({"group": foreign_group, "version": version} if foreign_group else {}),
+            "kind": kind,
             "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
         }
-
-
-def _foreign(sub: str) -> Object:
-    group_name, version, _kind = _FOREIGN_KINDS.get(sub, ("", "", ""))
-    return {"group": group_name, "version": version} if group_name else {}
-
-
-def _kind_of(row: ApiResource, sub: str) -> str:
-    return _FOREIGN_KINDS[sub][2] if sub in _FOREIGN_KINDS else row.kind
 
 
 def aggregated(root: str, version: str, hooks: Hooks) -> Object:
@@ -142,14 +134,12 @@ def _discovered(row: ApiResource, hooks: Hooks) -> Object:
     for key, value in (("shortNames", row.short), ("categories", row.categories)):
         if value:
             entry[key] = list(value)
-    subresources = [_discovered_sub(row, sub) for sub in _subresources(row, hooks)]
-    return {**entry, "subresources": subresources} if subresources else entry
-
-
-def _discovered_sub(row: ApiResource, sub: str) -> Object:
-    group_name, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
-    return {
-        "subresource": sub,
-        "responseKind": {"group": group_name, "version": version, "kind": kind},
-        "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
-    }
+    for sub in _subresources(row, hooks):
+        foreign_group, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
+        subresource = {
+            "subresource": sub,
+            "responseKind": {"group": foreign_group, "version": version, "kind": kind},
+            "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
+        }
+        entry.setdefault("subresources", []).append(subresource)
+    return entry

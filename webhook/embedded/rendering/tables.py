@@ -42,21 +42,21 @@ def table(
         elif include == "Object":
             row["object"] = views.from_stored(resource, obj)
         rows.append(row)
+    definitions = [
+        {
+            "name": column.name,
+            "type": column.type,
+            "format": "name" if column.name == "Name" else "",
+            "description": "",
+            "priority": 1 if column.wide else 0,
+        }
+        for column in shown
+    ]
     document = {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": [_definition(column) for column in shown] if headed else None,
+        "columnDefinitions": definitions if headed else None,
         "rows": rows,
     }
     return msgspec.json.encode(document)
-
-
-def _definition(column: columns.Column) -> Object:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": "name" if column.name == "Name" else "",
-        "description": "",
-        "priority": 1 if column.wide else 0,
-    }

@@ -25,6 +25,7 @@ _SENT_AS_NULL = {"lastProbeTime", "lastTransitionTime", "lastHeartbeatTime", "ev
 _EMPTY: tuple[Any, ...] = (None, "", [])
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
+_JSON_TYPES = ((bool, "bool"), (str, "string"), (dict, "object"), (list, "array"))
 _GO_NAMES = {"boolean": "bool", "integer": "int32", "number": "float64", "time": "string"}
 
 
@@ -99,14 +100,10 @@ def _value(field: Schema, value: Any, parent: Schema, path: str, unknown: list[s
         case "any" | "number":
             pass
         case _:
-            _scalar(field.kind, value, parent, path)
+            types, wanted = _SCALARS[field.kind]
+            if not isinstance(value, types) or (isinstance(value, bool) and field.kind != "boolean"):
+                raise _mismatch(value, wanted, parent, path)
     return value
-
-
-def _scalar(kind: str, value: Any, parent: Schema, path: str) -> None:
-    types, wanted = _SCALARS[kind]
-    if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
-        raise _mismatch(value, wanted, parent, path)
 
 
 _SCALARS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -168,13 +165,6 @@ def _go_name(schema: Schema) -> str:
 
 
 def _mismatch(value: Any, wanted: str, parent: Schema, path: str, *, named: bool = False) -> statuses.StatusError:
-    shown = value if named else _json_type(value)
+    shown = value if named else next((name for type_, name in _JSON_TYPES if isinstance(value, type_)), "number")
     where = f"{parent.model.removeprefix('V1')}.{path}"
     return statuses.bad_request(f"json: cannot unmarshal {shown} into Go struct field {where} of type {wanted}")
-
-
-def _json_type(value: Any) -> str:
-    for kind, name in ((bool, "bool"), (str, "string"), (dict, "object"), (list, "array")):
-        if isinstance(value, kind):
-            return name
-    return "number"

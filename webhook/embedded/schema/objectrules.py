@@ -28,9 +28,11 @@ def new_class(obj: Object) -> list[Cause]:
     causes = []
     if name.startswith("system-"):
         if _SYSTEM.get(name) != value:
+            why = f"{name} is not a known system priority class"
+            if name in _SYSTEM:
+                why = f"value of {name} must be {_SYSTEM[name]}, not {value}"
             text = (
-                "Forbidden: priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {_why_not_system(name, value)}"
+                f"Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: {why}"
             )
             causes.append(Cause("metadata.name", "FieldValueForbidden", text))
     elif value > _HIGHEST:
@@ -42,12 +44,6 @@ def new_class(obj: Object) -> list[Cause]:
         text = f'Unsupported value: "{policy}": supported values: {supported}'
         causes.append(Cause("preemptionPolicy", "FieldValueNotSupported", text))
     return causes
-
-
-def _why_not_system(name: str, value: int) -> str:
-    if name not in _SYSTEM:
-        return f"{name} is not a known system priority class"
-    return f"value of {name} must be {_SYSTEM[name]}, not {value}"
 
 
 def changed_class(old: Object, new: Object) -> list[Cause]:
@@ -94,7 +90,8 @@ def changed_object(resource: ApiResource, old: Object, new: Object) -> list[Caus
     causes = new_object(resource, new)
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if resource.kind in _WORKLOADS and before.get("selector") != after.get("selector"):
-        causes.append(_immutable("spec.selector", after.get("selector")))
+        text = f"Invalid value: {_shown(after.get('selector'))}: field is immutable"
+        causes.append(Cause("spec.selector", "FieldValueInvalid", text))
     if resource.kind in ("RoleBinding", "ClusterRoleBinding") and old.get("roleRef") != new.get("roleRef"):
         text = f"Invalid value: {_shown(new.get('roleRef'))}: cannot change roleRef"
         causes.append(Cause("roleRef", "FieldValueInvalid", text))
@@ -149,10 +146,6 @@ def _labels(path: str, labels: Object) -> list[Cause]:
         elif value and not re.fullmatch(_NAME, value):
             causes.append(Cause(path, "FieldValueInvalid", f'Invalid value: "{value}": {_VALUE_RULE}'))
     return causes
-
-
-def _immutable(path: str, value: Any) -> Cause:
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: field is immutable")
 
 
 def _shown(value: Any) -> str:

@@ -15,13 +15,12 @@ def qos_class(spec: Object) -> str:
     guaranteed, any_given = True, False
     for container in containers:
         resources = container.get("resources") or {}
-        requests, limits = (_counted(resources.get(key)) for key in ("requests", "limits"))
+        requests, limits = (
+            {key: value for key, value in (resources.get(part) or {}).items() if key in _COUNTED and str(value) != "0"}
+            for part in ("requests", "limits")
+        )
         any_given = any_given or bool(requests or limits)
         guaranteed = guaranteed and len(limits) == len(_COUNTED) and {**limits, **requests} == limits
     if not any_given:
         return "BestEffort"
     return "Guaranteed" if guaranteed else "Burstable"
-
-
-def _counted(quantities: Object | None) -> Object:
-    return {key: value for key, value in (quantities or {}).items() if key in _COUNTED and str(value) != "0"}

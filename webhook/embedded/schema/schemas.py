@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from functools import cache
 
 from kubernetes.client import models
@@ -81,20 +82,14 @@ def of_model(name: str) -> Schema:
 
 
 def _field(model: str, field: str, type_name: str, description: str) -> Schema:
+    """The schema of a model's field, under the description of that field if it has one."""
     schema = _typed(model, field, type_name)
-    if schema.kind == "struct" and description:
-        schema = _described(schema, description)
-    elif schema.kind != "struct":
-        schema.description = description
+    if schema.kind == "struct":
+        if not description:
+            return schema
+        schema = copy(schema)  # every field of that type holds the same one
+    schema.description = description
     return schema
-
-
-def _described(schema: Schema, description: str) -> Schema:
-    """A struct under the description of the field that holds it."""
-    copy = Schema("struct", description)
-    for slot in ("model", "fields", "required", "item", "lists", "atomic"):
-        setattr(copy, slot, getattr(schema, slot))
-    return copy
 
 
 def _typed(model: str, field: str, type_name: str) -> Schema:

@@ -104,11 +104,25 @@ class ApiServer:
         return LocalClient(self.handle, user, agent)
 
     def _authorize(self, call: ApiCall, where: Route) -> None:
+        """Refuse (403) what the user has no right to, in kube-apiserver's words."""
         if call.path in _OPEN:
             return
         allowed, reason = self.authorizer.authorize(call.user, where.right)
-        if not allowed:
-            raise _denied(call.user, where, reason)
+        if allowed:
+            return
+        shown = f'User "{call.user.username}" cannot {where.verb} '
+        tail = f": {reason}" if reason else ""
+        if not where.plural:
+            raise statuses.failure(403, "Forbidden", f'forbidden: {shown}path "{where.path}"{tail}', {})
+        resource = f"{where.plural}/{where.subresource}" if where.subresource else where.plural
+        scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"
+        qualified = f"{where.plural}.{where.group}" if where.group else where.plural
+        subject = f'{qualified} "{where.name}"' if where.name else qualified
+        text = f'{subject} is forbidden: {shown}resource "{resource}" in API group "{where.group}" {scope}{tail}'
+        details = {"name": where.name} if where.name else {}
+        if where.group:
+            details["group"] = where.group
+        raise statuses.failure(403, "Forbidden", text, {**details, "kind": where.plural})
 
     def _document(self, call: ApiCall) -> Reply:
         """What is not a resource: discovery, OpenAPI, version and health."""
@@ -127,8 +141,8 @@ class ApiServer:
             return reply_of({"paths": ["/api", "/apis", "/openapi/v3", "/version", *sorted(_ROOTS), *_HEALTH]})
         if path == "/version":
             return reply_of(discovery.VERSION)
-        if path.removeprefix("/apis/") in GROUPS:
-            return reply_of(_group(path.removeprefix("/apis/")))
+        if (group := path.removeprefix("/apis/")) in GROUPS:
+            return reply_of({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(group)})
         raise statuses.path_not_found()
 
     def _discovery(self, path: str, accept: str) -> Reply:
@@ -140,34 +154,12 @@ class ApiServer:
         return reply_of(discovery.legacy_versions(self.address) if path == "/api" else discovery.groups())
 
 
-def _group(name: str) -> dict[str, Any]:
-    return {"kind": "APIGroup", "apiVersion": "v1", **discovery.group(name)}
-
-
 def _groups(username: str) -> tuple[str, ...]:
     """The groups every user of that name is in."""
     prefix, account = "system:serviceaccount:", "system:serviceaccounts"
     if not username.startswith(prefix):
         return ("system:authenticated",)
     return (account, f"{account}:{username.removeprefix(prefix).partition(':')[0]}", "system:authenticated")
-
-
-def _denied(user: UserInfo, where: Route, reason: str) -> statuses.StatusError:
-    """The refusal (403) of a request that the user has no right to."""
-    shown = f'User "{user.username}" cannot {where.verb} '
-    tail = f": {reason}" if reason else ""
-    if not where.plural:
-        text = f'forbidden: {shown}path "{where.path}"{tail}'
-        return statuses.failure(403, "Forbidden", text, {})
-    resource = f"{where.plural}/{where.subresource}" if where.subresource else where.plural
-    scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"
-    qualified = f"{where.plural}.{where.group}" if where.group else where.plural
-    subject = f'{qualified} "{where.name}"' if where.name else qualified
-    text = f'{subject} is forbidden: {shown}resource "{resource}" in API group "{where.group}" {scope}{tail}'
-    details = {"name": where.name} if where.name else {}
-    if where.group:
-        details["group"] = where.group
-    return statuses.failure(403, "Forbidden", text, {**details, "kind": where.plural})
 
 
 def refusal(error: statuses.StatusError) -> Reply:

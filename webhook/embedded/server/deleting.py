@@ -51,7 +51,9 @@ def plan(resource: ApiResource, obj: Object, options: Object, now: float) -> Del
     metadata = obj["metadata"]
     marked = bool(metadata.get("deletionTimestamp"))
     before = list(metadata.get("finalizers") or ())
-    _set_finalizers(metadata, _finalizers(before, options))
+    metadata["finalizers"] = _finalizers(before, options)
+    if not metadata["finalizers"]:
+        del metadata["finalizers"]
     pending = bool(metadata.get("finalizers")) or bool(_spec_finalizers(resource, obj))
     if resource.graceful:
         return _plan_graceful(obj, options, now, pending=pending)
@@ -83,6 +85,7 @@ def _spec_finalizers(resource: ApiResource, obj: Object) -> list[str]:
 
 
 def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -> DeletionStep:
+    """Give a pod its grace period, or shorten the one it has."""
     metadata, wanted = obj["metadata"], options.get("gracePeriodSeconds")
     if metadata.get("deletionTimestamp"):
         current = metadata.get("deletionGracePeriodSeconds") or 0
@@ -93,18 +96,14 @@ def _plan_graceful(obj: Object, options: Object, now: float, *, pending: bool) -
         metadata["deletionGracePeriodSeconds"] = wanted
         grace = wanted
     else:
-        grace = _grace(obj, wanted)
+        spec = obj.get("spec") or {}
+        grace = int(spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted)
+        if grace < 0:
+            grace = 1
+        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            grace = 0  # no kubelet has anything to stop
         _mark(obj, grace, now)
     return DeletionStep.MARK if grace or pending else DeletionStep.MARK_AND_REMOVE
-
-
-def _grace(obj: Object, wanted: int | None) -> int:
-    """Seconds a pod is given: none if no kubelet has it or it has ended."""
-    spec = obj.get("spec") or {}
-    grace = spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if wanted is None else wanted
-    if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-        return 0
-    return 1 if grace < 0 else int(grace)
 
 
 def _mark(obj: Object, grace: int, now: float) -> None:
@@ -124,10 +123,3 @@ def _finalizers(current: list[str], options: Object) -> list[str]:
         return current
     others = [name for name in current if name not in (_ORPHAN, _FOREGROUND)]
     return [*others, _PROPAGATION[policy]] if policy in _PROPAGATION else others
-
-
-def _set_finalizers(metadata: Object, finalizers: list[str]) -> None:
-    if finalizers:
-        metadata["finalizers"] = finalizers
-    else:
-        metadata.pop("finalizers", None)

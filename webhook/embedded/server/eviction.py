@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.protocol.api_resources import BY_URL
-from webhook.embedded.protocol.calls import Object, SubresourceCall, WriteRequest
+from webhook.embedded.protocol.calls import Object, SubresourceCall
 from webhook.embedded.protocol.statuses import StatusError, bad_request, failure, forbidden, success, too_many_requests
+from webhook.embedded.server.deleting import check_preconditions
 from webhook.embedded.server.writing import ObjectWriter
 from webhook.embedded.storage.reading import StoreReader
 from webhook.kube.instants import rfc3339
@@ -51,42 +52,46 @@ class Evictor:
 
     async def __call__(self, call: SubresourceCall) -> tuple[int, Object]:
         """Evict. Raises StatusError: 404, 409 (precondition), 429 (budget) or 500 (several budgets)."""
-        change = _deletion(call)
+        options = dict(call.body.get("deleteOptions") or {})
+        dry_run = call.change.dry_run or "All" in (options.get("dryRun") or ())
+        change = replace(call.change, subresource="", options=options, dry_run=dry_run, admit=False)
         named = (call.body.get("metadata") or {}).get("name") or change.name
         if named != change.name:
             raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
         writer = self._writer
         pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
         if self._period and not _is_free(pod):
-            await self._next_notice()
+            await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
             pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        _check_uid(change, pod)
+        uid = (options.get("preconditions") or {}).get("uid")
+        check_preconditions(change.resource, pod, {"preconditions": {"uid": uid}})
         budget = self._budget_to_spend(pod)
         if budget is not None:
             _check_allowed(budget)
-            await writer.update(_of_budget(change, budget), lambda current: _spent(current, change.name))
+            name = budget["metadata"]["name"]
+            spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
+            await writer.update(spending, lambda current: _spent(current, change.name))
         if not pod["metadata"].get("deletionTimestamp"):
             await writer.update(replace(change, subresource="status", options={}), _disrupted)
         await writer.delete(change)
         return 201, success(201)
 
-    async def _next_notice(self) -> None:
-        await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
-
     def _budget_to_spend(self, pod: Object) -> Object | None:
         """The budget that must have a disruption left; None if the eviction costs none."""
-        status, metadata = pod.get("status") or {}, pod["metadata"]
         if _is_free(pod):
             return None
-        labels = metadata.get("labels") or {}
+        labels = pod["metadata"].get("labels") or {}
         budgets = [
             budget
-            for budget in self._read.all("poddisruptionbudgets", metadata["namespace"])
-            if _selects(budget, labels)
+            for budget in self._read.all("poddisruptionbudgets", pod["metadata"]["namespace"])
+            if (selector := budget["spec"].get("selector")) is not None
+            and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
         ]
         if len(budgets) > 1:
             raise failure(500, "", _SEVERAL)
-        if not budgets or (not _is_ready(status) and _spares_unready(budgets[0])):
+        conditions = (pod.get("status") or {}).get("conditions") or ()
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        if not budgets or (not ready and _spares_unready(budgets[0])):
             return None
         return budgets[0]
 
@@ -104,30 +109,6 @@ def budget_condition(status: Object, generation: int, now: str) -> Object:
         "reason": "SufficientPods" if allowed else "InsufficientPods",
         "message": "",
     }
-
-
-def _deletion(call: SubresourceCall) -> WriteRequest:
-    """The delete that the eviction leads to, with the options it carries."""
-    options = dict(call.body.get("deleteOptions") or {})
-    dry_run = call.change.dry_run or "All" in (options.get("dryRun") or ())
-    return replace(call.change, subresource="", options=options, dry_run=dry_run, admit=False)
-
-
-def _of_budget(change: WriteRequest, budget: Object) -> WriteRequest:
-    name = budget["metadata"]["name"]
-    return replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
-
-
-def _check_uid(change: WriteRequest, pod: Object) -> None:
-    wanted, known = (change.options.get("preconditions") or {}).get("uid"), pod["metadata"]["uid"]
-    if wanted is None or wanted == known:
-        return
-    why = (
-        f"the UID in the precondition ({wanted}) does not match the UID in record ({known}). "
-        "The object might have been deleted and then recreated"
-    )
-    message = f'Operation cannot be fulfilled on Pod "{change.name}": {why}'
-    raise failure(409, "Conflict", message, {"name": change.name, "kind": "Pod"})
 
 
 def _check_allowed(budget: Object) -> None:
@@ -173,19 +154,10 @@ def _disrupted(pod: Object) -> Object:
     return pod
 
 
-def _selects(budget: Object, labels: dict[str, str]) -> bool:
-    selector = budget["spec"].get("selector")
-    return selector is not None and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
-
-
 def _is_free(pod: Object) -> bool:
     """Whether evicting the pod asks no budget: it is leaving already, or does not run."""
     phase = (pod.get("status") or {}).get("phase")
     return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Pending", "Succeeded", "Failed")
-
-
-def _is_ready(status: Object) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions") or ())
 
 
 def _spares_unready(budget: Object) -> bool:

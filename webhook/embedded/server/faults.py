@@ -25,13 +25,17 @@ def inject(faults: Faults, text: str) -> None:
     come `count` (by default 1 for `fail`, no end for `delay`), `retry-after`, and the patterns `verb`, `resource`,
     `namespace` and `name`.
     """
-    (kind, amount), *rest = [_pair(text, part) for part in text.split(",")]
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    broken = ["".join(pair) for pair in pairs if not all(pair[1:])]
+    if broken:
+        raise FaultError(f"fault {text!r}: {broken[0]!r} is not KEY=VALUE; for example fail=500,count=3,resource=pods")
+    (kind, _, amount), *rest = pairs
     if kind not in KINDS:
         raise FaultError(f"fault {text!r}: begins with {kind!r}, not with one of {', '.join(KINDS)}")
-    unknown = [key for key, _ in rest if key not in MATCHED + NUMBERS]
+    given = {key: value for key, _, value in rest}
+    unknown = [key for key in given if key not in MATCHED + NUMBERS]
     if unknown:
         raise FaultError(f"fault {text!r}: does not know {unknown[0]!r}; there are {', '.join(MATCHED + NUMBERS)}")
-    given = dict(rest)
     match = FaultMatch(**{key: given[key] for key in MATCHED if key in given})
     count = _number(text, given.get("count", "1" if kind == "fail" else "inf"))
     if kind == "fail":
@@ -41,15 +45,6 @@ def inject(faults: Faults, text: str) -> None:
         faults.delay(_number(text, amount), count, match)
     else:
         faults.delay_watches(_number(text, amount), match)
-
-
-def _pair(text: str, part: str) -> tuple[str, str]:
-    key, equals, value = part.strip().partition("=")
-    if not equals or not value:
-        raise FaultError(
-            f"fault {text!r}: {part.strip()!r} is not KEY=VALUE; for example fail=500,count=3,resource=pods"
-        )
-    return key, value
 
 
 def _number(text: str, value: str) -> float:

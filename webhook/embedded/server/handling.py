@@ -47,7 +47,18 @@ class Handlers:
     async def handle(self, route: Route, resource: ApiResource, call: ApiCall) -> Reply:
         """Answer a call that was allowed."""
         media = negotiation.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
-        change = self._change(route, resource, call)
+        options = decoding.options(call)
+        agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
+        change = WriteRequest(
+            resource=resource,
+            namespace=route.namespace if resource.namespaced else "",
+            name=route.name,
+            subresource=route.subresource,
+            user=call.user,
+            dry_run=bool(options.get("dryRun")),
+            manager=call.query.get("fieldManager") or agent or "unknown",
+            options=options,
+        )
         if (hook := self._subresources.get((resource.plural, route.subresource))) is not None:
             reply = await self._hooked(hook, route, call, change)
         elif not resource.stored or (
@@ -71,7 +82,8 @@ class Handlers:
             case "get":
                 return self._shown(resource, self._writer.read(resource, change.namespace, route.name), media)
             case "list":
-                return self._list(change, call, media)
+                found = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
+                return Reply(200, records.many(resource, found, media))
             case "watch":
                 return self._watch(route, change, call, media)
             case "deletecollection":
@@ -83,29 +95,11 @@ class Handlers:
                 return self._shown(resource, await self._writer.create(change, obj), media, 201)
             case "update":
                 return await self._update(resource, call, change, media)
-        return await self._patch(resource, call, change, media)
-
-    def _change(self, route: Route, resource: ApiResource, call: ApiCall) -> WriteRequest:
-        options = decoding.options(call)
-        agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
-        return WriteRequest(
-            resource=resource,
-            namespace=route.namespace if resource.namespaced else "",
-            name=route.name,
-            subresource=route.subresource,
-            user=call.user,
-            dry_run=bool(options.get("dryRun")),
-            manager=call.query.get("fieldManager") or agent or "unknown",
-            options=options,
-        )
+        record, created = await patching.patch(self._writer, call, change)
+        return self._shown(resource, record, media, 201 if created else 200)
 
     def _shown(self, resource: ApiResource, record: StoredObject, media: negotiation.Media, status: int = 200) -> Reply:
         return Reply(status, records.one(resource, record, media))
-
-    def _list(self, change: WriteRequest, call: ApiCall, media: negotiation.Media) -> Reply:
-        selection = Selection(change.resource, change.namespace, call.query)
-        found = listing.page(self._store, selection, call.query)
-        return Reply(200, records.many(change.resource, found, media))
 
     def _watch(self, route: Route, change: WriteRequest, call: ApiCall, media: negotiation.Media) -> Reply:
         query = dict(call.query)
@@ -135,12 +129,6 @@ class Handlers:
         body = msgspec.json.encode(obj)
         record = await self._writer.update(change, lambda _old: msgspec.json.decode(body))
         return self._shown(resource, record, media)
-
-    async def _patch(
-        self, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
-    ) -> Reply:
-        record, created = await patching.patch(self._writer, call, change)
-        return self._shown(resource, record, media, 201 if created else 200)
 
     async def _delete(self, resource: ApiResource, call: ApiCall, change: WriteRequest) -> Reply:
         change.options = decoding.delete_options(call)
@@ -185,23 +173,18 @@ class Handlers:
         return reply_of(await scaling.rescale(self._writer, call, change))
 
     async def _hooked(self, hook: Any, route: Route, call: ApiCall, change: WriteRequest) -> Reply:
+        """Hand a POST to its hook; a sub-resource's own object goes through admission like any other."""
         if call.method != "POST":
             raise statuses.method_not_allowed()
         body = decoding.decode_any(call)
         if change.resource.stored or change.resource.plural == "bindings":
-            body = await self._admitted(change, body)
+            metadata = body.setdefault("metadata", {})
+            metadata.setdefault("name", change.name)
+            metadata.setdefault("namespace", change.namespace)
+            body = await self._admission.mutate(change.attributes("CREATE", body, None)) or body
+            await self._admission.validate(change.attributes("CREATE", body, None))
         status, obj = await hook(SubresourceCall(route.verb, body, change))
         return reply_of(obj, status)
-
-    async def _admitted(self, change: WriteRequest, body: Object) -> Object:
-        """A sub-resource's own object goes through admission like any other."""
-        metadata = body.setdefault("metadata", {})
-        metadata.setdefault("name", change.name)
-        metadata.setdefault("namespace", change.namespace)
-        attributes = change.attributes("CREATE", body, None)
-        admitted = await self._admission.mutate(attributes) or body
-        await self._admission.validate(change.attributes("CREATE", admitted, None))
-        return admitted
 
 
 def _header(text: str) -> str:

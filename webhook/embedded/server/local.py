@@ -9,7 +9,7 @@ from typing import Any
 from webhook.embedded.protocol.calls import ApiCall, Reply, UserInfo
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
-from webhook.kube.errors import ApiError, status_error
+from webhook.kube.errors import status_error
 from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
 
 __all__ = ["LocalClient"]
@@ -57,11 +57,16 @@ class LocalTransport(Transport):
     async def _handle(
         self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
     ) -> Reply:
-        texts = {key: _text(value) for key, value in query.items() if value not in (None, "")}
+        texts = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in query.items()
+            if value not in (None, "")
+        }
         headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
         reply = await self._answer(ApiCall(method, path, texts, headers, data or b"", self._user))
         if reply.status >= _FAILED:
-            raise _error(reply)
+            retry_after = dict(reply.headers).get("Retry-After")
+            raise status_error(reply.body, http_status=reply.status, retry_after=retry_after)
         return reply
 
 
@@ -70,12 +75,3 @@ class LocalClient(Client):
 
     def __init__(self, handle: Handle, user: UserInfo, agent: str = USER_AGENT) -> None:
         self._transport = LocalTransport(handle, user, agent)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _error(reply: Reply) -> ApiError:
-    retry_after = dict(reply.headers).get("Retry-After")
-    return status_error(reply.body, http_status=reply.status, retry_after=retry_after)

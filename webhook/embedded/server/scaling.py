@@ -33,7 +33,10 @@ async def rescale(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> 
     """Replace or patch the Scale and so the workload's replicas; the new Scale."""
 
     def mutation(current: Object) -> Object:
-        wanted = _wanted(call, scale_of(current))
+        if call.method == "PUT":
+            wanted = decoding.decode_any(call)
+        else:
+            wanted = patching.patched(call, schemas.of_model("V1Scale"))(scale_of(current))
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
         if not isinstance(replicas, int) or replicas < 0:
             text = f"Invalid value: {replicas}: must be greater than or equal to 0"
@@ -45,9 +48,3 @@ async def rescale(writer: ObjectWriter, call: ApiCall, change: WriteRequest) -> 
 
     record = await writer.update(change, mutation)
     return scale_of(record.object(change.resource))
-
-
-def _wanted(call: ApiCall, current: Object) -> Object:
-    if call.method == "PUT":
-        return decoding.decode_any(call)
-    return patching.patched(call, schemas.of_model("V1Scale"))(current)

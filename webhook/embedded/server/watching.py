@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -76,7 +77,9 @@ class Watch:
                 if chunk:
                     yield chunk
                 elif not more:
-                    await _woken(changed, min(ends_at, self._bookmark_due) - loop.time())
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(min(ends_at, self._bookmark_due)):
+                            await changed.wait()
                     if loop.time() >= self._bookmark_due:
                         self._bookmark_due = loop.time() + _BOOKMARK_SECONDS
                         yield self._bookmark()
@@ -150,11 +153,3 @@ def _timeout(query: Mapping[str, str]) -> float:
     if text and not text.isdecimal():
         raise statuses.bad_request(f"timeoutSeconds must be a whole number, not {text!r}")
     return float(text or 0) or random.uniform(*_TIMEOUT_SECONDS)  # noqa: S311 - spreads clients, guards nothing
-
-
-async def _woken(changed: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(max(seconds, 0.0)):
-            await changed.wait()
-    except TimeoutError:
-        return

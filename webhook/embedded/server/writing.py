@@ -17,6 +17,7 @@ from webhook.embedded.storage.store import Store, StoredObject, record_of
 __all__ = ["ObjectWriter"]
 
 _MOST_EVENTS = 10_000
+"""Kubernetes keeps an event for an hour; this server, for as long as there is room."""
 _ATTEMPTS = 5
 """How often an update is tried again when the object changed while admission was asked."""
 
@@ -105,19 +106,17 @@ class ObjectWriter:
                 attributes = change.attributes("DELETE", None, obj)
                 await self.admission.mutate(attributes)
                 await self.admission.validate(attributes)
-            if self.store.get(resource, change.namespace, change.name) is current:
-                return self._delete_now(change, current, obj)
+            if self.store.get(resource, change.namespace, change.name) is not current:
+                continue
+            step = deleting.plan(resource, obj, change.options, time.time())
+            if step is deleting.DeletionStep.NOTHING:
+                return current, False
+            if step is deleting.DeletionStep.MARK:
+                return self._store(change, obj), False
+            if step is deleting.DeletionStep.MARK_AND_REMOVE:
+                self._store(change, obj)
+            return self._remove(change, obj), True
         raise statuses.modified(change.resource, change.name)
-
-    def _delete_now(self, change: WriteRequest, current: StoredObject, obj: Object) -> tuple[StoredObject, bool]:
-        step = deleting.plan(change.resource, obj, change.options, time.time())
-        if step is deleting.DeletionStep.NOTHING:
-            return current, False
-        if step is deleting.DeletionStep.MARK:
-            return self._store(change, obj), False
-        if step is deleting.DeletionStep.MARK_AND_REMOVE:
-            self._store(change, obj)
-        return self._remove(change, obj), True
 
     async def _admitted(self, change: WriteRequest, operation: str, obj: Object, old: Object | None) -> Object:
         if not change.admit:
@@ -136,15 +135,11 @@ class ObjectWriter:
             return _unstored(self.store[change.resource].resource, stored)
         record = self.store.put(change.resource, stored)
         if change.resource.kind == "Event":
-            self._forget_events()
+            collection = self.store.collections["events"]
+            while len(collection.records) > _MOST_EVENTS:
+                oldest = next(iter(collection.records.values()))
+                self.store.remove(collection.resource, oldest.object(collection.resource))
         return record
-
-    def _forget_events(self) -> None:
-        """Let the oldest events go: Kubernetes keeps them for an hour, this server for as long as there is room."""
-        collection = self.store.collections["events"]
-        while len(collection.records) > _MOST_EVENTS:
-            oldest = next(iter(collection.records.values()))
-            self.store.remove(collection.resource, oldest.object(collection.resource))
 
     def _remove(self, change: WriteRequest, obj: Object) -> StoredObject:
         stored = views.to_stored(change.resource, obj)

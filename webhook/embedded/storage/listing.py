@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -63,9 +63,11 @@ def page(store: Store, selection: Selection, query: Mapping[str, str]) -> ListPa
         wanted = revision_of(query.get("resourceVersion", ""))
         check_not_future(store, wanted)
         if query.get("resourceVersionMatch") == "Exact":
-            revision = _exact(collection, wanted)
+            if wanted < collection.floor:
+                raise statuses.expired(_TOO_OLD)
+            revision = wanted
     found: list[StoredObject] = []
-    rest = _matching(_candidates(collection, selection, revision, start), selection)
+    rest = (record for record in _candidates(collection, selection, revision, start) if selection.matches(record))
     for record in rest:
         if limit and len(found) == limit:
             remaining = None if selection.selective else 1 + sum(1 for _ in rest)
@@ -100,14 +102,12 @@ def _limit(text: str) -> int:
     return int(text or 0)
 
 
-def _exact(collection: StoredCollection, revision: int) -> int:
-    if revision < collection.floor:
-        raise statuses.expired(_TOO_OLD)
-    return revision
-
-
 def _continued(collection: StoredCollection, current: int, text: str) -> tuple[int, str]:
-    token = _decode(text)
+    """The revision that the next page shows, and the key it starts at."""
+    try:
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+        raise statuses.bad_request(f"continue key is not valid: {error}") from error
     if token.rv == _INCONSISTENT:
         return current, token.start
     if token.rv < collection.floor or token.rv > current:
@@ -125,16 +125,5 @@ def _candidates(
     return [then[key] for key in sorted(then) if key >= start]
 
 
-def _matching(records: Iterable[StoredObject], selection: Selection) -> Iterator[StoredObject]:
-    return (record for record in records if selection.matches(record))
-
-
 def _encode(token: _Token) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> _Token:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
-    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error

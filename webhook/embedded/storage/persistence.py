@@ -8,7 +8,6 @@ list again (410).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -51,7 +50,9 @@ class Journal:
             _load(store, path)
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
-            file.writelines(_snapshot(store))
+            file.write(_encode(_Line(store.revision)) + b"\n")
+            for storage, collection in store.collections.items():
+                file.writelines(_encode(_put(storage, record)) + b"\n" for record in collection.records.values())
         fresh.replace(path)
         self._file: IO[bytes] = path.open("ab")
         self._store = store
@@ -73,13 +74,6 @@ class Journal:
 
 def _put(storage: str, record: StoredObject) -> _Line:
     return _Line(record.revision, storage, body=msgspec.Raw(record.body))
-
-
-def _snapshot(store: Store) -> Iterator[bytes]:
-    yield _encode(_Line(store.revision)) + b"\n"
-    for storage, collection in store.collections.items():
-        for record in collection.records.values():
-            yield _encode(_put(storage, record)) + b"\n"
 
 
 def _load(store: Store, path: Path) -> None:

@@ -45,17 +45,15 @@ def _labels(text: str) -> Matcher | None:
 
 
 def _fields(resource: ApiResource, text: str) -> list[_Check]:
-    return [_check(resource, text, *_term(part)) for part in re.split(r"(?<!\\),", text) if part.strip()]
+    return [_check(resource, text, part) for part in re.split(r"(?<!\\),", text) if part.strip()]
 
 
-def _term(part: str) -> tuple[str, str, str]:
+def _check(resource: ApiResource, text: str, part: str) -> _Check:
+    """Compile one term, `part`, of the field selector `text`. Raises StatusError (400)."""
     match = _TERM.fullmatch(part.strip())
     if match is None:
         raise statuses.bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-    return match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
-
-
-def _check(resource: ApiResource, text: str, name: str, operator: str, wanted: str) -> _Check:
+    name, operator, wanted = match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
     value = _getter(resource, name)
     if value is None:
         group, _, version = resource.api_version.rpartition("/")

@@ -55,20 +55,15 @@ class Event(msgspec.Struct, frozen=True):
     previous: StoredObject | None
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
 def _dig(obj: object, path: tuple[str, ...]) -> str:
+    """The value at the path as a field selector compares it; "" if there is none."""
     for part in path:
         if not isinstance(obj, dict):
             return ""
         obj = obj.get(part)
-    return _text(obj)
+    if obj is None:
+        return ""
+    return str(obj).lower() if isinstance(obj, bool) else str(obj)
 
 
 _PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
