@@ -32,6 +32,19 @@ class Entry:
     failed_at: float = 0.0
     error: bool = False
     """Whether the last attempt ended in an error rather than in no node that fits."""
+    shape: tuple[tuple[str, int], ...] = ()
+    """What it asks for: pods of one shape find room on the same nodes."""
+    relative: bool = False
+    """Whether its place depends on where others are."""
+
+    def __post_init__(self) -> None:
+        self.use(self.pod, self.incoming)
+
+    def use(self, pod: Pod, incoming: PodInfo) -> None:
+        """Take over the pod's new state."""
+        self.pod, self.incoming = pod, incoming
+        self.shape = tuple(sorted(incoming.amounts.items()))
+        self.relative = bool(incoming.affinity or incoming.anti_affinity or incoming.spread)
 
     @property
     def backoff_until(self) -> float:
@@ -83,7 +96,8 @@ class SchedulingQueue:
     def update(self, key: str, pod: Pod, incoming: PodInfo, *, wake: bool) -> None:
         """Take over a pod's new state; `wake` where the change could make it fit."""
         entry = self._entries[key]
-        entry.pod, entry.incoming = pod, incoming
+        if incoming is not entry.incoming:
+            entry.use(pod, incoming)
         if wake and key in self._unschedulable:
             self._move(entry)
 

@@ -23,7 +23,7 @@ def after_node_change(snapshot: Snapshot, change: Change[Node]) -> Helps | None:
         return None
     if old is not None and _node_facts(old) == _node_facts(new):
         return None
-    return lambda entry: _has_room(snapshot, entry, change.key)
+    return _room_on(snapshot, change.key)
 
 
 def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
@@ -32,12 +32,13 @@ def after_pod_change(snapshot: Snapshot, change: Change[Pod]) -> Helps | None:
     if old is not None and old.spec.node_name and not _ended(old) and (new is None or _ended(new)):
         node = old.spec.node_name
         anti = bool(old.spec.affinity and old.spec.affinity.pod_anti_affinity)
-        return lambda entry: anti or _is_relative(entry) or _has_room(snapshot, entry, node)
+        has_room = _room_on(snapshot, node)
+        return lambda entry: anti or entry.relative or has_room(entry)
     if old is not None and _reserved(old) and _reserved(old) != (_reserved(new) if new else ""):
         priority = priority_of(old)
         return lambda entry: entry.incoming.priority <= priority
     if new is not None and new.spec.node_name and (old is None or _placement(old) != _placement(new)):
-        return _is_relative
+        return lambda entry: entry.relative
     return None
 
 
@@ -51,6 +52,19 @@ def is_reshaped(old: Pod, new: Pod) -> bool:
     return old.spec != new.spec or old.metadata.labels != new.metadata.labels
 
 
+def _room_on(snapshot: Snapshot, node: str) -> Helps:
+    """Whether a node has room for a pod, worked out once for pods that ask for the same."""
+    known: dict[tuple[tuple[str, int], ...], bool] = {}
+
+    def has_room(entry: Entry) -> bool:
+        found = known.get(entry.shape)
+        if found is None:
+            found = known[entry.shape] = _has_room(snapshot, entry, node)
+        return found
+
+    return has_room
+
+
 def _has_room(snapshot: Snapshot, entry: Entry, node: str) -> bool:
     """Whether the node has what the pod asks for, reservations and placement aside."""
     nodes = snapshot.nodes
@@ -62,12 +76,6 @@ def _has_room(snapshot: Snapshot, entry: Entry, node: str) -> bool:
         if resource is None or nodes.allocatable[resource, row] - nodes.used[resource, row] < amount:
             return False
     return True
-
-
-def _is_relative(entry: Entry) -> bool:
-    """Whether the pod's place depends on where others are."""
-    incoming = entry.incoming
-    return bool(incoming.affinity or incoming.anti_affinity or incoming.spread)
 
 
 def _ended(pod: Pod) -> bool:

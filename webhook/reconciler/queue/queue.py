@@ -8,7 +8,6 @@ unschedulable pod costs a bounded number of decisions and never holds up another
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -83,6 +82,8 @@ class Queue:
 
     def __init__(self) -> None:
         self._entries: dict[str, QueuedPreemptor] = {}
+        self._in_state: dict[QueueState, dict[str, QueuedPreemptor]] = {state: {} for state in QueueState}
+        """The same entries by their state: every change of the cluster asks who waits for one."""
         self._active: list[tuple[int, float, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
@@ -103,8 +104,7 @@ class Queue:
 
     def depths(self) -> dict[QueueState, int]:
         """How many entries are in each state."""
-        counts = Counter(entry.state for entry in self._entries.values())
-        return {state: counts[state] for state in QueueState}
+        return {state: len(entries) for state, entries in self._in_state.items()}
 
     def offer(
         self, key: str, *, uid: str, priority: int, created: float, now: float, due: float = 0.0
@@ -114,6 +114,7 @@ class Queue:
         if known is not None and known.uid == uid:
             known.priority = priority
             return known
+        self.remove(key)
         entry = QueuedPreemptor(key, uid, priority, created)
         self._entries[key] = entry
         if due > now:
@@ -125,10 +126,14 @@ class Queue:
     def clear(self) -> None:
         """Forget every preemptor."""
         self._entries.clear()
+        for entries in self._in_state.values():
+            entries.clear()
 
     def remove(self, key: str) -> None:
         """Forget a preemptor; what the heaps still hold of it is passed over."""
-        self._entries.pop(key, None)
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._in_state[entry.state].pop(key, None)
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
@@ -190,7 +195,7 @@ class Queue:
 
     def wake(self, now: float, helps: Callable[[QueuedPreemptor], bool] | None = None) -> int:
         """Move back the waiting ones an event could help, each not before its back-off is over; how many moved."""
-        waiting = [entry for entry in self._entries.values() if entry.state is QueueState.UNSCHEDULABLE]
+        waiting = self._in_state[QueueState.UNSCHEDULABLE].values()
         moved = [entry for entry in waiting if helps is None or helps(entry)]
         for entry in moved:
             ready = entry.tried + entry.back_off()
@@ -228,4 +233,6 @@ class Queue:
         """Every move takes a new turn, which makes what the heaps hold of the old state stale."""
         self._turn += 1
         entry.turn = self._turn
+        self._in_state[entry.state].pop(entry.key, None)
         entry.state = state
+        self._in_state[state][entry.key] = entry
