@@ -137,10 +137,14 @@ class Both:
         """The request as an API server makes it of the object that somebody sent."""
         request = copy.deepcopy(request)
         request["object"] = apiserver.clean(request["object"])
+        if request.get("oldObject"):
+            request["oldObject"] = apiserver.clean(request["oldObject"])
         return request
 
     def _stored(self, request: Json) -> None:
         """What the API server fills in between mutation and validation (`rest.BeforeCreate`)."""
+        if request["operation"] != "CREATE":
+            return
         meta = request["object"]["metadata"]
         meta.pop("deletionTimestamp", None)
         if request["object"]["kind"] != "Binding":

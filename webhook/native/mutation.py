@@ -58,20 +58,13 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
     default = _default(policies, table, rules, sink)
     copying = _copying(policies, table, rules, sink)
     twins = _usable_twins(policies, table, sink)
-    named = "variables.named"
+    named = _OWN_NAME
     if default != quote(""):
         variables.append(("default", default))
         variables.append(("named", f"variables.default == '' ? {_OWN_NAME} : variables.default"))
-    else:
-        variables.append(("named", _OWN_NAME))
-    variables.append(
-        (
-            "className",
-            f"{mapping((one, quote(twin)) for one, twin in twins.items())}[?{named}].orValue({named})"
-            if twins
-            else named,
-        )
-    )
+        named = "variables.named"
+    to_twins = mapping((one, quote(twin)) for one, twin in twins.items())
+    variables.append(("className", f"{to_twins}[?{named}].orValue({named})" if twins else named))
     given_classes = [*_default_names(policies), *twins.values()]
     numbers = table.numbers(given_classes) if table is not None else ("{}", "{}")
     moves = numbers[0] != "{}"
@@ -84,7 +77,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
     if keys and table is not None:
         variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
         variables += _copied(copying, keys)
-    patch = _patch(copies=bool(keys), moves=moves)
+    patch = _patch(copies=bool(keys), moves=moves, defaults=default != quote(""))
     for _, expression in variables:
         if len(expression) > LONGEST_EXPRESSION:
             reason = f"its table of classes has {len(expression)} characters; the API server takes {LONGEST_EXPRESSION}"
@@ -235,10 +228,11 @@ def _copied(copying: list[tuple[tuple[str, ...], str]], keys: Sequence[str]) -> 
     return [("offered", f"{{{', '.join(offers)}}}"), ("copiedBefore", ours), ("copied", copied)]
 
 
-def _patch(*, copies: bool, moves: bool) -> str:
+def _patch(*, copies: bool, moves: bool, defaults: bool) -> str:
     """One JSON patch; each part is empty if there is nothing to do."""
     given_class = f"{_CLASS} != {_OWN_NAME}"
     noted = [given_class] if moves else []
+    noted += ["variables.default != ''"] if defaults else []
     record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
     if copies:
         noted.append("variables.copied.size() > 0")

@@ -87,7 +87,8 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_data(self) -> Object:
         """As a ValidatingAdmissionPolicy has it; a text without Cel needs no messageExpression."""
-        said = " ".join("".join("…" if isinstance(part, Cel) else part for part in self.text).split())
+        literal = "".join("…" if isinstance(part, Cel) else part for part in self.text)
+        said = re.sub("…+", "…", " ".join(literal.split()))
         data: Object = {"expression": self.expression, "message": said, "reason": "Forbidden"}
         if any(isinstance(part, Cel) for part in self.text):
             data["messageExpression"] = concatenation(self.text)
