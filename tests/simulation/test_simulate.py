@@ -193,6 +193,28 @@ def test_what_is_applied_goes_through_admission(tmp_path):
     assert "no PriorityClass with name nobody was found" in next(iter(result.history.refused.values()))
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "names"),
+    [
+        ("StatefulSet", {"replicas": 2}, ["w-0", "w-1"]),
+        ("DaemonSet", {}, ["w-s0001", "w-s0002"]),
+        ("Job", {"parallelism": 3, "completions": 2}, ["w-s0001", "w-s0002"]),
+        ("ReplicaSet", {}, ["w-s0001"]),
+    ],
+)
+def test_every_kind_of_workload_can_be_applied(tmp_path, kind, spec, names):
+    """As many pods as it wants, under the names that its controller gives; a DaemonSet's one on each node."""
+    body = {**deployment("w", 1), "kind": kind}
+    del body["spec"]["replicas"]
+    body["spec"] |= spec
+    result = run(cluster_of([node("a", "4"), node("b", "4")], []), None, f"0s:apply {manifest(tmp_path, body)}")
+    pods = result.store.all("Pod")
+    assert sorted(key.partition("/")[2] for key in pods) == names
+    assert all(one.spec.node_name for one in pods.values())
+    if kind == "DaemonSet":
+        assert {one.spec.node_name for one in pods.values()} == {"a", "b"}
+
+
 def test_a_changed_deployment_rolls_step_by_step(tmp_path):
     """New pods come while old ones go, never more than a quarter too many or missing; all are new in the end."""
     objects = cluster_of([node("a", "20")], [])

@@ -100,15 +100,24 @@ class Controllers:
             self._roll(key)
             return
         owner = self._owner(kind, key, uid)
+        if kind == "DaemonSet":
+            for node in list(self._store.all("Node")):
+                self._daemon_on(owner, workload, node)
+            return
         owner.wanted = _wanted(kind, workload)
         self._later(uid)
 
     def daemons_on(self, node: str) -> None:
         """Make the pods of DaemonSets for a new node, which kube-scheduler then places, or does not."""
         for key, workload in self._store.all("DaemonSet").items():
-            owner = self._owner("DaemonSet", key, workload.metadata.uid)
-            if workload.spec.template is not None and _selects(workload.spec.template, self._store.get("Node", node)):
-                self._make(owner, body_of(owner, workload.spec.template, on=node))
+            self._daemon_on(self._owner("DaemonSet", key, workload.metadata.uid), workload, node)
+
+    def _daemon_on(self, owner: Owner, workload: Workload, node: str) -> None:
+        """Make a DaemonSet's pod for a node that it selects, unless it has one there."""
+        there = {self._api.read(key).spec.node_name for key in owner.active}
+        template = workload.spec.template
+        if template is not None and node not in there and _selects(template, self._store.get("Node", node)):
+            self._make(owner, body_of(owner, template, on=node))
 
     def _owner(self, kind: str, key: str, uid: str) -> Owner:
         found = self._owners.get(uid)
