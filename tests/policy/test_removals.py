@@ -3,6 +3,7 @@
 import pytest
 
 from tests.policy.builders import indented, rules
+from webhook.policy import removals as removals_module
 from webhook.policy.files.loading import load_texts
 from webhook.policy.removals import removals
 
@@ -299,4 +300,12 @@ def test_preemption_policies(change, found):
     """Fewer pods served and fewer pods spared are both given up."""
     old, new = (policies(spec, "PreemptionPolicy") for spec in (PREEMPTION, PREEMPTION.replace(*change)))
     assert [str(one) for one in removals(old, new)] == [f"p: {found}"]
+    assert removals(old, old) == []
+
+
+def test_every_change_of_a_body_that_cannot_be_compared_is_told(monkeypatch):
+    """A new kind of rule that nobody taught to compare errs on the safe side: its changes are held, too."""
+    monkeypatch.delitem(removals_module._COMPARED, "reserve")
+    old, stricter = (policies(rule(f"reserve: {{from: 5, to: {end}}}")) for end in (7, 9))
+    assert [str(one.what) for one in removals(old, stricter)] == ["reserve says something else"]
     assert removals(old, old) == []

@@ -34,7 +34,7 @@ from webhook.policy.model import (
     Validate,
     VictimMode,
 )
-from webhook.policy.shapes.object_shape import yaml_name
+from webhook.policy.shapes.object_shape import shape_of, yaml_name
 
 __all__ = ["Removal", "removals"]
 
@@ -125,20 +125,16 @@ def _rule(old: PriorityRule, new: PriorityRule) -> Iterator[str]:
     """How a rule got weaker: its enforcement, its kind, or what its body says."""
     if _STRICTNESS[new.enforcement] < _STRICTNESS[old.enforcement]:
         yield f"enforcement {old.enforcement.value} becomes {new.enforcement.value}"
-    bodies: list[tuple[str, Callable[[Any, Any], Iterable[str]]]] = [
-        ("default_priority_class", lambda _before, _now: ()),
-        ("priority_classes", _classes),
-        ("reserve", _reserve),
-        ("copy_annotations", lambda before, now: _lost("annotations are no longer copied", before, now)),
-        ("protect_annotations", _shield),
-        ("validate", _validate),
-    ]
-    for field, compare in bodies:
-        before, now = getattr(old, field), getattr(new, field)
-        if before is not None and now is None:
+    for body in shape_of(PriorityRule).fields:
+        before, now = getattr(old, body.attribute), getattr(new, body.attribute)
+        if not body.alternative or before is None:
+            continue
+        if now is None:
             yield "it is a rule of another kind now"
-        elif before is not None:
-            yield from compare(before, now)
+        elif body.attribute in _COMPARED:
+            yield from _COMPARED[body.attribute](before, now)
+        elif now != before:
+            yield f"{body.name} says something else"
 
 
 def _classes(old: Any, new: Any) -> Iterator[str]:
@@ -204,6 +200,17 @@ def _decided(rule: PriorityRule) -> frozenset[tuple[str, str]]:
 
 def _validate(old: Validate, new: Validate) -> Iterator[str]:
     yield from _lost("resources are no longer looked at", old.resources, new.resources)
+
+
+_COMPARED: dict[str, Callable[[Any, Any], Iterable[str]]] = {
+    "default_priority_class": lambda _before, _now: (),
+    "priority_classes": _classes,
+    "reserve": _reserve,
+    "copy_annotations": lambda before, now: _lost("annotations are no longer copied", before, now),
+    "protect_annotations": _shield,
+    "validate": _validate,
+}
+"""What a body gives up of the one before, by the field of the rule. Of any other body, every change is told."""
 
 
 def _rights(old: Sequence[RequestMatch | Definers], new: Sequence[RequestMatch | Definers]) -> bool:
