@@ -115,10 +115,10 @@ def command(
         ]
     except (OSError, PolicyError, SnapshotError, WhatIfError, msgspec.ValidationError) as error:
         raise _Unusable(str(error)) from error
-    _print(summaries, layout)
     if html is not None:
         html.write_text(page(summaries, [str(one) for one in files]))
         click.echo(f"{html} written", err=True)
+    _print(summaries, layout)
     if any(one.errors for one in summaries):
         click.echo(f"giveway itself failed: {summaries[0].errors or summaries[-1].errors}", err=True)
         sys.exit(UNUSABLE)
