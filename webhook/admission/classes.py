@@ -23,7 +23,14 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
         return
     _check_value(found, answer)
     if review.operation == "UPDATE" and review.has_old:
-        _check_unchanged(found, review.old_priority_class(), answer)
+        old = review.old_priority_class()
+        changes = ("value", found.value, old.value), ("preemptionPolicy", policy_of(found), policy_of(old))
+        for field, value, was in changes:
+            if value != was:
+                answer.deny(
+                    "class-immutable",
+                    f"{field} may not be changed in an update (now {was}, requested {value}); make a new PriorityClass",
+                )
     elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
         answer.warnings.append(
             f"PriorityClass {found.metadata.name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
@@ -52,18 +59,6 @@ def _check_value(found: PriorityClass, answer: Answer) -> None:
             "highest-value",
             f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value}",
         )
-
-
-def _check_unchanged(found: PriorityClass, old: PriorityClass, answer: Answer) -> None:
-    for field, value, was in (
-        ("value", found.value, old.value),
-        ("preemptionPolicy", policy_of(found), policy_of(old)),
-    ):
-        if value != was:
-            answer.deny(
-                "class-immutable",
-                f"{field} may not be changed in an update (now {was}, requested {value}); make a new PriorityClass",
-            )
 
 
 def _check_default(context: Context, found: PriorityClass, answer: Answer) -> None:

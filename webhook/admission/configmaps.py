@@ -76,7 +76,10 @@ def _judge_policies(context: Context, review: Review, answer: Answer) -> None:
     """
     if context.allowance is not None:
         raise AllowanceError
-    texts = _files(review.object)
+    # The policy files in it, in the order in which a mounted directory is read
+    data = review.object.get("data")
+    pairs = data.items() if isinstance(data, dict) else ()
+    texts = sorted((file, content) for file, content in pairs if file.endswith(_SUFFIXES) and isinstance(content, str))
     loaded = load_texts([(f"{POLICIES}/{name}", text) for name, text in texts])
     if loaded.errors:
         shown = "\n".join(map(str, loaded.errors[:_SHOWN]))
@@ -105,13 +108,6 @@ def mend(held: list[Removal]) -> str:
         f"these policies give up {len(held)} things that are in force: {shown}. If that is meant, annotate the"
         f' ConfigMap {POLICIES} with {ALLOW_REMOVAL}: "{ids}"'
     )
-
-
-def _files(config_map: dict[str, Any]) -> list[tuple[str, str]]:
-    """The policy files in it, in the order in which a mounted directory is read."""
-    data = config_map.get("data")
-    pairs = data.items() if isinstance(data, dict) else ()
-    return sorted((name, text) for name, text in pairs if name.endswith(_SUFFIXES) and isinstance(text, str))
 
 
 def _allowed(config_map: dict[str, Any]) -> list[str]:

@@ -234,7 +234,12 @@ def decode(body: bytes) -> Review:
         review = _review.decode(body)
     except _UNREADABLE as error:
         text = f"the body is no AdmissionReview: {_readable(error)}"
-        raise BadReviewError(text, uid=_find_uid(body), rule=_rule(error)) from None
+        # The uid of a review that does not fit: by its field, else by its usual place
+        try:
+            found = _json.decode(body)["request"]["uid"]
+        except (*_UNREADABLE, LookupError, TypeError):
+            found = uid_of(body[:4096])
+        raise BadReviewError(text, uid=found if isinstance(found, str) else "", rule=_rule(error)) from None
     request = review.request
     uid = request.uid if request else ""
     if review.kind != "AdmissionReview":
@@ -258,15 +263,6 @@ def uid_of(beginning: bytes) -> str:
     """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
     match = _UID.search(beginning)
     return match[1].decode() if match else ""
-
-
-def _find_uid(body: bytes) -> str:
-    """The uid of a review that does not fit: by its field, else by its usual place."""
-    try:
-        found = _json.decode(body)["request"]["uid"]
-    except (*_UNREADABLE, LookupError, TypeError):
-        found = uid_of(body[:4096])
-    return found if isinstance(found, str) else ""
 
 
 def _rule(error: Exception) -> str:

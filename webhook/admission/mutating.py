@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review
-from webhook.admission.given import Given, encode, given_earlier
+from webhook.admission.given import encode, given_earlier
 from webhook.admission.judging import pod_request
 from webhook.admission.lookup import Context
 from webhook.admission.patching import Operation, fields, members
@@ -61,7 +61,11 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
     present = meta.annotations or {}
     given = given_earlier(present, lambda: review.object)
-    request = _new_pod_request(context, review, pod)
+    # The API server takes a deletionTimestamp off a new pod after mutation
+    request = pod_request(context, review, pod)
+    if pod.metadata is not None and pod.metadata.deletion_timestamp:
+        metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
+        request.object = {**request.object, "metadata": metadata}
     if given is None:
         found = resolve(context, spec, request, lambda: review.object)
     else:
@@ -76,7 +80,11 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         if context.trace is not None:
             context.engine.judge(request, context.trace)
         copied = _copied(context, request, present.keys() - ours, found)
-    annotations = _annotations(given, found, ours, {key: value for key, (value, _) in copied.items()})
+    values = {key: value for key, (value, _) in copied.items()}
+    # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
+    # off, since a restored or copied manifest may carry it
+    record = encode(found.name, values) if values or found.overwrite or given is not None else None
+    annotations = {**dict.fromkeys(ours), **values, PLAN: None, DECISION: None, GIVEN: record}
     labels = _labels(review, meta, found, answer)
     answer.patch = (
         (_parents(pod, found, annotations) if settled else [])
@@ -88,28 +96,6 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
-
-
-def _new_pod_request(context: Context, review: Review, pod: PodView) -> PolicyRequest:
-    """The request for a new pod; the API server takes a deletionTimestamp off it after mutation."""
-    request = pod_request(context, review, pod)
-    if pod.metadata is not None and pod.metadata.deletion_timestamp:
-        metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
-        request.object = {**request.object, "metadata": metadata}
-    return request
-
-
-def _annotations(
-    given: Given | None, found: Resolution, ours: Collection[str], copied: Mapping[str, str]
-) -> dict[str, str | None]:
-    """The annotations the pod is to have, None for those it is not to have.
-
-    What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken off,
-    since a restored or copied manifest may carry it.
-    """
-    noted = bool(copied) or found.overwrite or given is not None
-    record = encode(found.name, copied) if noted else None
-    return {**dict.fromkeys(ours), **copied, PLAN: None, DECISION: None, GIVEN: record}
 
 
 def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answer) -> dict[str, str | None]:

@@ -33,21 +33,27 @@ def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
     for where, document in documents:
         for kind, item in _flatten(where, document):
             if kind in found:
-                found[kind].append(_convert(where, kind, item))
+                try:
+                    obj = msgspec.convert(item, _TYPES[kind])
+                except msgspec.ValidationError as error:
+                    raise ObjectsError(f"{where}: {kind}: {error}") from error
+                if not obj.metadata.name:
+                    raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
+                found[kind].append(obj)
     return Objects(found["PriorityClass"], found["Namespace"])
 
 
 def _documents(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         content = file.read_bytes()
-        parsed = [msgspec.json.decode(content)] if file.suffix == ".json" else _yaml(content)
+        parsed = (
+            [msgspec.json.decode(content)]
+            if file.suffix == ".json"
+            else list(YAML(typ="safe", pure=True).load_all(content))
+        )
     except (OSError, YAMLError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ObjectsError(f"{file}: {error}") from error
     return ((str(file), document) for document in parsed if document is not None)
-
-
-def _yaml(content: bytes) -> list[Any]:
-    return list(YAML(typ="safe", pure=True).load_all(content))
 
 
 def _flatten(where: str, document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -61,13 +67,3 @@ def _flatten(where: str, document: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _flatten(where, item)
     else:
         yield kind, document
-
-
-def _convert(where: str, kind: str, item: dict[str, Any]) -> PriorityClass | Namespace:
-    try:
-        found = msgspec.convert(item, _TYPES[kind])
-    except msgspec.ValidationError as error:
-        raise ObjectsError(f"{where}: {kind}: {error}") from error
-    if not found.metadata.name:
-        raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
-    return found

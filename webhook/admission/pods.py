@@ -13,7 +13,6 @@ from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_def
 from webhook.admission.respond import Answer
 from webhook.kube.objects import PriorityClass
 from webhook.kube.workloads import template_of
-from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import MANAGED, MARK
 
 __all__ = ["validate_pod", "validate_workload"]
@@ -29,7 +28,19 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
         _validate_new(context, review, pod, answer)
     elif review.has_old:
         old = review.old_pod()
-        _check_preserved(answer, pod.spec or PodSpecView(), old.spec or PodSpecView())
+        now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
+        for field, value, was in (
+            ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
+            ("priority", now.priority, before.priority),
+            ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
+        ):
+            if value != was:
+                shown = tuple("absent" if item is None else item for item in (was, value))
+                answer.deny(
+                    "priority-immutable",
+                    f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]});"
+                    " make a new pod instead",
+                )
         check_changes(context, review, pod.metadata, old.metadata, answer)
         judge(context, change_request(context, review, pod, old), answer)
 
@@ -62,16 +73,12 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
     request.priority = spec.priority if spec.priority is not None else found.value
     judge(context, request, answer)
     if answer.allowed and context.engine.asks_who:
-        _foresee(context, request, answer)
-
-
-def _foresee(context: Context, request: PolicyRequest, answer: Answer) -> None:
-    """Tell the author of a workload that passes which rule will refuse its pods, since a controller makes those."""
-    for verdict in context.engine.judge(by_controller(request)):
-        if verdict.denies:
-            answer.warnings.append(
-                f"a controller makes the pods, and rule {verdict.id} will refuse them: {verdict.message}"
-            )
+        # A controller makes the pods: tell the author of the workload which rule will refuse those
+        for verdict in context.engine.judge(by_controller(request)):
+            if verdict.denies:
+                answer.warnings.append(
+                    f"a controller makes the pods, and rule {verdict.id} will refuse them: {verdict.message}"
+                )
 
 
 def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
@@ -84,7 +91,10 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
         _deny_missing(answer, name)
     else:
         _check_priority(context, meta, spec, named, answer)
-    _check_management(context, meta, spec, named, answer)
+    managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
+    _check_mark(answer, meta, name, managed=managed)
+    if managed and MARK not in (meta.labels or {}) and MIRROR not in (meta.annotations or {}):
+        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
     check_new(meta, answer)
     request = pod_request(context, review, pod)
     request.priority_class = named
@@ -108,16 +118,6 @@ def _check_priority(
             "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
             " nor giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration",
         )
-
-
-def _check_management(
-    context: Context, meta: MetadataView, spec: PodSpecView, named: PriorityClass | None, answer: Answer
-) -> None:
-    name = spec.priority_class_name or ""
-    managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
-    _check_mark(answer, meta, name, managed=managed)
-    if managed and MARK not in (meta.labels or {}) and MIRROR not in (meta.annotations or {}):
-        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
 
 
 def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:
@@ -160,17 +160,3 @@ def _deny_disagreement(answer: Answer, spec: PodSpecView, context: Context, name
             f"spec.preemptionPolicy is {spec.preemption_policy}, but {source} has {policy};"
             " leave spec.preemptionPolicy out, it is filled in",
         )
-
-
-def _check_preserved(answer: Answer, now: PodSpecView, before: PodSpecView) -> None:
-    for field, value, was in (
-        ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
-        ("priority", now.priority, before.priority),
-        ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
-    ):
-        if value != was:
-            shown = tuple("absent" if item is None else item for item in (was, value))
-            answer.deny(
-                "priority-immutable",
-                f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]}); make a new pod instead",
-            )

@@ -121,17 +121,12 @@ def run(file: Path, test: PolicyTest) -> list[Result]:
         objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))
     except (PolicyError, ObjectsError, OSError) as error:
         raise TestFileError(f"{file}: {error}") from error
-    now = _now(file, test.spec.now)
-    context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
-    return [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
-
-
-def _now(file: Path, text: str | None) -> float | None:
-    """When the cases happen, in seconds since the epoch; None for the time at which they are run."""
     try:
-        return None if text is None else epoch(text)
+        now = None if test.spec.now is None else epoch(test.spec.now)
     except InstantError as error:
         raise TestFileError(f"{file}: spec.now: {error}") from error
+    context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
+    return [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
 
 
 def _read(file: Path) -> Iterator[PolicyTest]:
@@ -210,7 +205,12 @@ def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Ite
         if sorted(patch, key=_path) != sorted(expect.patch, key=_path):
             yield f"patch: expected {_json(expect.patch)}, got {_json(patch)}"
     if expect.warnings is not None:
-        yield from _warning_failures(expect.warnings, [text for row in answers.values() for text in row.warnings])
+        warnings = [text for row in answers.values() for text in row.warnings]
+        for words in expect.warnings:
+            if not any(words in warning for warning in warnings):
+                yield f"warnings: expected {words!r} in {warnings or 'none'}"
+        if not expect.warnings and warnings:
+            yield f"warnings: expected none, got {warnings}"
 
 
 def _without_record(patch: list[Operation]) -> list[Operation]:
@@ -227,14 +227,6 @@ def _without_record(patch: list[Operation]) -> list[Operation]:
             operation = {**operation, "value": value}  # noqa: PLW2901 - the rest of it stays as it is
         shown.append(operation)
     return shown
-
-
-def _warning_failures(expected: list[str], warnings: list[str]) -> Iterator[str]:
-    for words in expected:
-        if not any(words in warning for warning in warnings):
-            yield f"warnings: expected {words!r} in {warnings or 'none'}"
-    if not expected and warnings:
-        yield f"warnings: expected none, got {warnings}"
 
 
 def _rules(answers: dict[Phase, Answer]) -> set[str]:

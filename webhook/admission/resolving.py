@@ -117,7 +117,11 @@ def _resolve_named(
         found.conflict = True
         found.unsure.add((CLASSES, name))
     elif named.global_default and _filled_in_by_plugin(sent()):
-        _take_policy_default(context, _without_class(request), found)
+        # As the user sent it, before the plugin named the global default
+        fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
+        _take_policy_default(
+            context, msgspec.structs.replace(request, object={**request.object, "spec": fields}), found
+        )
 
 
 def _resolve_unnamed(context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution) -> None:
@@ -181,12 +185,6 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"
     )
-
-
-def _without_class(request: PolicyRequest) -> PolicyRequest:
-    """The request as the user sent it, before the plugin named the global default."""
-    spec = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
-    return msgspec.structs.replace(request, object={**request.object, "spec": spec})
 
 
 def _filled_in_by_plugin(pod: dict[str, Any]) -> bool:

@@ -93,7 +93,11 @@ def complete(uid: str, answer: Answer) -> bytes:
     allowed = answer.allowed
     response: dict[str, Any] = {"uid": uid, "allowed": allowed}
     if not allowed:
-        response["status"] = _status(answer)
+        if answer.code != 200:
+            response["status"] = {"code": answer.code, "reason": _REASONS[answer.code], "message": answer.message}
+        else:
+            texts = [say(verdict) for verdict in answer.verdicts if verdict.denies]
+            response["status"] = {"code": 403, "reason": _REASONS[403], "message": "; ".join(texts)}
     if answer.patch and allowed:
         response["patchType"] = "JSONPatch"
         response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
@@ -105,13 +109,6 @@ def complete(uid: str, answer: Answer) -> bytes:
     if audit:
         response["auditAnnotations"] = {key: _shorten(text, _AUDIT_LENGTH) for key, text in audit.items()}
     return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
-
-
-def _status(answer: Answer) -> dict[str, Any]:
-    if answer.code != 200:
-        return {"code": answer.code, "reason": _REASONS[answer.code], "message": answer.message}
-    texts = [say(verdict) for verdict in answer.verdicts if verdict.denies]
-    return {"code": 403, "reason": _REASONS[403], "message": "; ".join(texts)}
 
 
 def say(verdict: Verdict) -> str:

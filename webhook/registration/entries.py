@@ -153,11 +153,17 @@ def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, An
     """One webhook of a configuration, for one kind of request."""
     phase = _PHASES[kind]
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
+    if target.url is not None:
+        client: dict[str, Any] = {"url": f"{target.url.rstrip('/')}/{phase}"}
+    else:
+        service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
+        client = {"service": service}
     made: Entry = {
         "name": f"{name}.{phase}.giveway.dev",
-        "clientConfig": _client(target, phase),
+        "clientConfig": client,
         "rules": rules,
-        "namespaceSelector": _namespaces(target) if namespaced else {},
+        # What the cluster needs to get back on its feet, and the webhook itself, must not wait for it
+        "namespaceSelector": _outside_exempt(_system(target, "NotIn")) if namespaced else {},
         "objectSelector": {},
         "matchConditions": [],
         "admissionReviewVersions": ["v1"],
@@ -226,18 +232,6 @@ def _probe(target: WebhookTarget, kind: str) -> Entry:
         matchConditions=[{"name": "the-probe", "expression": _PROBING}],
         failurePolicy="Ignore",
     )
-
-
-def _client(target: WebhookTarget, phase: str) -> dict[str, Any]:
-    if target.url is not None:
-        return {"url": f"{target.url.rstrip('/')}/{phase}"}
-    service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
-    return {"service": service}
-
-
-def _namespaces(target: WebhookTarget) -> dict[str, Any]:
-    """What the cluster needs to get back on its feet, and the webhook itself, must not wait for it."""
-    return _outside_exempt(_system(target, "NotIn"))
 
 
 def _outside_exempt(*more: dict[str, Any]) -> dict[str, Any]:

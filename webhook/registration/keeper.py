@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -121,8 +122,14 @@ class Keeper:
                 async with self._working:
                     delay = self._settings.period if self._ended else await self._look()
             except (ApiError, OSError) as error:
-                delay = self._failed(error)
-            await self._sleep(delay * random.uniform(0.9, 1.1))  # noqa: S311 - spreads replicas
+                if isinstance(error, ApiError) and error.status == _CONFLICT:
+                    delay = self._soon()
+                else:
+                    self._report(f"cannot be kept: {error}", logging.ERROR)
+                    delay = self._settings.period
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay * random.uniform(0.9, 1.1)):  # noqa: S311 - spreads replicas
+                    await self._woken.wait()
 
     async def end(self) -> None:
         """Stop keeping; take the entries away if the server is not replaced but removed. Raises no ApiError."""
@@ -134,13 +141,6 @@ class Keeper:
         except (ApiError, TimeoutError) as error:
             self._ended = True
             log.error("webhook configurations left as they are, not knowing whether this is a removal: %s", error)  # noqa: TRY400 - its text says all
-
-    def _failed(self, error: ApiError | OSError) -> float:
-        """Say why nothing could be compared or written, unless somebody else was only faster; when to try again."""
-        if isinstance(error, ApiError) and error.status == _CONFLICT:
-            return self._soon()
-        self._report(f"cannot be kept: {error}", logging.ERROR)
-        return self._settings.period
 
     async def _look(self) -> float:
         """Compare and write if due; the seconds until the next look."""
@@ -155,35 +155,33 @@ class Keeper:
         if not found:
             self._report(f"there is none named {self._settings.name}: nothing is sent to this webhook", logging.WARNING)
             return self._settings.period
-        trust = self._trust(found)
+        # The file's authorities; if somebody else renews those in use, then these for new entries, too
+        given, settings = stored.pem_bundle(situation.trust()), self._settings
+        if settings.owns_trust or settings.target.url is not None:
+            trust = Trust(given, fixed=True)
+        else:
+            trust = Trust(stored.trusted(found.values()) or given)
         wanted = entries(situation.policies(), self._settings.target)
         due = [kind for kind, obj in found.items() if self._is_due(kind, obj, wanted[kind], trust)]
         if due and not await self._reached(found, wanted, trust):
             return self._soon()
         for kind in due:
             written = await self._write(kind, stored.with_entries(found[kind], wanted[kind], trust))
-            self._note_written(kind, stored.digest(wanted[kind]), stored.digest(written.get("webhooks") or ()))
+            mine = stored.digest(wanted[kind])
+            kept = stored.digest(written.get("webhooks") or ())
+            self._mine[kind] = mine
+            if kept != mine and self._kept.get(kind) != (mine, kept):
+                log.warning(
+                    "%s %s: the API server keeps other entries than were written;"
+                    " giveway needs Kubernetes 1.30 or newer",
+                    *(kind, self._settings.name),
+                )
+            self._kept[kind] = mine, kept
             log.info("%s %s: %d entries written", kind, self._settings.name, len(wanted[kind]))
         self._hurried = 0
         self.in_force = len(found) == len(self._paths)
         self._report("in force" if self.in_force else f"in force in the {next(iter(found))} alone")
         return self._settings.period
-
-    def _note_written(self, kind: str, mine: str, kept: str) -> None:
-        self._mine[kind] = mine
-        if kept != mine and self._kept.get(kind) != (mine, kept):
-            log.warning(
-                "%s %s: the API server keeps other entries than were written; giveway needs Kubernetes 1.30 or newer",
-                *(kind, self._settings.name),
-            )
-        self._kept[kind] = mine, kept
-
-    def _trust(self, found: Mapping[str, Json]) -> Trust:
-        """The file's authorities; if somebody else renews those in use, then these for new entries, too."""
-        given, settings = stored.pem_bundle(self._situation.trust()), self._settings
-        if settings.owns_trust or settings.target.url is not None:
-            return Trust(given, fixed=True)
-        return Trust(stored.trusted(found.values()) or given)
 
     def _is_due(self, kind: str, configuration: Json, wanted: list[Entry], trust: Trust) -> bool:
         """Whether to write now. What another replica wrote is left alone for a while; anybody else's change is not."""
@@ -266,13 +264,6 @@ class Keeper:
     def _soon(self) -> float:
         self._hurried += 1
         return exponential(self._hurried, _SOON, self._settings.period)
-
-    async def _sleep(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            return
 
     def _report(self, note: str, level: int = logging.INFO) -> None:
         if note != self.note:

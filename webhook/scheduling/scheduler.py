@@ -19,7 +19,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
-from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling import queueing_hints
 from webhook.scheduling.cluster_state import ClusterState, Informers
@@ -204,20 +204,14 @@ class Scheduler:
         if not _is_pending(pod):
             self._queue.remove(key)
         elif known is None:
-            self._enqueue(key, pod)
+            try:
+                self._queue.add(key, pod, compile_pod(pod))
+            except ValueError as error:
+                log.warning("%s cannot be scheduled: %s", key, error)
         else:
-            self._queue.update(key, pod, self._compiled(known, pod), wake=queueing_hints.is_reshaped(known.pod, pod))
-
-    def _enqueue(self, key: str, pod: Pod) -> None:
-        try:
-            self._queue.add(key, pod, compile_pod(pod))
-        except ValueError as error:
-            log.warning("%s cannot be scheduled: %s", key, error)
-
-    def _compiled(self, known: Entry, pod: Pod) -> PodInfo:
-        if queueing_hints.is_reshaped(known.pod, pod):
-            return compile_pod(pod)
-        return known.incoming._replace(pod=pod)
+            reshaped = queueing_hints.is_reshaped(known.pod, pod)
+            incoming = compile_pod(pod) if reshaped else known.incoming._replace(pod=pod)
+            self._queue.update(key, pod, incoming, wake=reshaped)
 
     def _node_changed(self, change: Change[Node]) -> None:
         helps = queueing_hints.after_node_change(self._state.snapshot, change)

@@ -8,7 +8,6 @@ equally good nodes the first by name, where kube-scheduler takes one at random. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +74,11 @@ def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: 
     """Free share after the pod is there, cpu and memory alike (`leastResourceScorer`)."""
     nodes, asked = snapshot.nodes, nonzero_requests(incoming.pod)
     total, counted = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    more = _more(snapshot, tally)
+    more = np.zeros((2, nodes.rows), np.int64)  # what the defaults of its pods add to each node
+    for node, amounts in tally.more.items():
+        row = nodes.find(node)
+        if row is not None:
+            more[:, row] = amounts
     for number, name in enumerate((CPU, MEMORY)):
         capacity = nodes.allocatable[number, rows]
         used = nodes.used[number, rows] + more[number][rows] + asked.get(name, 0)
@@ -166,7 +169,12 @@ def _spread(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
     constraints = [one for one in given if one.when_unsatisfiable != "DoNotSchedule"]
     if not given:
         selector = view.selectors.of(pod)
-        constraints = [_system(key, skew, selector) for key, skew in _SYSTEM_SPREAD] if selector else []
+        constraints = [
+            TopologySpreadConstraint(
+                max_skew=skew, topology_key=key, when_unsatisfiable="ScheduleAnyway", label_selector=selector
+            )
+            for key, skew in (_SYSTEM_SPREAD if selector else ())
+        ]
     if not constraints:
         return None
     nodes = view.snapshot.nodes
@@ -213,12 +221,6 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
     return np.where(domains[rows] >= 0, worth, 0.0)
 
 
-def _system(key: str, skew: int, selector: LabelSelector) -> TopologySpreadConstraint:
-    return TopologySpreadConstraint(
-        max_skew=skew, topology_key=key, when_unsatisfiable="ScheduleAnyway", label_selector=selector
-    )
-
-
 def _matcher(constraint: TopologySpreadConstraint, pod: Pod) -> Matcher:
     """Which labels a constraint counts; an empty or unreadable selector counts nothing."""
     selector = constraint.label_selector
@@ -235,16 +237,3 @@ def _matcher(constraint: TopologySpreadConstraint, pod: Pod) -> Matcher:
 
 def _nothing(_labels: Any) -> bool:
     return False
-
-
-def _more(snapshot: Snapshot, tally: Tally) -> tuple[Ints, Ints]:
-    """By node row: what its pods' defaults add."""
-    nodes = snapshot.nodes
-    more = np.zeros((2, nodes.rows), np.int64)
-    for node, amounts in _known(snapshot, tally.more.items()):
-        more[:, node] = amounts
-    return more[0], more[1]
-
-
-def _known(snapshot: Snapshot, items: Iterable[tuple[str, list[int]]]) -> Iterable[tuple[int, list[int]]]:
-    return ((row, amounts) for name, amounts in items if (row := snapshot.nodes.find(name)) is not None)

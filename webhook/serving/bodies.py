@@ -96,7 +96,11 @@ class Bodies:
 
     async def read(self, entry: Waiting, content: StreamReader) -> bytes:
         """Read a body. Raises EndedError, OversizedError, and what the stream raises."""
-        self._enter(entry)
+        # The oldest unfinished body of a peer goes if these are too many
+        peers = self._unfinished.setdefault(entry.peer, OrderedDict())
+        peers[entry] = None
+        if len(peers) > _PER_PEER:
+            self._end(next(iter(peers)), "peer")
         loop = asyncio.get_running_loop()
         began, received = loop.time(), 0
         chunks: list[bytes] = []
@@ -127,13 +131,6 @@ class Bodies:
         """Count a whole body while its request waits for the API server. Raises EndedError."""
         entry.whole = True
         self._charge(entry, len(body) - entry.bytes)
-
-    def _enter(self, entry: Waiting) -> None:
-        """Count an unfinished body; the oldest one of its peer goes if these are too many."""
-        peers = self._unfinished.setdefault(entry.peer, OrderedDict())
-        peers[entry] = None
-        if len(peers) > _PER_PEER:
-            self._end(next(iter(peers)), "peer")
 
     def _leave(self, entry: Waiting) -> None:
         peers = self._unfinished.get(entry.peer)

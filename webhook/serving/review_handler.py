@@ -17,7 +17,7 @@ from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, r
 from webhook.component_base.logs import LogWriter
 from webhook.kube.client import ApiError
 from webhook.policy.cel.program import AllowanceError
-from webhook.serving.bodies import Bodies, EndedError, OversizedError, Waiting
+from webhook.serving.bodies import Bodies, EndedError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
 from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
@@ -95,7 +95,10 @@ class ReviewHandler:
         finally:
             self._connections.end(protocol, answered=answered)
         self._record(phase, reviewed, time.perf_counter() - began)
-        return self._respond(reviewed, request)
+        response = JsonResponse(reviewed.body, reviewed.code)
+        if self.draining or not request.content.is_eof():
+            response.force_close()
+        return response
 
     async def _within(self, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
         """Answer a review, for so many seconds in all. Mostly everything is there and nothing has to be waited for."""
@@ -103,12 +106,15 @@ class ReviewHandler:
             self._admit(request)
             if not request.content.is_eof():
                 return await self._wait(phase, request, seconds, None)
-            body = _rest(request)
+            body = request.content.read_nowait()
             reviewed = self._at_once(self._context(), phase, body)
             if reviewed is None or reviewed.answer.unsure:
                 return await self._wait(phase, request, seconds, body)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
+        except web.RequestPayloadError as error:
+            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
+            return refuse(400, "the body is not encoded as its header says")
         except OversizedError as error:
             return _oversized(error)
         except EndedError as ended:
@@ -120,25 +126,20 @@ class ReviewHandler:
     async def _wait(self, phase: Phase, request: web.BaseRequest, seconds: float, body: bytes | None) -> Reviewed:
         """Answer a review whose body is not whole yet (None), or that hinges on what the API server says."""
         deadline = asyncio.get_running_loop().time() + seconds
-        async with self._bodies.waiting(_peer(request), deadline) as entry:
+        peername = request.transport.get_extra_info("peername") if request.transport is not None else None
+        async with self._bodies.waiting(str(peername[0]) if peername else "", deadline) as entry:
             if body is None:
-                body = await self._read(entry, request)
+                try:
+                    body = await self._bodies.read(entry, request.content)
+                except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
+                    error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
+                    raise _RefusedError(400, "the connection was closed before the body was complete") from None
             self._bodies.hold(entry, body)
             reviewed = await self._review(self._context(), phase, body)
             if reviewed.answer.unsure:
                 async with self._lookups:
                     reviewed = await self._ask_and_repeat(phase, body, reviewed)
         return reviewed
-
-    async def _read(self, entry: Waiting, request: web.BaseRequest) -> bytes:
-        try:
-            return await self._bodies.read(entry, request.content)
-        except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
-            error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
-            raise _RefusedError(400, "the connection was closed before the body was complete") from None
-        except web.RequestPayloadError as error:
-            error.__traceback__ = None
-            raise _RefusedError(400, "the body is not encoded as its header says") from None
 
     def _admit(self, request: web.BaseRequest) -> None:
         """Refuse what need not be read."""
@@ -175,7 +176,10 @@ class ReviewHandler:
 
     def _at_once(self, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
         """The answer, if it can be given before others would notice."""
-        if len(body) > _AT_ONCE or _parts(body) > _PARTS_AT_ONCE:
+        if len(body) > _AT_ONCE:
+            return None
+        # A body has at most so many values; texts that hold these characters count as more
+        if len(body) > _PARTS_AT_ONCE and sum(map(body.count, (b",", b"{", b"["))) > _PARTS_AT_ONCE:
             return None
         try:
             return review(context, phase, body)
@@ -193,12 +197,6 @@ class ReviewHandler:
         self._metrics.observe(phase, reviewed, seconds, known=known, namespace=namespace)
         self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
 
-    def _respond(self, reviewed: Reviewed, request: web.BaseRequest) -> JsonResponse:
-        response = JsonResponse(reviewed.body, reviewed.code)
-        if self.draining or not request.content.is_eof():
-            response.force_close()
-        return response
-
 
 @lru_cache(256)
 def _budget(query: str) -> float:
@@ -207,26 +205,6 @@ def _budget(query: str) -> float:
     parts = _DURATION.findall(match[1]) if match else []
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     return _SHARE * (min(seconds, _TIMEOUT) if seconds > 0 else _TIMEOUT)
-
-
-def _parts(body: bytes) -> int:
-    """How many values a body has at most; texts that hold these characters count as more."""
-    return len(body) if len(body) <= _PARTS_AT_ONCE else sum(map(body.count, (b",", b"{", b"[")))
-
-
-def _peer(request: web.BaseRequest) -> str:
-    """The address a request came from."""
-    name = request.transport.get_extra_info("peername") if request.transport is not None else None
-    return str(name[0]) if name else ""
-
-
-def _rest(request: web.BaseRequest) -> bytes:
-    """A body that has come in whole."""
-    try:
-        return request.content.read_nowait()
-    except web.RequestPayloadError as error:
-        error.__traceback__ = None
-        raise _RefusedError(400, "the body is not encoded as its header says") from None
 
 
 def _oversized(error: OversizedError) -> Reviewed:

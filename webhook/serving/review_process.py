@@ -7,7 +7,7 @@ import pickle
 import sys
 from typing import Any
 
-from webhook.admission.decode import BadReviewError, Review, decode
+from webhook.admission.decode import BadReviewError, decode
 from webhook.admission.lookup import Context
 from webhook.admission.respond import Answer, complete
 from webhook.admission.webhook import Phase, Reviewed
@@ -49,11 +49,15 @@ class ReviewProcess:
             except BaseException:
                 await self._end()
                 raise
+        try:
+            asked = decode(body)
+        except BadReviewError:
+            asked = None
         return Reviewed(
             body=complete(uid, answer),
             answer=answer,
             uid=uid,
-            review=_decoded(body),
+            review=asked,
             error=_Unanswered(error) if error else None,
         )
 
@@ -122,11 +126,3 @@ async def _read(process: asyncio.subprocess.Process) -> Any:
     head = await process.stdout.readexactly(HEAD)
     data = await process.stdout.readexactly(int.from_bytes(head))
     return pickle.loads(data)  # noqa: S301 - from the process that this one started
-
-
-def _decoded(body: bytes) -> Review | None:
-    """The envelope, which the log and the metrics read."""
-    try:
-        return decode(body)
-    except BadReviewError:
-        return None

@@ -25,7 +25,12 @@ class ServingCertificate(msgspec.Struct, frozen=True):
 
 def load(certificate_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ServingCertificate:
     """Load certificate, key and client CA. Raises TlsError; nothing that is in use is touched."""
-    certificate = _leaf(certificate_file)
+    try:
+        certificate = x509.load_pem_x509_certificates(certificate_file.read_bytes())[0]
+    except OSError as error:
+        raise TlsError(f"cannot read the certificate: {error}") from error
+    except ValueError as error:
+        raise TlsError(f"{certificate_file} holds no PEM certificate: {error}") from error
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -41,15 +46,6 @@ def load(certificate_file: Path, key_file: Path, client_ca_file: Path | None = N
     return ServingCertificate(
         context, certificate.not_valid_after_utc.timestamp(), certificate.subject.rfc4514_string()
     )
-
-
-def _leaf(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificates(path.read_bytes())[0]
-    except OSError as error:
-        raise TlsError(f"cannot read the certificate: {error}") from error
-    except ValueError as error:
-        raise TlsError(f"{path} holds no PEM certificate: {error}") from error
 
 
 def _reason(error: OSError) -> str:
