@@ -128,7 +128,14 @@ async def keep_current(
 
 def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False) -> None:
     _need_one(options["directory"], options["secret"])
-    settings = _settings(options)
+    service = options["service"]
+    names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
+    if not names:
+        raise click.UsageError("for which names? Give --service NAMESPACE/NAME, --name NAME or both")
+    try:
+        settings = CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     try:
         if options["secret"]:
             work = _in_cluster(options, settings, keep=keep, rotate=rotate, rotate_authority=rotate_authority)
@@ -174,17 +181,6 @@ def _in_directory(options: dict[str, Any], settings: CertificateSettings, *, kee
 async def _read(secret: tuple[str, str], kubeconfig: str | None) -> Bundle | None:
     async with await Client.connect(kubeconfig) as client:
         return await read_secret(client, SecretName(*secret))
-
-
-def _settings(options: dict[str, Any]) -> CertificateSettings:
-    service = options["service"]
-    names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
-    if not names:
-        raise click.UsageError("for which names? Give --service NAMESPACE/NAME, --name NAME or both")
-    try:
-        return CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 import msgspec
@@ -128,7 +128,14 @@ def _decide(
 ) -> None:
     """Answer for one pod; `taken` is how many seconds the snapshot took."""
     if rules is None:
-        _print(_unmanaged(cluster, snapshot))
+        # A pod that none of several policies manages: where it fits and what fails, but no preemption
+        unmanaged = decide(snapshot, cluster.preemptor, kubernetes_rules(), cluster.now)
+        class_name = cluster.preemptor.spec.priority_class_name
+        reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {class_name!r}."
+        _print(
+            _as_json(cluster.name, unmanaged)
+            | {"eligible": False, "reason": reason, "candidates": [], "selected": None}
+        )
         return
     decision = decide(snapshot, cluster.preemptor, rules, cluster.now)
     if explain:
@@ -167,14 +174,6 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {"node": candidate.node, "victims": victims, "pdbViolations": candidate.pdb_violations}
 
 
-def _unmanaged(cluster: Cluster, snapshot: Snapshot) -> dict[str, Any]:
-    """A pod that none of several policies manages: where it fits and what fails, but no preemption."""
-    decision = decide(snapshot, cluster.preemptor, kubernetes_rules(), cluster.now)
-    class_name = cluster.preemptor.spec.priority_class_name
-    reason = f"not eligible: no PreemptionPolicy manages pods of PriorityClass {class_name!r}."
-    return _as_json(cluster.name, decision) | {"eligible": False, "reason": reason, "candidates": [], "selected": None}
-
-
 def _from_policies(directory: Path) -> Choose:
     """Which policy decides for a pod: the only one, or the one that manages the pod's class."""
     from webhook.policy.evaluation.engine import Engine  # noqa: PLC0415  # CEL loads only if policies are read
@@ -202,13 +201,9 @@ def _from_policies(directory: Path) -> Choose:
 def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
     for name in files or ("-",):
         with click.open_file(name, "rb") as stream:
-            yield from _non_empty(stream)
-
-
-def _non_empty(stream: BinaryIO | Any) -> Iterator[bytes]:
-    for line in stream:
-        if line.strip():
-            yield line
+            for line in stream:
+                if line.strip():
+                    yield line
 
 
 def _print(answer: dict[str, Any]) -> None:

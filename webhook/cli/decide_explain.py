@@ -17,7 +17,7 @@ from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
 from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import Candidate, Victim
+from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["explain_decision", "listed"]
@@ -31,24 +31,20 @@ _COMPARED = 5
 def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
     """Print one decision for a pod; `name` is the cluster's."""
     console = Console(highlight=False)
-    console.print(_heading(name, pod, rules))
+    by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
+    asked = ", ".join(_amount(resource, amount) for resource, amount in sorted(requests(pod).items())) or "nothing"
+    by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
+    heading = Text()
+    heading.append(f"{name}: ", style="bold")
+    heading.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
+    heading.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
+    console.print(heading)
     console.print(_outcome(decision, snapshot))
     if decision.selected is not None:
         console.print(_plan(decision.selected, snapshot, strict=rules.strict_budgets))
         console.print(_why(decision))
     console.print(_nodes(decision, snapshot))
     console.print()
-
-
-def _heading(name: str, pod: Pod, rules: Rules) -> Text:
-    by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
-    asked = ", ".join(_amount(name, amount) for name, amount in sorted(requests(pod).items())) or "nothing"
-    by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
-    text = Text()
-    text.append(f"{name}: ", style="bold")
-    text.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
-    text.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
-    return text
 
 
 def _amount(name: str, amount: int) -> str:
@@ -92,20 +88,12 @@ def _plan(selected: Candidate, snapshot: Snapshot, *, strict: bool) -> Table:
     for heading in ("pod", "priority", "started", "budgets"):
         table.add_column(heading, justify="right" if heading == "priority" else "left")
     for victim in selected.victims:
-        table.add_row(
-            escape(victim.key), str(victim.priority), _started(victim), _budgets(victim, snapshot, strict=strict)
-        )
+        row = snapshot.pods.find(victim.namespace, victim.name)
+        budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
+        left = ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
+        started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
+        table.add_row(escape(victim.key), str(victim.priority), started, left)
     return table
-
-
-def _budgets(victim: Victim, snapshot: Snapshot, *, strict: bool) -> str:
-    row = snapshot.pods.find(victim.namespace, victim.name)
-    budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
-    return ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
-
-
-def _started(victim: Victim) -> str:
-    return "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
 
 
 def _why(decision: Decision) -> RenderableType:
@@ -140,23 +128,17 @@ def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
     table.add_column("who would have to go", ratio=3, overflow="fold")
     table.add_column("who may not go, and by which rule", ratio=4, overflow="fold")
     for name in shown:
+        reason = decision.node_reasons.get(name)
+        failing = Text("nothing: it fits", style="green") if reason is None else Text(reason)
+        if reason is not None and name in hopeless:
+            failing.append("\nno eviction can cure this", style="dim")
         table.add_row(
             escape(name),
-            _failing(decision, name, hopeless),
+            failing,
             _goers(decision, snapshot, plans, name),
             _kept(decision, name),
         )
     return Group(table, *_summary(decision, rest, hopeless))
-
-
-def _failing(decision: Decision, node: str, hopeless: set[str]) -> Text:
-    reason = decision.node_reasons.get(node)
-    if reason is None:
-        return Text("nothing: it fits", style="green")
-    text = Text(reason)
-    if node in hopeless:
-        text.append("\nno eviction can cure this", style="dim")
-    return text
 
 
 def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> Text:

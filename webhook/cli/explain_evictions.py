@@ -23,7 +23,15 @@ def show_possible_evictions(pod: str, where: str, found: list[PossibleEviction],
     table.add_column("from when", no_wrap=True)
     table.add_column("by which rule", ratio=4, overflow="fold")
     for one in sorted(found, key=lambda one: one.since is None):
-        table.add_row(_who(one), _classes(one), _when(one, now), _rule(one))
+        rule = Text.assemble((one.rule, "magenta"), f": {one.text}")
+        for condition in one.conditions:
+            rule.append(f"\n{condition}")
+        table.add_row(
+            f"giveway, policy {one.policy}" if one.policy else "kube-scheduler",
+            Text(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
+            _when(one, now),
+            rule,
+        )
     console.print(table)
 
 
@@ -35,14 +43,6 @@ def _summary(found: list[PossibleEviction], now: float) -> str:
         by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
     by_scheduler = any(not one.policy and one.since is not None for one in found)
     return f"giveway {by_giveway}; kube-scheduler {'may at any time' if by_scheduler else 'may not'}."
-
-
-def _who(one: PossibleEviction) -> str:
-    return f"giveway, policy {one.policy}" if one.policy else "kube-scheduler"
-
-
-def _classes(one: PossibleEviction) -> Text:
-    return Text(listed([f"{name} ({value})" for name, value in one.classes]) or "none")
 
 
 def _when(one: PossibleEviction, now: float) -> Text:
@@ -61,10 +61,3 @@ def _duration(seconds: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
-
-
-def _rule(one: PossibleEviction) -> Text:
-    text = Text.assemble((one.rule, "magenta"), f": {one.text}")
-    for condition in one.conditions:
-        text.append(f"\n{condition}")
-    return text

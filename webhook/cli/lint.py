@@ -45,7 +45,12 @@ def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> Non
             click.echo(json.dumps({**_as_json(findings), "exceptions": list(map(_exception_row, rows))}, indent=2))
         case "github":
             for finding in findings:
-                click.echo(_as_workflow_command(finding))
+                # `::error file=…,line=…,col=…::text` is shown by GitHub beside the line of a pull request
+                source = finding.source
+                place = {"file": source.file, "line": source.line, "col": source.column}
+                properties = ",".join(f"{name}={_property(str(value))}" for name, value in place.items() if value)
+                notes = "".join(f"\n{one.source}: {one.message}" for one in finding.related)
+                click.echo(f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}")
         case _:
             _print(results, now)
     if _count(findings, Severity.ERROR):
@@ -65,34 +70,29 @@ def _exception_row(state: ExceptionState) -> dict[str, Any]:
 def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
     for path, loaded in results:
         for finding in loaded.findings:
-            click.echo(_coloured(finding) + "\n")
+            text = str(finding)
+            head, _, rest = text.partition("\n")
+            severity = finding.severity.value
+            head = head.replace(
+                f" {severity}: ", f" {click.style(severity, fg=_COLOURS[finding.severity], bold=True)}: ", 1
+            )
+            click.echo("\n".join([head, *(_coloured_caret(line, finding) for line in rest.split("\n") if rest)]) + "\n")
         for state in exceptions(loaded.policies, now):
             click.echo(f"{state.source}: exception: {state}")
-        click.echo(f"{path}: {_summary(loaded)}")
-
-
-def _coloured(finding: Finding) -> str:
-    """The finding as text; click drops the colours if the output is no terminal."""
-    text = str(finding)
-    head, _, rest = text.partition("\n")
-    severity = finding.severity.value
-    head = head.replace(f" {severity}: ", f" {click.style(severity, fg=_COLOURS[finding.severity], bold=True)}: ", 1)
-    return "\n".join([head, *(_coloured_caret(line, finding) for line in rest.split("\n") if rest)])
+        policies = loaded.policies
+        rules = sum(len(policy.rules) for policy in policies.priority)
+        held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
+        errors, warnings = _count(loaded.findings, Severity.ERROR), _count(loaded.findings, Severity.WARNING)
+        if errors:
+            summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}; this set is not usable"
+        else:
+            summary = f"{held}, {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
+        click.echo(f"{path}: {summary}")
 
 
 def _coloured_caret(line: str, finding: Finding) -> str:
     is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
     return click.style(line, fg=_COLOURS[finding.severity]) if is_caret else line
-
-
-def _summary(loaded: Loaded) -> str:
-    policies = loaded.policies
-    rules = sum(len(policy.rules) for policy in policies.priority)
-    held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
-    errors, warnings = _count(loaded.findings, Severity.ERROR), _count(loaded.findings, Severity.WARNING)
-    if errors:
-        return f"{_number(errors, 'error')}, {_number(warnings, 'warning')}; this set is not usable"
-    return f"{held}, {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
 
 
 def _as_json(findings: Iterable[Finding]) -> dict[str, Any]:
@@ -120,15 +120,6 @@ def _row(finding: Finding) -> dict[str, Any]:
             for one in finding.related
         ]
     return row
-
-
-def _as_workflow_command(finding: Finding) -> str:
-    """`::error file=…,line=…,col=…::text`, by which GitHub shows a finding beside the line of a pull request."""
-    source = finding.source
-    place = {"file": source.file, "line": source.line, "col": source.column}
-    properties = ",".join(f"{name}={_property(str(value))}" for name, value in place.items() if value)
-    notes = "".join(f"\n{one.source}: {one.message}" for one in finding.related)
-    return f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}"
 
 
 def _data(text: str) -> str:

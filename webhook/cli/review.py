@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.admission.lookup import Context
 from webhook.admission.objectfiles import ObjectsError, read_objects
-from webhook.admission.webhook import Phase, Reviewed, review
+from webhook.admission.webhook import Phase, review
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.files.loading import PolicyError, load_or_raise
 
@@ -52,31 +52,26 @@ def command(
         reviewed = review(Context(engine, lookup, trace), phase, file.read())
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
-            _explain(phase, reviewed, trace)
+            from rich.console import Console  # noqa: PLC0415 - only if it prints
+            from rich.table import Table  # noqa: PLC0415
+            from rich.text import Text  # noqa: PLC0415
+
+            table = Table("rule", "applied", "outcome", "why", box=None, header_style="bold", title_justify="left")
+            traced = {f"{row.policy}/{row.rule}" for row in trace}
+            for verdict in reviewed.answer.verdicts:
+                if verdict.id not in traced:
+                    table.add_row(verdict.id, "yes", verdict.outcome, Text(verdict.message))
+            for row in trace:
+                rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
+                refuses = row.outcome in ("deny", "error")
+                table.add_row(
+                    rule,
+                    "yes" if row.applied else "no",
+                    f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome,
+                    Text(row.why),
+                )
+            console = Console(stderr=True, soft_wrap=not sys.stderr.isatty())
+            console.print(table)
+            console.print(f"{phase}: {reviewed.answer.verdict}")
         codes.append(reviewed.code)
     sys.exit(UNUSABLE if any(code != 200 for code in codes) else 0)
-
-
-def _explain(phase: Phase, reviewed: Reviewed, trace: list[RuleTrace]) -> None:
-    """A table of the rules that were asked, and why each said what it said."""
-    from rich.console import Console  # noqa: PLC0415 - only if it prints
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table("rule", "applied", "outcome", "why", box=None, header_style="bold", title_justify="left")
-    traced = {f"{row.policy}/{row.rule}" for row in trace}
-    for verdict in reviewed.answer.verdicts:
-        if verdict.id not in traced:
-            table.add_row(verdict.id, "yes", verdict.outcome, Text(verdict.message))
-    for row in trace:
-        rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
-        table.add_row(rule, "yes" if row.applied else "no", _outcome(phase, row), Text(row.why))
-    console = Console(stderr=True, soft_wrap=not sys.stderr.isatty())
-    console.print(table)
-    console.print(f"{phase}: {reviewed.answer.verdict}")
-
-
-def _outcome(phase: Phase, row: RuleTrace) -> str:
-    """What a rule said; mutation refuses nothing, so there it is what validation would say of the object as sent."""
-    refuses = row.outcome in ("deny", "error")
-    return f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome

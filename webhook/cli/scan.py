@@ -55,7 +55,19 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
     if layout == "json":
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
     else:
-        _print(report)
+        console = Console(highlight=False)
+        for (group_verdict, rule), rows in groupby(report.rows, key=lambda row: (row.verdict, row.rule)):
+            _print_rule(console, group_verdict, rule, list(rows))
+        for problem in report.problems:
+            console.print(f"[red]not judged[/red]  {escape(problem)}")
+        if report.more_problems:
+            console.print(f"and {report.more_problems} more that could not be judged")
+        judged = _listed(_number(count, kind) for kind, count in report.judged.items())
+        console.print(f"Judged: {judged or 'nothing'}.")
+        if report.passed_over:
+            console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
+        if not report.rows:
+            console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
     if any(report.count(verdict) for verdict in _FAILING.get(fail_on, ())):
         raise SystemExit(FOUND)
     if report.problems:
@@ -67,22 +79,6 @@ async def _scan(kubeconfig: str | None, directory: Path | None, namespace: str) 
         policies = await read_policies(client, directory, namespace)
         with progress_display("reading") as progress:
             return await scan(client, policies, namespace, progress)
-
-
-def _print(report: Report) -> None:
-    console = Console(highlight=False)
-    for (verdict, rule), rows in groupby(report.rows, key=lambda row: (row.verdict, row.rule)):
-        _print_rule(console, verdict, rule, list(rows))
-    for problem in report.problems:
-        console.print(f"[red]not judged[/red]  {escape(problem)}")
-    if report.more_problems:
-        console.print(f"and {report.more_problems} more that could not be judged")
-    judged = _listed(_number(count, kind) for kind, count in report.judged.items())
-    console.print(f"Judged: {judged or 'nothing'}.")
-    if report.passed_over:
-        console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
-    if not report.rows:
-        console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
 
 
 def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:
@@ -104,19 +100,16 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
         table.add_column("for example", overflow="fold")
     for row in rows[:_MOST_ROWS]:
         example = "" if row.owner == f"{row.kind} {row.examples[0]}" else row.examples[0]
-        cells = (row.namespace or "-", row.owner, _what(row), *([example] if wide else []))
+        if row.kind in ("Pod", "PriorityClass"):
+            what = _number(row.objects, row.kind)
+        else:
+            what = "its template" if row.objects == 1 else _number(row.objects, row.kind)
+        cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
         table.add_row(*map(escape, cells))
     console.print(Padding(table, (0, 0, 0, 2)))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
     console.print()
-
-
-def _what(row: Row) -> str:
-    """What of the owner it is about: its pods, or the template in it."""
-    if row.kind in ("Pod", "PriorityClass"):
-        return _number(row.objects, row.kind)
-    return "its template" if row.objects == 1 else _number(row.objects, row.kind)
 
 
 def _number(count: int, kind: str) -> str:

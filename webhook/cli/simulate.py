@@ -109,7 +109,10 @@ def command(
         )
         sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
         objects = _read(files)
-        names = _names([directory for directory, _ in sets])
+        directories = [directory for directory, _ in sets]
+        # Short names of the sets of policies; whole paths if the short ones are the same
+        names = [directory.name or str(directory) for directory in directories]
+        names = names if len(set(names)) == len(names) else [str(directory) for directory in directories]
         summaries = [
             _simulated(name, objects, loaded, steps, options) for name, (_, loaded) in zip(names, sets, strict=True)
         ]
@@ -138,12 +141,6 @@ def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
         return steps, None
     found, until = read_scenario(more["scenario"])
     return steps + found, until
-
-
-def _names(directories: Sequence[Path]) -> list[str]:
-    """Short names of the sets of policies; whole paths if the short ones are the same."""
-    short = [directory.name or str(directory) for directory in directories]
-    return short if len(set(short)) == len(short) else [str(directory) for directory in directories]
 
 
 def _read(files: Sequence[Path]) -> ClusterObjects:

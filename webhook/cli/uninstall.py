@@ -7,7 +7,7 @@ import sys
 import click
 
 from webhook.cli.installing import kubeconfig_option, run_installation
-from webhook.installation.applier import Key, ObjectApplier
+from webhook.installation.applier import ObjectApplier
 from webhook.installation.kustomize import render
 from webhook.installation.manifests import ManifestsError, all_components, manifests
 from webhook.installation.uninstall import keys_to_remove, remove
@@ -67,9 +67,5 @@ async def _uninstall(
         if dry_run or not keys:
             return None
         if ask:
-            _confirm(client.url, keys)
+            click.confirm(f"delete {len(keys)} objects of giveway from {client.url}?", abort=True)
         return await remove(cluster, keys, click.echo, wait)
-
-
-def _confirm(url: str, keys: list[Key]) -> None:
-    click.confirm(f"delete {len(keys)} objects of giveway from {url}?", abort=True)

@@ -91,10 +91,19 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     group = ""
     for row, outcome in outcomes:
         effect = _effect(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
-        if group != (group := _group(row)):
+        if group != (group := f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"):
             table.add_row("", Text(f"\n{group}", "bold"))
         verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
-        table.add_row(verdict, Text(_request_title(row)), Text(_user(row)), Text(effect))
+        request = row.review["request"]
+        metadata = (request.get("object") or {}).get("metadata") or {}
+        name = request.get("name") or f"{metadata.get('generateName', '')}*"
+        kind = request["kind"]["kind"] + (f"/{request['subResource']}" if request.get("subResource") else "")
+        table.add_row(
+            verdict,
+            Text(f"{request['operation']} {kind} {name}"),
+            Text(request["userInfo"]["username"].rpartition(":")[2]),
+            Text(effect),
+        )
     console.print(table)
     refusals = {outcome.got.rules[0]: outcome.message for _, outcome in outcomes if len(outcome.got.rules) == 1}
     for message in refusals.values():
@@ -156,19 +165,3 @@ def _set_by(operation: dict[str, Any]) -> str:
     path, value = operation["path"].replace("~1", "/"), operation["value"]
     wanted = value if isinstance(value, dict) else {path: value}
     return ", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items())
-
-
-def _group(row: Recorded) -> str:
-    return f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"
-
-
-def _request_title(row: Recorded) -> str:
-    request = row.review["request"]
-    name = request.get("name") or f"{((request.get('object') or {}).get('metadata') or {}).get('generateName', '')}*"
-    kind = request["kind"]["kind"] + (f"/{request['subResource']}" if request.get("subResource") else "")
-    return f"{request['operation']} {kind} {name}"
-
-
-def _user(row: Recorded) -> str:
-    username: str = row.review["request"]["userInfo"]["username"]
-    return username.rpartition(":")[2]

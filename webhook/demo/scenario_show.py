@@ -78,7 +78,11 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         secure_port=0,
     )
     manager = Manager(ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0), stream)
-    async with EmbeddedCluster(nodes=len(SCENARIOS)) as cluster, cluster.client(_reconciler(cluster)) as client:
+    # The reconciler alone may write giveway's own annotations
+    async with (
+        EmbeddedCluster(nodes=len(SCENARIOS)) as cluster,
+        cluster.client(cluster.add_user(RECONCILER, "system:masters")) as client,
+    ):
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
         webhook = manager.add(Webhook(manager, serving, ClusterObjects(client)))
         options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
@@ -87,22 +91,13 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         )
         async with manager:
             url = f"https://127.0.0.1:{webhook.server.secure_port}"
-            await _register(client, url, bundle.trust())
+            resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
+            wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
+            for kind, resource in resources.items():
+                for entry in wanted[kind]:
+                    entry["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
+                await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
             yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
-
-
-def _reconciler(cluster: EmbeddedCluster) -> str:
-    """A token of the reconciler, who alone may write giveway's own annotations."""
-    return cluster.add_user(RECONCILER, "system:masters")
-
-
-async def _register(client: Client, url: str, trust: bytes) -> None:
-    resources = {MUTATING: MUTATING_WEBHOOK_CONFIGURATION, VALIDATING: VALIDATING_WEBHOOK_CONFIGURATION}
-    wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
-    for kind, resource in resources.items():
-        for entry in wanted[kind]:
-            entry["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
-        await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
 
 
 async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None]:

@@ -120,7 +120,7 @@ def _ladder(page: Page) -> Html:
             number(rung.value),
             number(rung.running),
             number(rung.preemptible),
-            _protected(rung),
+            joined((number(rung.protected), _window(rung)), ", until ") if rung.protected else number(0),
             number(rung.pending),
             _acts(rung),
         ]
@@ -149,10 +149,6 @@ def _window(rung: Rung) -> Html:
     if rung.first_end == rung.last_end or rung.last_end is None:
         return instant(rung.first_end)
     return joined((instant(rung.first_end), instant(rung.last_end)), " to ")
-
-
-def _protected(rung: Rung) -> Html:
-    return joined((number(rung.protected), _window(rung)), ", until ") if rung.protected else number(0)
 
 
 def _acts(rung: Rung) -> Html:

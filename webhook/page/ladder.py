@@ -40,7 +40,8 @@ def picture(ladder: Ladder, width: int) -> Html:
         y += _BAND if band else 0
         for rung in rungs:
             inner.append(_rung(rung, most, width, y))
-            y += _height(rung, width)
+            # In the narrow picture the counts of a rung take a second line if there are many
+            y += 36 if width == WIDE else 66 if len(_counts(rung)) <= _IN_LINE else 83
         if band:
             y += 0 if rungs else _EMPTY
             parts.append(_band(band, width, top, y - top, empty=not rungs))
@@ -90,13 +91,6 @@ def _between(ladder: Ladder, higher: int, lower: int) -> bool:
 
 def _rail(width: int) -> int:
     return 132 if width == WIDE else 0
-
-
-def _height(rung: Rung, width: int) -> int:
-    """How high a rung is; in the narrow picture its counts take a second line if there are many."""
-    if width == WIDE:
-        return 36
-    return 66 if len(_counts(rung)) <= _IN_LINE else 83
 
 
 def _band(band: Band, width: int, y: float, height: float, *, empty: bool) -> str:
