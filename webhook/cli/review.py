@@ -63,6 +63,7 @@ def command(
                     table.add_row(verdict.id, "yes", verdict.outcome, Text(verdict.message))
             for row in trace:
                 rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
+                # Mutation refuses nothing, so there it is what validation would say of the object as sent
                 refuses = row.outcome in ("deny", "error")
                 table.add_row(
                     rule,

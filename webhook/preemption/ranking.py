@@ -45,16 +45,8 @@ class RankingKey(NamedTuple):
     most: bool = False
 
 
-def _highest_priority(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.int64]:
-    return candidates.snapshot.pods.priority[candidates.pods[candidates.starts]]
-
-
 def _priority_sum(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.int64]:
     return per_candidate(candidates.snapshot.pods.priority[candidates.pods] + PRIORITY_OFFSET, candidates.starts)
-
-
-def _earliest_start(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.float64]:
-    return candidates.snapshot.pods.start[candidates.pods[candidates.starts]]
 
 
 def _end(candidates: Candidates, rules: Rules, now: float) -> NDArray[np.float64] | None:
@@ -93,7 +85,7 @@ RANKING = (
     ),
     RankingKey(
         name="highest_priority",
-        values=_highest_priority,
+        values=lambda candidates, _rules, _now: candidates.snapshot.pods.priority[candidates.pods[candidates.starts]],
         heading="highest priority",
         text=lambda score: str(score.values["highest_priority"]),
         because="its most important victim has a lower priority",
@@ -114,7 +106,7 @@ RANKING = (
     ),
     RankingKey(
         name="earliest_start",
-        values=_earliest_start,
+        values=lambda candidates, _rules, _now: candidates.snapshot.pods.start[candidates.pods[candidates.starts]],
         heading="earliest start",
         text=_start_text,
         because="its most important victims started later",
@@ -141,7 +133,12 @@ class Ranking:
         self.candidates = candidates
         self._keys = keys
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
-        self.equally_good = self._equally_good()
+        left = np.arange(len(self._names))
+        for key, column in self._keys if len(left) else ():
+            found = column if len(left) == len(column) else column[left]
+            good = found == (found.max() if key.most else found.min())
+            left = left if good.all() else left[good]
+        self.equally_good: list[int] = left[np.argsort(self._names[left])].tolist()
         """The best candidates, by name; the first one is selected."""
 
     def first(self, count: int) -> Sequence[int]:
@@ -158,16 +155,6 @@ class Ranking:
             Score(node, {key.name: values[number].item() for key, values in self._keys})
             for number, node in zip(numbers, self.candidates.names(numbers), strict=True)
         ]
-
-    def _equally_good(self) -> list[int]:
-        """The candidates that no key tells apart from the best one, by name."""
-        left = np.arange(len(self._names))
-        for key, column in self._keys if len(left) else ():
-            values = column if len(left) == len(column) else column[left]
-            good = values == (values.max() if key.most else values.min())
-            left = left if good.all() else left[good]
-        by_name: list[int] = left[np.argsort(self._names[left])].tolist()
-        return by_name
 
 
 def rank(candidates: Candidates, rules: Rules, now: float) -> Ranking:

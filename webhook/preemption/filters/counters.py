@@ -17,10 +17,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.snapshot.pod_info import HostPorts, PodInfo, conflicts
+from webhook.preemption.snapshot.pod_info import PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["UNBOUNDED", "AffinityBounds", "Counter", "PlacedPods", "PortUsage", "port_bits", "resource_counters"]
+__all__ = [
+    "UNBOUNDED",
+    "AffinityBounds",
+    "Counter",
+    "FilterCheck",
+    "PlacedPods",
+    "PortUsage",
+    "port_bits",
+    "resource_counters",
+]
 
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
@@ -60,6 +69,17 @@ class Counter(NamedTuple):
     limit: Ints
     share: Callable[[Rows, Rows], Ints]
     name: str = ""
+
+
+class FilterCheck(NamedTuple):
+    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
+
+    reason: str
+    resolvable: bool
+    kind: str
+    mask: Mask | None = None
+    first: int = 0
+    last: int = 0
 
 
 class AffinityBounds(NamedTuple):
@@ -130,24 +150,20 @@ def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUs
     """The taken ports that conflict with the preemptor's."""
     pods = snapshot.pods
     bit_of: dict[object, int] = {}
-    masks = np.zeros(len(pods.ports), np.int64)
+    masks = np.zeros(len(pods.ports.values), np.int64)
     for identity, taken in pods.ports.used():
-        masks[identity] = _conflict_bits(incoming.ports, taken, bit_of)
+        # A bit for each distinct conflicting port; beyond 62 of them the last bit is shared
+        mask = 0
+        for port in taken:
+            if any(conflicts(own, port) for own in incoming.ports):
+                mask |= 1 << min(bit_of.setdefault(port, len(bit_of)), 61)
+        masks[identity] = mask
     port_set = pods.port_set
     mine = masks[port_set[live.rows]]
     users = np.flatnonzero(mine)
     base = np.zeros(snapshot.nodes.rows, np.int64)
     np.bitwise_or.at(base, live.nodes[users], mine[users])
     return PortUsage(base, lambda rows: masks[port_set[rows]])
-
-
-def _conflict_bits(wanted: HostPorts, taken: HostPorts, bit_of: dict[object, int]) -> int:
-    """A bit for each distinct conflicting port; beyond 62 of them the last bit is shared."""
-    mask = 0
-    for port in taken:
-        if any(conflicts(own, port) for own in wanted):
-            mask |= 1 << min(bit_of.setdefault(port, len(bit_of)), 61)
-    return mask
 
 
 def _no_share(rows: Rows, _nodes: Rows) -> Ints:

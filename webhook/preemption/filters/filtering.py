@@ -12,17 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Taint
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import AffinityBounds, Counter, PlacedPods, PortUsage
-from webhook.preemption.filters.placement import (
-    declaring_mask,
-    named_nodes,
-    required_features,
-    required_mask,
-    taint_mask,
-    tolerates,
-)
+from webhook.preemption.filters.counters import AffinityBounds, Counter, FilterCheck, PlacedPods, PortUsage
+from webhook.preemption.filters.placement import declaring_mask, placement_checks, required_features
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -42,20 +34,8 @@ Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NO_PODS = np.zeros(0, np.intp)
 """Rows of no pods."""
-
-
-class FilterCheck(NamedTuple):
-    """One reason not to fit: a fixed mask of nodes, a range of counters, ports, volumes, or required affinity."""
-
-    reason: str
-    resolvable: bool
-    kind: str
-    mask: Mask | None = None
-    first: int = 0
-    last: int = 0
 
 
 class NodeUsage(NamedTuple):
@@ -200,11 +180,12 @@ def nodes_where_preemption_might_help(state: PreFilterState, failures: Failures,
 def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
     snapshot, incoming = state.snapshot, state.incoming
-    checks = _before_filters(snapshot, incoming, storage)
-    checks += _placement_checks(snapshot, incoming)
+    checks = placement_checks(snapshot.nodes, incoming, storage.refusal)
     if state.ports:
         checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
-    rows_of = _stage_rows(state.counters)
+    rows_of: dict[str, tuple[int, int]] = {}  # the first and one past the last counter of every stage
+    for row, counter in enumerate(state.counters):
+        rows_of[counter.stage] = (rows_of.get(counter.stage, (row, 0))[0], row + 1)
     checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
         checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
@@ -216,41 +197,6 @@ def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck
     if features:
         lacking = ~declaring_mask(snapshot.nodes, features)
         checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
-    return checks
-
-
-def _before_filters(snapshot: Snapshot, incoming: PodInfo, storage: volumes.Storage) -> list[FilterCheck]:
-    """What kube-scheduler finds out before it looks at any node (PreFilter)."""
-    count = snapshot.nodes.rows
-    names = named_nodes(incoming.pod)
-    refusal = storage.refusal if names is None or names else "pod affinity terms conflict"
-    refusal = refusal or incoming.beyond
-    if refusal:
-        return [FilterCheck(refusal, False, "mask", np.ones(count, np.bool_))]
-    if names is None:
-        return []
-    elsewhere = np.ones(count, np.bool_)
-    elsewhere[[row for name in names if (row := snapshot.nodes.find(name)) is not None]] = False
-    return [FilterCheck("node(s) didn't satisfy plugin(s) [NodeAffinity]", False, "mask", elsewhere)]
-
-
-def _placement_checks(snapshot: Snapshot, incoming: PodInfo) -> list[FilterCheck]:
-    """What NodeUnschedulable, NodeName, TaintToleration and NodeAffinity say, in this order."""
-    nodes, spec = snapshot.nodes, incoming.pod.spec
-    count = nodes.rows
-    checks = []
-    if nodes.unschedulable[:count].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
-        checks.append(FilterCheck("node(s) were unschedulable", False, "mask", nodes.unschedulable[:count]))
-    if spec.node_name:
-        elsewhere = np.ones(count, np.bool_)
-        row = nodes.find(spec.node_name)
-        if row is not None:
-            elsewhere[row] = False
-        checks.append(FilterCheck("node(s) didn't match the requested node name", False, "mask", elsewhere))
-    checks.append(FilterCheck("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
-    if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
-        excluded = ~required_mask(nodes, incoming.pod)
-        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
     return checks
 
 
@@ -277,14 +223,6 @@ def _topology_checks(state: PreFilterState, rows_of: dict[str, tuple[int, int]])
         if stage in rows_of:
             checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
     return checks
-
-
-def _stage_rows(used: list[Counter]) -> dict[str, tuple[int, int]]:
-    """The first and one past the last counter of every stage."""
-    spans: dict[str, tuple[int, int]] = {}
-    for row, counter in enumerate(used):
-        spans[counter.stage] = (spans.get(counter.stage, (row, 0))[0], row + 1)
-    return spans
 
 
 def _run(state: PreFilterState, load: NodeUsage) -> Failures:
@@ -343,6 +281,8 @@ def _nominees(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> tuple[Row
     """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
     pods = snapshot.pods
     rows = pods.nominees()
+    if not len(rows):
+        return rows, rows
     on = pods.nominated[rows]
     of_scheduler = snapshot.table(
         ("scheduler", incoming.pod.spec.scheduler_name),

@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
 from webhook.kube.selectors import node_matcher
+from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.snapshot.pod_info import PodInfo
 
 __all__ = [
     "affinity_mask",
     "declaring_mask",
-    "named_nodes",
+    "placement_checks",
     "required_features",
     "required_mask",
     "taint_mask",
@@ -22,6 +24,42 @@ __all__ = [
 ]
 
 Mask = NDArray[np.bool_]
+
+_UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+def placement_checks(nodes: Nodes, incoming: PodInfo, refusal: str) -> list[FilterCheck]:
+    """What PreFilter finds out before any node is looked at, then what the filters say of the nodes themselves.
+
+    PreFilter: a `refusal` of the pod's claims, or nodes that node affinity names. The filters, in this order:
+    NodeUnschedulable, NodeName, TaintToleration, NodeAffinity.
+    """
+    spec = incoming.pod.spec
+    checks = []
+    names = _named_nodes(incoming.pod)
+    refusal = (refusal if names is None or names else "pod affinity terms conflict") or incoming.beyond
+    if refusal:
+        checks.append(FilterCheck(refusal, False, "mask", np.ones(nodes.rows, np.bool_)))
+    elif names is not None:
+        reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+        checks.append(FilterCheck(reason, False, "mask", _elsewhere(nodes, names)))
+    if nodes.unschedulable[: nodes.rows].any() and not tolerates(spec.tolerations, _UNSCHEDULABLE):
+        checks.append(FilterCheck("node(s) were unschedulable", False, "mask", nodes.unschedulable[: nodes.rows]))
+    if spec.node_name:
+        reason = "node(s) didn't match the requested node name"
+        checks.append(FilterCheck(reason, False, "mask", _elsewhere(nodes, (spec.node_name,))))
+    checks.append(FilterCheck("node(s) had untolerated taint(s)", False, "mask", taint_mask(nodes, spec.tolerations)))
+    if spec.node_selector or (spec.affinity and spec.affinity.node_affinity):
+        excluded = ~required_mask(nodes, incoming.pod)
+        checks.append(FilterCheck("node(s) didn't match Pod's node affinity/selector", False, "mask", excluded))
+    return checks
+
+
+def _elsewhere(nodes: Nodes, names: Iterable[str]) -> Mask:
+    """All nodes but those of these names."""
+    mask = np.ones(nodes.rows, np.bool_)
+    mask[[row for name in names if (row := nodes.find(name)) is not None]] = False
+    return mask
 
 
 def required_mask(nodes: Nodes, pod: Pod) -> Mask:
@@ -45,7 +83,7 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
     return mask
 
 
-def named_nodes(pod: Pod) -> set[str] | None:
+def _named_nodes(pod: Pod) -> set[str] | None:
     """Nodes to which `matchFields` confines the pod before any filter runs; None if it does not.
 
     Mirrors the PreFilter of kube-scheduler's NodeAffinity: every alternative must name nodes.
@@ -66,12 +104,12 @@ def named_nodes(pod: Pod) -> set[str] | None:
 
 def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
     """Nodes with a NoSchedule or NoExecute taint that is not tolerated, by node row."""
-    untolerated = np.zeros(len(nodes.taint_sets), np.bool_)
-    for identity, taints in nodes.taint_sets.used():
-        untolerated[identity] = any(
-            taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint) for taint in taints
-        )
-    return untolerated[nodes.taints[: nodes.rows]]
+    untolerated = [
+        any(taint.effect in ("NoSchedule", "NoExecute") and not tolerates(tolerations, taint) for taint in taints or ())
+        for taints in nodes.taint_sets.values
+    ]
+    selected: Mask = np.array(untolerated, np.bool_)[nodes.taints[: nodes.rows]]
+    return selected
 
 
 def required_features(pod: Pod) -> list[str]:
@@ -148,11 +186,6 @@ def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
             return nodes.label(row.key) >= 0
         case "DoesNotExist":
             return nodes.label(row.key) < 0
-    return _compared(nodes, row)
-
-
-def _compared(nodes: Nodes, row: Requirement) -> Mask:
-    """Gt and Lt: one question per distinct value."""
     holds = node_matcher(NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[row])]))
     column = nodes.label(row.key)
     answers = np.zeros(nodes.label_count(row.key) + 1, np.bool_)

@@ -80,7 +80,7 @@ def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Af
 def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """Per topology key: how many terms of existing pods in the node's domain forbid the preemptor."""
     pods = snapshot.pods
-    if len(pods.anti) <= 1:
+    if len(pods.anti.values) <= 1:
         return []
     hits = _hits(snapshot, incoming)
     keys: dict[str, NDArray[np.int64]] = {}
@@ -130,7 +130,13 @@ def _spread(
         included &= required_mask(nodes, incoming.pod)
     if constraint.honor_taints:
         included &= ~taint_mask(nodes, incoming.pod.spec.tolerations)
-    matches = _spread_matches(snapshot, incoming, constraint)
+    selects, namespace = constraint.matches, incoming.namespace
+    matches: Mask = snapshot.table(
+        ("spread", namespace, constraint.key),
+        pods.identities,
+        np.bool_,
+        lambda identity: identity.namespace == namespace and selects(identity.labels),
+    )
     counted = matches[pods.identity[live.rows]] & included[live.nodes] & ~pods.terminating[live.rows]
     if constraint.counts_nothing:
         counted[:] = False
@@ -164,16 +170,6 @@ def _spread_limit(
     elif ranked[0] < ranked[1]:
         others[np.flatnonzero(eligible & (counts == ranked[0]))] = ranked[1]
     return room + others[domains]
-
-
-def _spread_matches(snapshot: Snapshot, incoming: PodInfo, constraint: SpreadConstraint) -> Mask:
-    """Which distinct label sets the constraint counts, by the pods' identities."""
-    selects, namespace = constraint.matches, incoming.namespace
-
-    def matches(identity: Identity) -> bool:
-        return identity.namespace == namespace and selects(identity.labels)
-
-    return snapshot.table(("spread", namespace, constraint.key), snapshot.pods.identities, np.bool_, matches)
 
 
 def _term_matches(snapshot: Snapshot, terms: list[Term]) -> Mask:

@@ -40,7 +40,8 @@ def find_volumes(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mas
     claims = sorted(claims, key=requested)
     suiting = [_suiting(snapshot, claim) for claim in claims]
     provisionable = [_provisionable(snapshot, claim) for claim in claims]
-    if _compete(suiting):
+    names = [offer.name for offers in suiting for offer in offers]
+    if len(suiting) > 1 and len(set(names)) < len(names):
         return _competing(snapshot.nodes, suiting, provisionable)
     mask = np.ones(snapshot.nodes.rows, np.bool_)
     for offers, elsewise in zip(suiting, provisionable, strict=True):
@@ -78,12 +79,6 @@ def _selected(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
     except SelectorError:
         return []
     return [offer for offer in offers if selects(offer.labels)]
-
-
-def _compete(suiting: list[list[Offer]]) -> bool:
-    """Whether two claims could take the same volume."""
-    names = [offer.name for offers in suiting for offer in offers]
-    return len(suiting) > 1 and len(set(names)) < len(names)
 
 
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:

@@ -189,7 +189,13 @@ class _Pairs:
             claims = sets[claim_set]
             assert claims is not None
             volumes = {snapshot.attached.of_claim(claim) for claim in (*claims.named, *claims.made)}
-            rows.append([self._number(node, volume) for volume in volumes if volume and volume.driver in of_driver])
+            rows.append(
+                [
+                    self._numbers.setdefault((node, volume), len(self._numbers) + 1)
+                    for volume in volumes
+                    if volume and volume.driver in of_driver
+                ]
+            )
         width = max(1, *map(len, rows))
         self.pairs_at: Rows = np.array([[*mine, *[0] * (width - len(mine))] for mine in rows], np.intp)
         self.place: Rows = np.zeros(snapshot.pods.rows, np.intp)
@@ -207,6 +213,3 @@ class _Pairs:
         users = np.zeros(len(self._numbers) + 1, np.int64)
         np.add.at(users, self.pairs_at[1:][~self._nominated], 1)
         return users
-
-    def _number(self, node: int, volume: AttachedVolume) -> int:
-        return self._numbers.setdefault((node, volume), len(self._numbers) + 1)

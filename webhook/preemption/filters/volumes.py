@@ -72,7 +72,11 @@ def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
     if not incoming.pod.spec.volumes:
         return Storage("", [], [])
     try:
-        claims = _claims(snapshot, incoming.pod)
+        claims = [
+            _Claim(_claim(snapshot, incoming.pod, volume, name), volume.ephemeral is not None)
+            for volume in incoming.pod.spec.volumes or ()
+            if (name := claim_name(incoming.pod, volume)) is not None
+        ]
         bound, unbound = _sorted_out(snapshot, claims)
         volumes = _volumes_in_zones(snapshot, claims)
     except Refusal as refusal:
@@ -107,15 +111,6 @@ def _binding_masks(
     unbindable = ~find_volumes(snapshot, unbound)
     both = [(f"{reason}, {_NOTHING_TO_BIND}", mask & unbindable) for reason, mask in failing]
     return [*both, *failing, (_NOTHING_TO_BIND, unbindable)]
-
-
-def _claims(snapshot: Snapshot, pod: Pod) -> list[_Claim]:
-    """The claims of the pod's volumes. Raises Refusal if one is missing, lost or on its way out."""
-    return [
-        _Claim(_claim(snapshot, pod, volume, name), volume.ephemeral is not None)
-        for volume in pod.spec.volumes or ()
-        if (name := claim_name(pod, volume)) is not None
-    ]
 
 
 def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> PersistentVolumeClaim:

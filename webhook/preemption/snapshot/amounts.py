@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webhook.kube.objects import Container, ContainerStatus, Node, Pod, Quantity
+from webhook.kube.objects import Container, Node, Pod, Quantity
 from webhook.kube.quantity import QuantityError, millis, units
 
 __all__ = [
@@ -135,7 +135,11 @@ def _resized_containers(pod: Pod) -> dict[str, Amounts]:
     }
     infeasible = _is_infeasible(pod)
     return {
-        one.name: _effective(asked.get(one.name, {}), _told(one), infeasible=infeasible)
+        one.name: _effective(
+            asked.get(one.name, {}),
+            (_parse(one.resources.requests if one.resources else None), _parse(one.allocated_resources)),
+            infeasible=infeasible,
+        )
         for one in statuses
         if one.resources
     }
@@ -149,10 +153,6 @@ def _resized_pod(pod: Pod) -> Amounts:
     told = (_parse(resources.requests), _parse(pod.status.allocated_resources))
     effective = _effective(asked, told, infeasible=_is_infeasible(pod))
     return {name: effective.get(name, 0) for name in asked}
-
-
-def _told(status: ContainerStatus) -> tuple[Amounts, Amounts]:
-    return _parse(status.resources.requests if status.resources else None), _parse(status.allocated_resources)
 
 
 def _effective(asked: Amounts, told: tuple[Amounts, Amounts], *, infeasible: bool) -> Amounts:

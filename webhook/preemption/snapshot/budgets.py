@@ -103,16 +103,16 @@ class _Coverage:
 
     def column(self) -> NDArray[np.int32]:
         """The place in `sets` by identity, up to date."""
-        identities = self._identities
-        if len(self._column) < len(identities):
-            grown = np.zeros(2 * len(identities), np.int32)
+        identities, count = self._identities, len(self._identities.values)
+        if len(self._column) < count:
+            grown = np.zeros(2 * count, np.int32)
             grown[: len(self._column)] = self._column
             self._column = grown
         if self._stale or self._epoch != identities.epoch:
             self._stale, self._epoch, self._seen = False, identities.epoch, len(identities.log)
             self.sets, self._set_ids = [()], {(): 0}
             self._members = np.full((1, 0), -1, np.int64)
-            self._fill(list(range(len(identities))))
+            self._fill(list(range(count)))
         elif self._seen < len(identities.log):
             pending, self._seen = identities.log[self._seen :], len(identities.log)
             self._fill(pending)
@@ -133,15 +133,13 @@ class _Coverage:
         for number in numbers:
             identity = self._identities.values[number]
             if identity is not None:
-                self._column[number] = self._set_of(identity, by_namespace.get(identity.namespace, []))
-
-    def _set_of(self, identity: Identity, budgets: list[tuple[int, Budget]]) -> int:
-        mine = tuple(number for number, budget in budgets if self._covers(budget, identity))
-        known = self._set_ids.get(mine)
-        if known is None:
-            known = self._set_ids[mine] = len(self.sets)
-            self.sets.append(mine)
-        return known
+                budgets = by_namespace.get(identity.namespace, [])
+                mine = tuple(row for row, budget in budgets if self._covers(budget, identity))
+                known = self._set_ids.get(mine)
+                if known is None:
+                    known = self._set_ids[mine] = len(self.sets)
+                    self.sets.append(mine)
+                self._column[number] = known
 
 
 def _matcher(selector: LabelSelector | None) -> Matcher:
@@ -314,18 +312,13 @@ class DisruptionBudgets:
         if len(positions) > 1:
             order = np.argsort(at, kind="stable")
             at, which = at[order], which[order]
-        return self._without_disrupted(rows, at, which)
-
-    def _without_disrupted(
-        self, rows: NDArray[np.intp], at: NDArray[np.intp], which: Ints
-    ) -> tuple[NDArray[np.intp], Ints]:
-        keep = np.ones(len(at), np.bool_)
+        keep = np.ones(len(at), np.bool_)  # without those that `status.disruptedPods` names
         for number in np.flatnonzero(self._disrupted).tolist():
             budget = self._rows[number]
             if budget is None:
                 continue
-            found = [self._pods.find(budget.namespace, name) for name in budget.disrupted]
-            gone = [row for row in found if row is not None]
+            listed = [self._pods.find(budget.namespace, name) for name in budget.disrupted]
+            gone = [row for row in listed if row is not None]
             keep &= ~((which == number) & np.isin(rows[at], gone))
         return at[keep], which[keep]
 

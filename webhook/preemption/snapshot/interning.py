@@ -48,7 +48,20 @@ class Interner(Generic[K, V]):
         if found is not None:
             self._references[found] += 1
             return found
-        return self._assign(key, value)
+        if self._free:
+            identity = self._free.pop()
+            self.values[identity], self._keys[identity], self._references[identity] = value, key, 1
+        else:
+            identity = len(self.values)
+            self.values.append(value)
+            self._keys.append(key)
+            self._references.append(1)
+        self._ids[key] = identity
+        self.log.append(identity)
+        if len(self.log) > _LONGEST_LOG + 2 * len(self.values):
+            self.log.clear()
+            self.epoch += 1
+        return identity
 
     def drop(self, identity: int) -> None:
         """One reference less; the last one frees the id."""
@@ -68,23 +81,6 @@ class Interner(Generic[K, V]):
     def used(self) -> list[tuple[int, V]]:
         """Every id in use with its value."""
         return [(identity, value) for identity, value in enumerate(self.values) if value is not None]
-
-    def _assign(self, key: K, value: V) -> int:
-        """Give the key an id, a free one if there is one, and note that it stands for something else now."""
-        if self._free:
-            identity = self._free.pop()
-            self.values[identity], self._keys[identity], self._references[identity] = value, key, 1
-        else:
-            identity = len(self.values)
-            self.values.append(value)
-            self._keys.append(key)
-            self._references.append(1)
-        self._ids[key] = identity
-        self.log.append(identity)
-        if len(self.log) > _LONGEST_LOG + 2 * len(self.values):
-            self.log.clear()
-            self.epoch += 1
-        return identity
 
 
 class Table(Generic[V]):

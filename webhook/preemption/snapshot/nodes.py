@@ -115,7 +115,10 @@ class Nodes:
         for column, amount in zip(columns, amounts.values(), strict=True):
             self.allocatable[column, row] = amount
         self.unschedulable[row] = node.spec.unschedulable
-        self._put_taints(row, node.spec.taints or [])
+        taints, before = node.spec.taints or [], int(self.taints[row])
+        key = tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints))
+        self.taints[row] = self.taint_sets.take(key, taints)
+        self.taint_sets.drop(before)
         self._put_labels(row, node.metadata.labels or {})
         self.declared[row] = frozenset(node.status.declared_features or ())
         self.valid[row] = True
@@ -211,12 +214,6 @@ class Nodes:
         self.labels[row] = labels
         for key, column in self._columns.items():
             column.put(row, labels.get(key))
-
-    def _put_taints(self, row: int, taints: list[Taint]) -> None:
-        before = int(self.taints[row])
-        key = tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints))
-        self.taints[row] = self.taint_sets.take(key, taints)
-        self.taint_sets.drop(before)
 
     def _new_row(self, name: str) -> int:
         """A row for another node: a free one, or the next one, for which the columns grow if they have to."""

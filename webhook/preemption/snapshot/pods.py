@@ -330,20 +330,18 @@ class Pods:
             return self._free.pop()
         row = self.rows
         if row == len(self.node):
-            self._grow(2 * row)
+            size = 2 * row  # the columns grow
+            for name in (
+                "priority", "start", "terminating", "gone_at", "grace", "disruption", "health", "identity", "profile",
+                "owner", "port_set", "anti_set", "claim_set", "amounts",
+            ):  # fmt: skip
+                setattr(self, name, grown(getattr(self, name), size))
+            self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)
         self.rows += 1
         self.names.append("")
         self.namespaces.append("")
         self.uids.append("")
         return row
-
-    def _grow(self, size: int) -> None:
-        for name in (
-            "priority", "start", "terminating", "gone_at", "grace", "disruption", "health", "identity", "profile",
-            "owner", "port_set", "anti_set", "claim_set", "amounts",
-        ):  # fmt: skip
-            setattr(self, name, grown(getattr(self, name), size))
-        self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)
 
 
 def _fixed(rows: set[int]) -> NDArray[np.intp]:

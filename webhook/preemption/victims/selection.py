@@ -146,7 +146,11 @@ class _Room:
 
 def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> Candidates:
     """Find the victims on the given nodes (rows); nodes that preemption does not help are left out."""
-    binding = _binding(state, nodes)
+    # The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them
+    among = np.zeros(state.limit.shape[1], np.bool_)
+    among[nodes] = True
+    over = ((state.with_nominated.counters > state.limit) & among).any(axis=1)
+    binding = np.flatnonzero(over).tolist()
     found = [_find(state, victims, binding, some) for some in _by_size(state, nodes)]
     return Candidates.joined(state.snapshot, found)
 
@@ -160,14 +164,6 @@ def _by_size(state: PreFilterState, nodes: Index) -> Iterator[Index]:
         return
     for group in np.unique(groups):
         yield nodes[groups == group]
-
-
-def _binding(state: PreFilterState, nodes: Index) -> list[int]:
-    """The counters that matter: those over their limit on one of the nodes now. Removing pods only lowers them."""
-    among = np.zeros(state.limit.shape[1], np.bool_)
-    among[nodes] = True
-    over = ((state.with_nominated.counters > state.limit) & among).any(axis=1)
-    return np.flatnonzero(over).tolist()
 
 
 def _find(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
@@ -191,7 +187,11 @@ def _find(state: PreFilterState, victims: PotentialVictims, binding: list[int], 
         evicted[:, over] = _by_importance(state, binding, pods.only(over), shares.only(over), victims)
         stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(state, pods.only(over), evicted[:, over], rules)])
         pods, violating, evicted = pods.only(stays), violating[:, stays], evicted[:, stays]
-    return _plans(state, pods, violating, evicted, rules)
+    column, step = np.nonzero(evicted.T)
+    rows = pods.rows[step, column]
+    beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
+    starts = np.flatnonzero(np.diff(column, prepend=-1))
+    return Candidates(state.snapshot, pods.nodes[column[starts]], starts, rows, beyond & (not rules.strict_budgets))
 
 
 def _pods(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> _Pods:
@@ -269,11 +269,3 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
             kept[step] |= room.put_back(mine.at(step)) & phase[step]
     return kept
-
-
-def _plans(state: PreFilterState, pods: _Pods, violating: Mask, evicted: Mask, rules: Rules) -> Candidates:
-    column, step = np.nonzero(evicted.T)
-    rows = pods.rows[step, column]
-    beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return Candidates(state.snapshot, pods.nodes[column[starts]], starts, rows, beyond & (not rules.strict_budgets))
