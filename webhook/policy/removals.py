@@ -31,7 +31,6 @@ from webhook.policy.model import (
     Rate,
     RequestMatch,
     Reserve,
-    Validate,
     VictimMode,
 )
 from webhook.policy.shapes.object_shape import shape_of, yaml_name
@@ -198,17 +197,13 @@ def _decided(rule: PriorityRule) -> frozenset[tuple[str, str]]:
     return frozenset((key, operation) for key in body.keys for operation in body.operations)
 
 
-def _validate(old: Validate, new: Validate) -> Iterator[str]:
-    yield from _lost("resources are no longer looked at", old.resources, new.resources)
-
-
 _COMPARED: dict[str, Callable[[Any, Any], Iterable[str]]] = {
     "default_priority_class": lambda _before, _now: (),
     "priority_classes": _classes,
     "reserve": _reserve,
     "copy_annotations": lambda before, now: _lost("annotations are no longer copied", before, now),
     "protect_annotations": _shield,
-    "validate": _validate,
+    "validate": lambda before, now: _lost("resources are no longer looked at", before.resources, now.resources),
 }
 """What a body gives up of the one before, by the field of the rule. Of any other body, every change is told."""
 

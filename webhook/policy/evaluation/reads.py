@@ -8,11 +8,10 @@ can change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector
 from webhook.policy.evaluation.attributes import PODS
 from webhook.policy.evaluation.engine import shielded
 from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy, PriorityRule
@@ -87,12 +86,8 @@ def _validates(rule: PriorityRule) -> bool:
 def _selected(policy: PriorityPolicy) -> Iterator[str]:
     for match in (policy.match, policy.exclude, *(one.match for one in policy.exceptions)):
         if match is not None and match.object_selector is not None:
-            yield from _keys(match.object_selector)
-
-
-def _keys(selector: LabelSelector) -> Iterable[str]:
-    yield from selector.match_labels or {}
-    yield from (row.key for row in selector.match_expressions or ())
+            yield from match.object_selector.match_labels or {}
+            yield from (row.key for row in match.object_selector.match_expressions or ())
 
 
 def _parts_read(expression: str) -> frozenset[str]:

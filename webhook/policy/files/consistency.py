@@ -39,12 +39,8 @@ def _names(policies: Policies, readers: Readers) -> None:
         first: dict[str, SourcePosition] = {}
         for policy in group:
             if policy.name == BUILTIN:
-                _note(
-                    readers,
-                    Severity.ERROR,
-                    policy.source,
-                    f'"{BUILTIN}" is the name of the built-in rules; choose another',
-                )
+                text = f'"{BUILTIN}" is the name of the built-in rules; choose another'
+                readers[policy.source.file].at(Severity.ERROR, policy.source.line, policy.source.column, text)
             if policy.name in first:
                 _clash(
                     readers,
@@ -179,10 +175,6 @@ def _sorted(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return sorted((_sorted(part) for part in value), key=repr)
     return value
-
-
-def _note(readers: Readers, severity: Severity, source: SourcePosition, message: str) -> None:
-    readers[source.file].at(severity, source.line, source.column, message)
 
 
 def _clash(

@@ -33,11 +33,12 @@ def markdown(schema: Schema) -> str:
 
 def _section(name: str, definition: Schema) -> str:
     required = definition.get("required", ())
-    rows = [
-        f"| {f'**`{field}`**' if field in required else f'`{field}`'} | {_value(shape)} | {_default(shape)} "
-        f"| {_cell(shape.get('description', ''))} |\n"
-        for field, shape in definition.get("properties", {}).items()
-    ]
+    rows = []
+    for field, shape in definition.get("properties", {}).items():
+        label = f"**`{field}`**" if field in required else f"`{field}`"
+        default = f"`{json.dumps(shape['default']).strip(chr(34))}`" if "default" in shape else ""
+        text = shape.get("description", "").replace("|", "\\|").replace("\n", " ")
+        rows.append(f"| {label} | {_value(shape)} | {default} | {text} |\n")
     table = "| field | value | when absent | what it is |\n|---|---|---|---|\n" + "".join(rows) if rows else ""
     return f"\n## {name}\n\n{definition.get('description', '')}\n\n{table}"
 
@@ -68,10 +69,6 @@ def _value(shape: Schema) -> str:
     return "duration" if _DURATION in pattern else "name or glob" if _GLOB in pattern else "text"
 
 
-def _default(shape: Schema) -> str:
-    return f"`{json.dumps(shape['default']).strip(chr(34))}`" if "default" in shape else ""
-
-
 def _used(node: Any) -> Iterator[str]:
     """The names of the definitions that a schema refers to, in order."""
     if isinstance(node, Mapping):
@@ -82,7 +79,3 @@ def _used(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from _used(value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
