@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, Evictions, Page, PlanShown, Rung, VictimShown
+from webhook.page.model import DecisionShown, Evictions, Page, PlanShown, Rung
 
 __all__ = ["STEPS", "document", "headline", "sections", "version_of"]
 
@@ -267,15 +267,19 @@ def _why(one: DecisionShown) -> Html:
 def _leavers(one: DecisionShown) -> Html:
     if not one.victims:
         return Html("")
-    rows = [_leaver(victim) for victim in one.victims]
+    rows = [
+        [
+            text(victim.pod),
+            number(victim.priority),
+            text(victim.owner) if victim.owner else NONE,
+            text(victim.rule),
+            text(victim.because),
+        ]
+        for victim in one.victims
+    ]
     headings = ("pod", "priority", "owner", "rule", "why it may go")
     shown = table("Victims", headings, rows, numbers=(1,))
     return joined((shown, _more(one.more_victims, 0, "victim")))
-
-
-def _leaver(victim: VictimShown) -> Sequence[Html]:
-    owner = text(victim.owner) if victim.owner else NONE
-    return [text(victim.pod), number(victim.priority), owner, text(victim.rule), text(victim.because)]
 
 
 def _evictions(evictions: Evictions) -> Html:

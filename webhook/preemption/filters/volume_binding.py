@@ -119,17 +119,13 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     @cache
     def satisfied(reachable: bytes, may_provision: bytes) -> bool:
         rows = np.flatnonzero(np.frombuffer(reachable, np.bool_)).tolist()
-        here = sorted((offer for row in rows for offer in within[row]), key=_by_size)
+        here = sorted((offer for row in rows for offer in within[row]), key=lambda offer: (offer.capacity, offer.name))
         return _all_satisfied(suits, [offer.name for offer in here], may_provision)
 
     reach = np.stack([affinity_mask(nodes, some[0].reach, fields=False) for some in within], axis=1)
     provision = np.stack(provisionable, axis=1)
     answers = [satisfied(row.tobytes(), may.tobytes()) for row, may in zip(reach, provision, strict=True)]
     return np.array(answers, np.bool_)
-
-
-def _by_size(offer: Offer) -> tuple[int, str]:
-    return offer.capacity, offer.name
 
 
 def _all_satisfied(suits: list[set[str]], volumes: list[str], may_provision: bytes) -> bool:

@@ -1,6 +1,6 @@
 """Volumes: where the preemptor's claims let it run (VolumeRestrictions, VolumeBinding and VolumeZone of 1.36).
 
-Limits of volumes per node are in `attachments`. Free space of storage classes is not known and excludes no node.
+Limits of volumes per node are in `volume_limits`. Free space of storage classes is not known and excludes no node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass, Volume, key_of
+from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, Volume, key_of
 from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_binding import find_volumes
@@ -142,19 +142,13 @@ def _sorted_out(snapshot: Snapshot, claims: list[_Claim]) -> tuple[list[_Claim],
         claim = one.claim
         if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
             bound.append(one)
-        elif _waits(_class_of(snapshot, claim)) and not claim.spec.volume_name:
-            waiting.append(one)
-        else:
+            continue
+        storage_class = snapshot.storage_classes.get(class_of_claim(claim))
+        waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
+        if not waits or claim.spec.volume_name:
             raise Refusal("pod has unbound immediate PersistentVolumeClaims")
+        waiting.append(one)
     return bound, waiting
-
-
-def _class_of(snapshot: Snapshot, claim: PersistentVolumeClaim) -> StorageClass | None:
-    return snapshot.storage_classes.get(class_of_claim(claim))
-
-
-def _waits(storage_class: StorageClass | None) -> bool:
-    return storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
 
 
 def _volumes_in_zones(snapshot: Snapshot, claims: list[_Claim]) -> list[PersistentVolume]:
