@@ -5,10 +5,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from certs.rotation import CertificateSettings, begin
-from tests.admission.builders import make_class, make_policy, make_rule, manage
+from tests.admission.builders import HERE, make_class, make_policy, make_rule, manage
 from tests.inspection.observing import (
     LOW,
     NOW,
@@ -24,6 +25,7 @@ from webhook.inspection.checks import (
     budgets,
     certificates,
     classes,
+    exceptions,
     nominations,
     policies,
     ranges,
@@ -35,7 +37,7 @@ from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
 from webhook.kube.versions import OLDEST, TESTED
-from webhook.policy.model import Policies, PriorityClasses, RequestMatch, Reserve, Subject
+from webhook.policy.model import Policies, PolicyException, PriorityClasses, RequestMatch, Reserve, Subject
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 
 HIGH = make_class("high", 1000)
@@ -404,6 +406,47 @@ def test_certificates(cluster, expected):
 def test_policies_that_match_nothing(policy, expected):
     """Policies name namespaces and classes that are there."""
     assert severities(policies.matching_nothing, observed(LOW, policy)) == expected
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("until", "expected", "says"),
+    [
+        pytest.param(NOW - 1, "warning", "ended 2027-01-15T07:59:59Z", id="ended"),
+        pytest.param(NOW, "warning", "ended 2027-01-15T08:00:00Z", id="ends-now"),
+        pytest.param(NOW + 1, "info", "ends soon: 2027-01-15T08:00:01Z", id="today"),
+        pytest.param(NOW + 14 * DAY, "info", "ends soon: 2027-01-29T08:00:00Z", id="in-14-days"),
+        pytest.param(NOW + 14 * DAY + 1, "info", "holds until 2027-01-29T08:00:01Z", id="later"),
+    ],
+)
+def test_exceptions(until, expected, says):
+    """Each is listed with its end, owner and reason; one that has ended is to be taken out."""
+    exception = PolicyException(
+        match=RequestMatch(namespaces=("team-a",)),
+        rules=("allowed", "range"),
+        reason="batch moves",
+        owner="sam",
+        until=until,
+        source=HERE,
+    )
+    policy = msgspec.structs.replace(make_policy("p"), exceptions=(exception,))
+    [(severity, what)] = found(exceptions.listed, observed(policy))
+    assert severity == expected
+    assert what == f"The exception of namespace team-a from p/allowed, p/range {says} (owner sam: batch moves)."
+
+
+def test_the_exception_that_ends_first_comes_first():
+    """Over all policies, however they are written; none is left out."""
+    ends = (NOW + 90 * DAY, NOW - DAY, NOW + DAY)
+    given = [
+        PolicyException(match=RequestMatch(), rules=("r",), reason="r", owner="o", until=end, source=HERE)
+        for end in ends
+    ]
+    policies_ = [msgspec.structs.replace(make_policy(f"p{n}"), exceptions=(one,)) for n, one in enumerate(given)]
+    whats = [what for _, what in found(exceptions.listed, observed(*policies_))]
+    assert [re.search(r"from (p\d)/r", what)[1] for what in whats] == ["p1", "p2", "p0"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from webhook.inspection.checks import (
     budgets,
     certificates,
     classes,
+    exceptions,
     native,
     nominations,
     policies,
@@ -41,6 +42,7 @@ CHECKS = (
     Check("rights", _RBAC, rights.around_the_shield),
     Check("certificates", ("secrets", *_CONFIGURATIONS), certificates.expiring),
     Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing),
+    Check("exceptions", (), exceptions.listed),
     Check("native-policies", ("priorityclasses", *native.PLURALS, *_CONFIGURATIONS), native.in_step),
     Check("versions", (), versions.untested),
 )
