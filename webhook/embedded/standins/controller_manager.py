@@ -116,7 +116,11 @@ class ControllerManager:
             "job": lambda: JobController(informers, manager("job-controller")),
             "disruption": lambda: DisruptionController(informers, manager("disruption-controller")),
             "namespace": lambda: NamespaceController(informers, manager("namespace-controller"), _resources()),
-            "garbage": lambda: GarbageCollector(informers, manager("generic-garbage-collector"), _collected()),
+            "garbage": lambda: GarbageCollector(
+                informers,
+                manager("generic-garbage-collector"),
+                [resource for resource in _resources() if resource.plural not in NOT_COLLECTED],
+            ),
         }
 
     def _scheduler(self) -> Scheduler:
@@ -141,7 +145,3 @@ class ControllerManager:
 def _resources() -> list[Resource]:
     rows = [row for row in ROWS if row.stored and BY_STORAGE[row.key] is row]
     return [Resource(row.group, row.version, row.plural, row.kind, row.namespaced) for row in rows]
-
-
-def _collected() -> list[Resource]:
-    return [resource for resource in _resources() if resource.plural not in NOT_COLLECTED]

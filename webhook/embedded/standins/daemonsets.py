@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from typing import Any
 
 import msgspec
 
 from webhook.embedded.standins.informers import StandInInformers, Workload
-from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status, template_hash
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.objects import Node, NodeSelector, Pod, Taint
@@ -32,22 +30,18 @@ TOLERATED = {
 }
 
 
-class DaemonSetController:
+class DaemonSetController(Controller):
     """Makes and replaces the pods of every DaemonSet; pods are bound to their node by affinity."""
 
     name = "daemonset"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._sets = informers.watch_keys(DAEMON_SET, Workload, self._queue.add)
         self._nodes = informers.cache(NODE, Node)
         self._nodes.handlers.append(self._node_changed)
         self._control = PodControl(informers, client, DAEMON_SET, self._queue.add)
-
-    async def run(self) -> None:
-        """Keep the DaemonSets until it is cancelled."""
-        await self._queue.run()
 
     def _node_changed(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
@@ -55,12 +49,12 @@ class DaemonSetController:
             for key in self._sets.items():
                 self._queue.add(key)
 
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
         """Make the set's missing pods, delete those too many, and write its status."""
         owner = self._sets.get(key)
         if owner is None or owner.metadata.deletion_timestamp or not self._control.settled(owner):
             return
-        digest = hashlib.sha256(json.dumps(owner.spec["template"], sort_keys=True).encode()).hexdigest()[:10]
+        digest = template_hash(owner.spec["template"])
         wanted = {name for name, node in self._nodes.items().items() if _takes(owner, node)}
         placed: dict[str, Pod] = {}
         for pod in self._control.pods(owner):
@@ -73,16 +67,12 @@ class DaemonSetController:
         for node in sorted(wanted - placed.keys()):
             metadata = {"generateName": f"{owner.metadata.name}-", "labels": {HASH: digest}}
             await self._control.create(owner, _pinned(owner.spec["template"], node), metadata)
-        await self._roll(owner, digest, list(placed.values()))
-        await put_status(self._client, DAEMON_SET, owner, _status(owner, digest, len(wanted), list(placed.values())))
-
-    async def _roll(self, owner: Workload, digest: str, pods: list[Pod]) -> None:
-        """Replace pods of an older template, one unready at a time."""
-        if (owner.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
-            return
+        pods = list(placed.values())
         stale = [pod for pod in pods if is_active(pod) and (pod.metadata.labels or {}).get(HASH) != digest]
-        if stale and all(is_active(pod) and is_ready(pod) for pod in pods):
+        rolls = (owner.spec.get("updateStrategy") or {}).get("type") != "OnDelete"
+        if rolls and stale and all(is_active(pod) and is_ready(pod) for pod in pods):
             await self._control.delete(owner, stale[0])
+        await put_status(self._client, DAEMON_SET, owner, _status(owner, digest, len(wanted), pods))
 
 
 def _takes(owner: Workload, node: Node) -> bool:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import math
 import time
 from typing import Any
 
 from webhook.embedded.standins.informers import StandInInformers, Workload
-from webhook.embedded.standins.podcontrol import owner_reference, put_status
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.podcontrol import owner_reference, put_status, template_hash
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
@@ -25,24 +23,20 @@ REVISION = "deployment.kubernetes.io/revision"
 CONFLICT = 409
 
 
-class DeploymentController:
+class DeploymentController(Controller):
     """Rolls out every Deployment."""
 
     name = "deployment"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._deployments = informers.watch_keys(DEPLOYMENT, Workload, self._queue.add)
         self._sets = informers.cache(REPLICA_SET, Workload)
         self._sets.handlers.append(self._set_changed)
         self._of_owner: dict[str, dict[str, Workload]] = {}
         self._pods = informers.cache(POD, Pod)
         self._pods.handlers.append(self._pod_changed)
-
-    async def run(self) -> None:
-        """Keep the Deployments until it is cancelled."""
-        await self._queue.run()
 
     def _set_changed(self, change: Change[Workload]) -> None:
         known = change.new or change.old
@@ -67,19 +61,13 @@ class DeploymentController:
             for above in (found.metadata.owner_references if found else None) or ():
                 self._queue.add(f"{metadata.namespace}/{above.name}")
 
-    def _has_pods(self, sets: list[Workload]) -> bool:
-        uids = {one.metadata.uid for one in sets}
-        return any(
-            owner.uid in uids for pod in self._pods.items().values() for owner in pod.metadata.owner_references or ()
-        )
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
         """Make the newest replica set, move replicas to it, and write the status."""
         deployment = self._deployments.get(key)
         if deployment is None:
             return
         sets = list(self._of_owner.get(deployment.metadata.uid, {}).values())
-        digest = _digest(deployment.spec["template"])
+        digest = template_hash(deployment.spec["template"])
         current = next((one for one in sets if (one.metadata.labels or {}).get(HASH) == digest), None)
         others = [one for one in sets if one is not current]
         if not deployment.metadata.deletion_timestamp and not deployment.spec.get("paused"):
@@ -135,7 +123,13 @@ class DeploymentController:
         if _strategy(deployment) == "Recreate":
             for one in others:
                 await self._scale(one, 0)
-            if not any(map(_replicas, others)) and not self._has_pods(others):
+            uids = {one.metadata.uid for one in others}
+            left = any(
+                owner.uid in uids
+                for pod in self._pods.items().values()
+                for owner in pod.metadata.owner_references or ()
+            )
+            if not any(map(_replicas, others)) and not left:
                 await self._scale(current, wanted)
             return
         room = wanted + _surge(deployment) - total
@@ -158,11 +152,6 @@ class DeploymentController:
         except ApiError as error:
             if error.status != CONFLICT:
                 raise
-
-
-def _digest(template: dict[str, Any]) -> str:
-    encoded = json.dumps(template, sort_keys=True).encode()
-    return hashlib.sha256(encoded).hexdigest()[:10]
 
 
 def _wanted(deployment: Workload) -> int:

@@ -13,7 +13,8 @@ from typing import Any
 
 from webhook.embedded.server.eviction import budget_condition
 from webhook.embedded.standins.informers import StandInInformers, Workload
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.podcontrol import is_ready
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.instants import epoch, rfc3339
@@ -37,14 +38,14 @@ NOT_FOUND = 404
 CONFLICT = 409
 
 
-class DisruptionController:
+class DisruptionController(Controller):
     """Keeps the status of every budget."""
 
     name = "disruption"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)
         self._pods = informers.cache(POD, Pod)
         self._scales: dict[str, Informer[Any]] = {row.kind: informers.cache(row, Workload) for row in SCALED}
@@ -56,17 +57,16 @@ class DisruptionController:
         for cache in self._scales.values():
             cache.handlers.append(self._scale_changed)
 
-    async def run(self) -> None:
-        """Keep the budgets until it is cancelled."""
-        await self._queue.run()
-
     def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
         namespace = change.key.partition("/")[0]
         rows = self._selectors.setdefault(namespace, {})
         if change.new is None:
             rows.pop(change.key, None)
             return
-        rows[change.key] = _matcher(change.new)
+        try:
+            rows[change.key] = label_matcher(change.new.spec.selector)
+        except SelectorError:
+            rows[change.key] = nothing
         self._queue.add(change.key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -87,7 +87,7 @@ class DisruptionController:
         for key in self._selectors.get(change.key.partition("/")[0], ()):
             self._queue.add(key)
 
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
         """Write the status of one budget, if it changed."""
         budget = self._budgets.get(key)
         if budget is None:
@@ -113,7 +113,8 @@ class DisruptionController:
         pods = [pod for pod in in_namespace.values() if selects(pod.metadata.labels or {})]
         disrupted = self._unconfirmed(key, pods, known.get("disruptedPods") or {})
         expected, desired = self._expected(budget, pods)
-        healthy = sum(1 for pod in pods if _is_healthy(pod) and pod.metadata.name not in disrupted)
+        ready = [pod.metadata.name for pod in pods if is_ready(pod) and not pod.metadata.deletion_timestamp]
+        healthy = sum(1 for name in ready if name not in disrupted)
         status: dict[str, Any] = {"observedGeneration": current["metadata"].get("generation", 0)}
         if disrupted:
             status["disruptedPods"] = disrupted
@@ -178,21 +179,8 @@ def _replicas(workload: Workload) -> int:
     return int(workload.spec.get("replicas", 1))
 
 
-def _is_healthy(pod: Pod) -> bool:
-    if pod.metadata.deletion_timestamp:
-        return False
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
-
-
 def _share(amount: int | str, of: int) -> int:
     """An absolute number, or a percentage rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return math.ceil(int(amount[:-1]) * of / 100)
     return int(amount)
-
-
-def _matcher(budget: PodDisruptionBudget) -> Matcher:
-    try:
-        return label_matcher(budget.spec.selector)
-    except SelectorError:
-        return nothing

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from webhook.embedded.standins.informers import Metadata, StandInInformers
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
@@ -39,14 +39,14 @@ class Where:
         return self.resource.path(namespace or None, name)
 
 
-class GarbageCollector:
+class GarbageCollector(Controller):
     """Watches the metadata of every object of the given resources."""
 
     name = "garbage"
 
     def __init__(self, informers: StandInInformers, client: Client, resources: Iterable[Resource]) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync, workers=4)
+        super().__init__(workers=4)
         self._caches: dict[str, Informer[Any]] = {}
         self._resources: dict[tuple[str, str], Resource] = {}
         self._places: dict[str, Where] = {}
@@ -59,10 +59,6 @@ class GarbageCollector:
             cache.handlers.append(partial(self._notice, resource))
             self._caches[path] = cache
             self._resources[resource.api_version, resource.kind] = resource
-
-    async def run(self) -> None:
-        """Collect until it is cancelled."""
-        await self._queue.run()
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
         """Keep the graph of owners and dependents current, and queue what may have to go."""
@@ -77,16 +73,16 @@ class GarbageCollector:
         if metadata.deletion_timestamp and {FOREGROUND, ORPHAN} & set(metadata.finalizers or ()):
             self._queue.add(metadata.uid)
         if metadata.owner_references and not metadata.deletion_timestamp:
-            known = all(self._is_solid(owner) for owner in metadata.owner_references)
-            if not known:
+            uids = [owner.uid for owner in metadata.owner_references]
+            if any(self._metadata(uid) is None or self._waits_for_dependents(uid) for uid in uids):
                 self._queue.add(metadata.uid)
 
     def _unlink(self, metadata: ObjectMeta, *, gone: bool) -> None:
         for owner in metadata.owner_references or ():
             rows = self._dependents.get(owner.uid, set())
             rows.discard(metadata.uid)
-            if gone and owner.uid in self._places:
-                self._queue_if_waiting(owner.uid)
+            if gone and self._waits_for_dependents(owner.uid):
+                self._queue.add(owner.uid)
             if not rows:
                 self._dependents.pop(owner.uid, None)
         if gone:
@@ -94,21 +90,17 @@ class GarbageCollector:
             for uid in self._dependents.get(metadata.uid, ()):
                 self._queue.add(uid)
 
-    def _queue_if_waiting(self, uid: str) -> None:
-        metadata = self._metadata(uid)
-        if metadata is not None and metadata.deletion_timestamp and FOREGROUND in (metadata.finalizers or ()):
-            self._queue.add(uid)
-
     def _metadata(self, uid: str) -> ObjectMeta | None:
         place = self._places.get(uid)
         found = self._caches[place.resource.path()].get(place.key) if place else None
         return found.metadata if found is not None and found.metadata.uid == uid else None
 
-    def _is_solid(self, owner: OwnerReference) -> bool:
-        metadata = self._metadata(owner.uid)
-        return metadata is not None and not _waits_for_dependents(metadata)
+    def _waits_for_dependents(self, uid: str) -> bool:
+        metadata = self._metadata(uid)
+        return metadata is not None and bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())
 
-    async def _sync(self, uid: str) -> None:
+    async def sync(self, uid: str) -> None:
+        """Look at the object of this uid: is it to be deleted, or does one of its finalizers ask for something."""
         metadata, place = self._metadata(uid), self._places.get(uid)
         if metadata is None or place is None:
             return
@@ -139,7 +131,7 @@ class GarbageCollector:
 
     async def _judge(self, place: Where, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
         """Delete an object without an owner left; strike out owners that are gone where others remain."""
-        waiting = {owner.uid for owner in owners if self._waits(owner)}
+        waiting = {owner.uid for owner in owners if self._waits_for_dependents(owner.uid)}
         gone = {owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(place, owner)}
         lost = waiting | gone
         if not lost:
@@ -153,10 +145,6 @@ class GarbageCollector:
             policy = "Foreground"
         body = {"propagationPolicy": policy, "preconditions": {"uid": metadata.uid}}
         await self._client.delete(place.path, body)
-
-    def _waits(self, owner: OwnerReference) -> bool:
-        metadata = self._metadata(owner.uid)
-        return metadata is not None and _waits_for_dependents(metadata)
 
     async def _is_gone(self, dependent: Where, owner: OwnerReference) -> bool:
         """Whether an owner does not exist; what the caches do not show is looked up."""
@@ -194,7 +182,3 @@ class GarbageCollector:
         left = [one for one in metadata.finalizers or () if one != finalizer]
         body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
         await self._client.patch(place.path, body, kind="merge")
-
-
-def _waits_for_dependents(metadata: ObjectMeta) -> bool:
-    return bool(metadata.deletion_timestamp) and FOREGROUND in (metadata.finalizers or ())

@@ -7,7 +7,7 @@ from typing import Any
 
 from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.resources import JOB
@@ -17,22 +17,18 @@ __all__ = ["JobController"]
 BACKOFF_LIMIT = 6
 
 
-class JobController:
+class JobController(Controller):
     """Makes and replaces the pods of every Job; pods that succeeded or failed are counted while they exist."""
 
     name = "job"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._jobs = informers.watch_keys(JOB, Workload, self._queue.add)
         self._control = PodControl(informers, client, JOB, self._queue.add)
 
-    async def run(self) -> None:
-        """Keep the Jobs until it is cancelled."""
-        await self._queue.run()
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
         """Make the pods that a job still needs, and write its status."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deletion_timestamp or not self._control.settled(job) or _is_finished(job):
@@ -49,8 +45,11 @@ class JobController:
         wanted = 0 if hopeless or complete or job.spec.get("suspend") else min(parallelism, left)
         if completions is None and succeeded:
             wanted = min(wanted, len(active))
+        name, uid = job.metadata.name, job.metadata.uid
+        prefixed = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
+        labels = {**prefixed, "controller-uid": uid, "job-name": name}
         for _ in range(wanted - len(active)):
-            metadata = {"generateName": f"{job.metadata.name}-", "labels": _labels(job)}
+            metadata = {"generateName": f"{name}-", "labels": labels}
             await self._control.create(job, job.spec["template"], metadata)
         for pod in active[wanted:]:
             await self._control.delete(job, pod)
@@ -58,12 +57,6 @@ class JobController:
         if complete or hopeless:
             _finish(status, complete=complete)
         await put_status(self._client, JOB, job, status)
-
-
-def _labels(job: Workload) -> dict[str, str]:
-    name, uid = job.metadata.name, job.metadata.uid
-    prefix = "batch.kubernetes.io/"
-    return {f"{prefix}controller-uid": uid, f"{prefix}job-name": name, "controller-uid": uid, "job-name": name}
 
 
 def _is_finished(job: Workload) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.embedded.standins.informers import StandInInformers
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import epoch, rfc3339
@@ -26,7 +26,7 @@ NOT_FOUND = 404
 CONFLICT = 409
 
 
-class Kubelet:
+class Kubelet(Controller):
     """Plays the kubelet of the nodes that `serves(name)` accepts.
 
     A bound pod is Running and Ready at once; a deleted one is gone after `termination_seconds`, or earlier where
@@ -46,29 +46,23 @@ class Kubelet:
         self.termination_seconds = termination_seconds
         self._client_of = client_of
         self._serves = serves
-        self._queue = WorkQueue(self.name, self._sync, WORKERS)
+        super().__init__(workers=WORKERS)
         self._pods = informers.cache(POD, Pod)
         self._pods.handlers.append(self._notice)
         self._addresses = 0
-
-    async def run(self) -> None:
-        """Play the kubelet until it is cancelled."""
-        await self._queue.run()
 
     def _notice(self, change: Change[Pod]) -> None:
         pod = change.new
         if pod is None or not pod.spec.node_name or not self._serves(pod.spec.node_name):
             return
         if pod.metadata.deletion_timestamp:
-            self._queue.add_after(change.key, self._until_gone(pod))
+            grace, longest = pod.metadata.deletion_grace_period_seconds, self.termination_seconds
+            self._queue.add_after(change.key, longest if grace is None else min(longest, float(grace)))
         elif pod.status.phase in ("", "Pending") or (pod.status.phase == "Running" and _run_seconds(pod) is not None):
             self._queue.add(change.key)
 
-    def _until_gone(self, pod: Pod) -> float:
-        grace = pod.metadata.deletion_grace_period_seconds
-        return self.termination_seconds if grace is None else min(self.termination_seconds, float(grace))
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
+        """Let a pod run, end or be gone, as it is due."""
         pod = self._pods.get(key)
         if pod is None:
             return
@@ -110,7 +104,8 @@ class Kubelet:
 
     def _running(self, pod: Pod) -> dict[str, Any]:
         now = rfc3339(time.time())
-        address = self._next_address()
+        self._addresses += 1
+        address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
         return {
             "phase": "Running",
             "conditions": _conditions(now, "True"),
@@ -120,10 +115,6 @@ class Kubelet:
             "startTime": now,
             "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
         }
-
-    def _next_address(self) -> str:
-        self._addresses += 1
-        return f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
 
 
 def _succeeded(pod: Pod) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webhook.embedded.standins.informers import Metadata, StandInInformers
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NAMESPACE, Resource
 
@@ -16,7 +16,7 @@ NOT_FOUND = 404
 CONFLICT = 409
 
 
-class NamespaceController:
+class NamespaceController(Controller):
     """Empties namespaces of the given resources. Those whose objects take time to go are looked at again."""
 
     name = "namespace"
@@ -24,16 +24,13 @@ class NamespaceController:
     def __init__(self, informers: StandInInformers, client: Client, resources: list[Resource]) -> None:
         self._client = client
         self._resources = [resource for resource in resources if resource.namespaced]
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._namespaces = informers.watch_keys(
             NAMESPACE, Metadata, lambda key: self._queue.add_after(key, GRACE_SECONDS)
         )
 
-    async def run(self) -> None:
-        """Keep the namespaces until it is cancelled."""
-        await self._queue.run()
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
+        """Empty a namespace that is being deleted, and let it go once nothing is left in it."""
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.metadata.deletion_timestamp:
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ from webhook.kube.informer import Change
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD, Resource
 
-__all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status"]
+__all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status", "template_hash"]
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -120,6 +122,11 @@ def owner_reference(resource: Resource, owner: Workload) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def template_hash(template: dict[str, Any]) -> str:
+    """What tells the pods of one version of a template from those of another, in a label."""
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def is_active(pod: Pod) -> bool:

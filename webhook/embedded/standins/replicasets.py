@@ -6,7 +6,7 @@ from typing import Any
 
 from webhook.embedded.standins.informers import StandInInformers, Workload
 from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import REPLICA_SET
@@ -14,22 +14,19 @@ from webhook.kube.resources import REPLICA_SET
 __all__ = ["ReplicaSetController"]
 
 
-class ReplicaSetController:
+class ReplicaSetController(Controller):
     """Makes and replaces the pods of every ReplicaSet."""
 
     name = "replicaset"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync, workers=4)
+        super().__init__(workers=4)
         self._sets = informers.watch_keys(REPLICA_SET, Workload, self._queue.add)
         self._control = PodControl(informers, client, REPLICA_SET, self._queue.add)
 
-    async def run(self) -> None:
-        """Keep the ReplicaSets until it is cancelled."""
-        await self._queue.run()
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
+        """Make the set's missing pods or delete those too many, and write its status."""
         owner = self._sets.get(key)
         if owner is None or not self._control.settled(owner):
             return

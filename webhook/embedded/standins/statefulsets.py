@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from webhook.embedded.standins.informers import StandInInformers, Workload
-from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status
-from webhook.embedded.standins.workqueue import WorkQueue
+from webhook.embedded.standins.podcontrol import PodControl, is_active, is_ready, put_status, template_hash
+from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import STATEFUL_SET
@@ -20,26 +18,23 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 
 
-class StatefulSetController:
+class StatefulSetController(Controller):
     """Makes and replaces the pods of every StatefulSet."""
 
     name = "statefulset"
 
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(self.name, self._sync)
+        super().__init__()
         self._sets = informers.watch_keys(STATEFUL_SET, Workload, self._queue.add)
         self._control = PodControl(informers, client, STATEFUL_SET, self._queue.add)
 
-    async def run(self) -> None:
-        """Keep the StatefulSets until it is cancelled."""
-        await self._queue.run()
-
-    async def _sync(self, key: str) -> None:
+    async def sync(self, key: str) -> None:
+        """Take the set's next step, and write its status."""
         owner = self._sets.get(key)
         if owner is None or owner.metadata.deletion_timestamp or not self._control.settled(owner):
             return
-        digest = _digest(owner)
+        digest = template_hash(owner.spec["template"])
         pods = {pod.metadata.name: pod for pod in self._control.pods(owner)}
         await self._step(owner, pods, digest)
         await put_status(self._client, STATEFUL_SET, owner, _status(owner, list(pods.values()), digest))
@@ -52,7 +47,8 @@ class StatefulSetController:
         for index, name in enumerate(names):
             pod = pods.get(name)
             if pod is None:
-                await self._create(owner, name, index, digest)
+                labels = {POD_NAME: name, POD_INDEX: str(index), HASH: f"{owner.metadata.name}-{digest}"}
+                await self._control.create(owner, owner.spec["template"], {"name": name, "labels": labels})
             elif pod.status.phase in ("Succeeded", "Failed") and not pod.metadata.deletion_timestamp:
                 await self._control.delete(owner, pod)
             if not parallel and (pod is None or not (is_active(pod) and is_ready(pod))):
@@ -64,14 +60,6 @@ class StatefulSetController:
         for name in (surplus + outdated)[: None if parallel else 1]:
             if not pods[name].metadata.deletion_timestamp:
                 await self._control.delete(owner, pods[name])
-
-    async def _create(self, owner: Workload, name: str, index: int, digest: str) -> None:
-        labels = {POD_NAME: name, POD_INDEX: str(index), HASH: f"{owner.metadata.name}-{digest}"}
-        await self._control.create(owner, owner.spec["template"], {"name": name, "labels": labels})
-
-
-def _digest(owner: Workload) -> str:
-    return hashlib.sha256(json.dumps(owner.spec["template"], sort_keys=True).encode()).hexdigest()[:10]
 
 
 def _ordinal(name: str) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from webhook.kube.client import ApiError
 
-__all__ = ["WorkQueue"]
+__all__ = ["Controller", "WorkQueue"]
 
 log = logging.getLogger(__name__)
 
@@ -98,3 +99,20 @@ class WorkQueue:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self.add_after(key, min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(failures, 10)))
+
+
+class Controller(ABC):
+    """A control loop: what changes is added to the queue by its key, and `sync` brings it where it should be."""
+
+    name: str
+
+    def __init__(self, workers: int = 1) -> None:
+        self._queue = WorkQueue(self.name, self.sync, workers)
+
+    async def run(self) -> None:
+        """Work until it is cancelled."""
+        await self._queue.run()
+
+    @abstractmethod
+    async def sync(self, key: str) -> None:
+        """Look at one object as it is now. Whatever it raises, the key is tried again later."""
