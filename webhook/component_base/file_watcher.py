@@ -24,7 +24,10 @@ def signature(paths: Iterable[Path]) -> Signature:
     """What identifies the files' present content; a directory stands for the YAML files directly in it."""
     found: list[tuple[str, int, int, int]] = []
     for path in paths:
-        for file in _files(path):
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix in {".yaml", ".yml"})
+        for file in files:
             try:
                 status = file.stat()
             except OSError:
@@ -32,12 +35,6 @@ def signature(paths: Iterable[Path]) -> Signature:
             else:
                 found.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(found)
-
-
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
-        return [path]
-    return sorted(file for file in path.iterdir() if file.suffix in {".yaml", ".yml"})
 
 
 class WatchedFiles:

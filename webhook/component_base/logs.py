@@ -33,7 +33,9 @@ class LogWriter:
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
-        self._render = _json_lines if format_ == "json" else _text_lines
+        self._render: Callable[[Sequence[Line]], bytes] = _json_lines
+        if format_ == "text":
+            self._render = lambda lines: b"".join(map(_text_line, lines))
         self._waiting: list[Line] = []
         self._lock, self._dropped = threading.Lock(), 0
         self._ended = threading.Event()
@@ -145,23 +147,15 @@ def _json_lines(lines: Sequence[Line]) -> bytes:
     return _encoder.encode_lines(lines)
 
 
-def _text_lines(lines: Sequence[Line]) -> bytes:
-    return b"".join(map(_text_line, lines))
-
-
 def _text_line(line: Line) -> bytes:
     rest = msgspec.json.decode(_json_lines([line]))
     when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
     rest.pop("logger", None)
     exception = rest.pop("exception", "")
-    words = [when, level.upper(), _message(message), *(f"{_word(key)}={_word(value)}" for key, value in rest.items())]
+    message = _quoted(message) if "=" in message else _visible(message)  # it must not be taken for fields
+    words = [when, level.upper(), message, *(f"{_word(key)}={_word(value)}" for key, value in rest.items())]
     lines = [" ".join(words), *(f"    | {_visible(part)}" for part in exception.split("\n") if part)]
     return "\n".join([*lines, ""]).encode(errors="replace")
-
-
-def _message(text: str) -> str:
-    """A message as it is, unless it could be taken for fields."""
-    return _visible(text) if "=" not in text else _quoted(text)
 
 
 def _word(value: Any) -> str:

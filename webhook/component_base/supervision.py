@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from webhook.kube.backoff import Backoff
 
-__all__ = ["Supervisor"]
+__all__ = ["Supervisor", "cancelled"]
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,13 @@ class Supervisor:
     def _forgive(self, task: _Task) -> None:
         if task.running_since is not None and time.monotonic() - task.running_since >= self._steady:
             task.backoff.reset()
+
+
+async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they have ended, whatever they end with."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _outcome(work: Callable[[], Awaitable[object]]) -> BaseException:

@@ -112,7 +112,9 @@ class EmbeddedCluster:
         self.authentication = Authentication(self.tokens, self._uid_of)
         self.authorizer = RbacAuthorizer(self._read)
         self.audit = AuditLog(self.audit_log)
-        self._caller = HookCaller(self.services, self._service_exists)
+        self._caller = HookCaller(
+            self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
+        )
         chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
@@ -143,9 +145,12 @@ class EmbeddedCluster:
 
     async def start(self) -> None:
         """Start everything; afterwards `kubeconfig`, `url`, `ca` and `token` are set."""
-        self._directory = self._make_directory()
         if self.data is not None:
+            self._directory = self.data
             self._journal = Journal(self.store, self.data)
+        else:
+            self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
+            self._directory = Path(self._temporary.name)
         tls, self.ca = server_context(self._directory)
         self._server = HttpServer(self.api, tls, port=self.port)
         await self._server.start()
@@ -198,13 +203,6 @@ class EmbeddedCluster:
         """What ended a stand-in that should have run on; a test's clue."""
         return self._crew.failures() if self._crew else []
 
-    def _make_directory(self) -> Path:
-        if self.data is not None:
-            self.data.mkdir(parents=True, exist_ok=True)
-            return self.data
-        self._temporary = tempfile.TemporaryDirectory(prefix="giveway-cluster-")
-        return Path(self._temporary.name)
-
     async def _bootstrap(self) -> None:
         client = self.api.local(agent="kube-apiserver")
         for obj in bootstrap_objects():
@@ -220,9 +218,6 @@ class EmbeddedCluster:
     def _uid_of(self, namespace: str, name: str) -> str | None:
         account = self._read.one("serviceaccounts", namespace, name)
         return str(account["metadata"]["uid"]) if account else None
-
-    def _service_exists(self, namespace: str, name: str) -> bool:
-        return self._read.one("services", namespace, name) is not None
 
 
 def node(name: str, cpu: str = "8", memory: str = "32Gi", pods: int = PODS_PER_NODE) -> dict[str, object]:

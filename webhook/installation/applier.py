@@ -154,7 +154,7 @@ class ObjectApplier:
 
     async def inventory(self, namespace: str) -> list[Key]:
         """What earlier installations applied, in the order of applying."""
-        found = await self.get(_inventory_key(namespace))
+        found = await self.get(Key("v1", "ConfigMap", namespace, INVENTORY))
         text = ((found or {}).get("data") or {}).get("objects", "[]")
         try:
             return [Key(*map(str, row)) for row in json.loads(text)]
@@ -201,7 +201,3 @@ class ObjectApplier:
 
 _BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
 """What brings the kinds of a group that clusters do not have by themselves."""
-
-
-def _inventory_key(namespace: str) -> Key:
-    return Key("v1", "ConfigMap", namespace, INVENTORY)

@@ -159,14 +159,11 @@ async def _deployment(client: Client, name: str) -> list[str]:
         for one in status.get("conditions") or ()
         if one.get("type") == "ReplicaFailure" and one.get("status") == "True"
     ]
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=_selector(found))
+    labels = found["spec"]["selector"].get("matchLabels") or {}
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=selector)
     reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
     return [f"{texts[0]} ({'; '.join(reasons)})"] if reasons else texts
-
-
-def _selector(deployment: Json) -> str:
-    labels = deployment["spec"]["selector"].get("matchLabels") or {}
-    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _reason(pod: Json) -> str:

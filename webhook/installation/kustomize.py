@@ -154,7 +154,13 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     if target is None and isinstance(patch, dict):
         target = {"kind": patch.get("kind"), "name": (patch.get("metadata") or {}).get("name")}
     _only(target or {}, frozenset({"kind", "name"}), where)
-    aimed = [obj for obj in objects if target and _is_aimed_at(obj, target)]
+    aimed = [
+        obj
+        for obj in objects
+        if target
+        and target.get("kind") in (None, obj["kind"])
+        and target.get("name") in (None, obj["metadata"]["name"])
+    ]
     if not aimed:
         raise ManifestsError(f"{where}: a patch is for {target}, and there is no such object")
     for obj in aimed:
@@ -164,10 +170,6 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
             raise ManifestsError(f"{where}: patch for {obj['kind']} {obj['metadata']['name']}: {error}") from error
         obj.clear()
         obj.update(changed)
-
-
-def _is_aimed_at(obj: Json, target: Json) -> bool:
-    return target.get("kind") in (None, obj["kind"]) and target.get("name") in (None, obj["metadata"]["name"])
 
 
 def _add_labels(objects: Iterable[Json], entry: Json, where: Path) -> None:

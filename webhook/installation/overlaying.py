@@ -30,7 +30,20 @@ class OverlayError(Exception):
 
 def strategic_merge(obj: Json, patch: Json) -> Json:
     """The object with a patch merged into it. Raises OverlayError."""
-    return _merged_map(obj, patch)
+    if _DIRECTIVE in patch:
+        raise OverlayError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
+    merged = dict(obj)
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict):
+            there = merged.get(key)
+            merged[key] = strategic_merge(there if isinstance(there, dict) else {}, value)
+        elif isinstance(value, list):
+            merged[key] = _merged_list(merged.get(key), value, _MERGE_KEYS.get(key))
+        else:
+            merged[key] = value
+    return merged
 
 
 def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
@@ -42,23 +55,6 @@ def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise OverlayError(f"{operation}: there is no such place: {error}") from error
     return changed
-
-
-def _merged_map(old: Json, patch: Json) -> Json:
-    if _DIRECTIVE in patch:
-        raise OverlayError(f"{_DIRECTIVE}: {patch[_DIRECTIVE]} is known in lists only, as delete")
-    merged = dict(old)
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        elif isinstance(value, dict):
-            there = merged.get(key)
-            merged[key] = _merged_map(there if isinstance(there, dict) else {}, value)
-        elif isinstance(value, list):
-            merged[key] = _merged_list(merged.get(key), value, _MERGE_KEYS.get(key))
-        else:
-            merged[key] = value
-    return merged
 
 
 def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
@@ -80,7 +76,7 @@ def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
         elif place is None:
             new.append(copy.deepcopy(one))
         else:
-            merged[place] = _merged_map(merged[place], one)
+            merged[place] = strategic_merge(merged[place], one)
     return new + merged
 
 

@@ -48,7 +48,8 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
             return 0
         return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
 
-    others = await _pods_of_others(cluster.client)
+    # With somebody else's pods in it, the namespace is not giveway's to delete.
+    others = not await _no_pods(cluster.client, f"{_LABEL}!=giveway")
     return sorted((key for key in found if not (others and key.kind == "Namespace")), key=place)
 
 
@@ -60,7 +61,7 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     rest = [key for key in keys if key not in running and key not in opening]
     await _delete(cluster, opening, told)
     await _delete(cluster, running, told)
-    if not await _within(end, lambda: _no_pods(cluster.client)):
+    if not await _within(end, lambda: _no_pods(cluster.client, f"{_LABEL}=giveway")):
         told("some of giveway's pods still end; going on")
     count = await _take_plans_off(cluster.client)
     if count:
@@ -104,15 +105,10 @@ async def _take_plans_off(client: Client) -> int:
     return count
 
 
-async def _no_pods(client: Client) -> bool:
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=f"{_LABEL}=giveway")
+async def _no_pods(client: Client, selector: str) -> bool:
+    """Whether giveway's namespace has no pods with these labels."""
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=selector)
     return not pods
-
-
-async def _pods_of_others(client: Client) -> bool:
-    """Whether somebody else has pods in giveway's namespace; then it is not giveway's to delete."""
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=f"{_LABEL}!=giveway")
-    return bool(pods)
 
 
 async def _within(end: float, check: Callable[[], Any]) -> bool:

@@ -17,7 +17,7 @@ from webhook.component_base.file_watcher import FileWatcher
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
 from webhook.component_base.metrics import ProcessMetrics
 from webhook.component_base.probes import ReadinessCheck, plain_port, probes
-from webhook.component_base.supervision import Supervisor
+from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.policy_files import PolicyFiles
 from webhook.manager.policy_metrics import PolicyMetrics
@@ -193,7 +193,7 @@ class Manager:
         app = probes(self.checks, lambda: self.metrics.expose(self._ages()), self.supervisor.problem)
         port = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
         self.health_port = await running.enter_async_context(port)
-        running.push_async_callback(_cancel, work := [])
+        running.push_async_callback(cancelled, work := [])
         for component in self._components:
             await running.enter_async_context(component)
         work += [asyncio.create_task(self.supervisor.keep(name, task), name=name) for name, task in tasks.items()]
@@ -211,12 +211,6 @@ class Manager:
 
     def _ages(self) -> dict[str, float]:
         return {resource: age for component in self._components for resource, age in component.ages().items()}
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_until_signalled(manager: Manager) -> None:

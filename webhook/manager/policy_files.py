@@ -129,7 +129,10 @@ class PolicyFiles:
                     self._pending = False
         except ApiError as error:
             problem = f"{self._kept} cannot be read or written: {error}"
-        self._report(problem)
+        if problem and problem != self.problem:
+            log.error("policies not taken into use: %s", problem)
+        self.problem = problem
+        self._metrics.policies_current.set(not problem)
 
     async def _in_force(self) -> _Set | None:
         """The set that must not shrink: the kept one, or what is in use if nothing is kept, or not any more."""
@@ -143,7 +146,8 @@ class PolicyFiles:
         last = self._in_use if self.settled.is_set() else None
         if texts == self._unreadable:
             return last
-        found = await asyncio.to_thread(_parse, texts, str(self._kept))
+        named = [(f"{self._kept}/{name}", text) for name, text in sorted(texts.items())]
+        found = _Set(texts, await asyncio.to_thread(load_texts, named))
         if found.problem:
             log.error("the policies in %s cannot be read by this version: %s", self._kept, found.problem)
             self._unreadable = texts
@@ -185,18 +189,8 @@ class PolicyFiles:
         self.engine = Engine(policies)
         self._in_use = chosen
 
-    def _report(self, problem: str) -> None:
-        if problem and problem != self.problem:
-            log.error("policies not taken into use: %s", problem)
-        self.problem = problem
-        self._metrics.policies_current.set(not problem)
-
 
 def _read(directory: Path) -> _Set:
     texts, findings = read_texts(directory)
     loaded = load_texts(texts)
     return _Set(files_by_key(texts), Loaded(loaded.policies, findings + loaded.findings))
-
-
-def _parse(texts: dict[str, str], place: str) -> _Set:
-    return _Set(texts, load_texts([(f"{place}/{name}", text) for name, text in sorted(texts.items())]))

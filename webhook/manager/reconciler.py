@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
 from webhook.component_base.probes import LOOPBACK, ReadinessCheck, plain_port
-from webhook.component_base.supervision import Supervisor
+from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.kube.client import Client
 from webhook.kube.instants import rfc3339_micro
 from webhook.manager.manager import Component, Manager
@@ -22,7 +22,6 @@ from webhook.policy.model import Policies
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.overview.overview import Surroundings
-from webhook.reconciler.reporting import Tell
 from webhook.reconciler.service import ReconcilerOptions, Service
 
 __all__ = ["Reconciliation", "debug_port"]
@@ -53,7 +52,7 @@ class Reconciliation(Component):
             client,
             Policies(),
             options,
-            tell=_structured(manager),
+            tell=lambda fields: manager.log.write({"time": rfc3339_micro(time.time()), "level": "info", **fields}),
             registry=manager.metrics.registry,
             checkpoint=_checkpoint(fault_point) if fault_point else no_checkpoint,
             supervisor=manager.supervisor,
@@ -74,17 +73,20 @@ class Reconciliation(Component):
         self.service.use(engine.policies)
 
     async def __aenter__(self) -> Self:
-        port = debug_port(self.service, self.debug_port, self._manager.supervisor, self._surroundings)
+        manager = self._manager
+        port = debug_port(
+            self.service,
+            self.debug_port,
+            manager.supervisor,
+            lambda: Surroundings(manager.files_problem(), self._certificates()),
+        )
         self.debug_port = await self._running.enter_async_context(port)
         work = asyncio.create_task(self._reconcile())
-        self._running.push_async_callback(_end, work)
+        self._running.push_async_callback(cancelled, [work])
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._running.aclose()
-
-    def _surroundings(self) -> Surroundings:
-        return Surroundings(self._manager.files_problem(), self._certificates())
 
     async def _reconcile(self) -> None:
         """Reconcile as soon as the policies are known: without any, an earlier leader's plans would be dropped."""
@@ -104,16 +106,6 @@ async def debug_port(
     async with plain_port(app, LOOPBACK, port, supervisor, "debug port") as bound:
         log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
         yield bound
-
-
-async def _end(work: asyncio.Task[None]) -> None:
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
-
-
-def _structured(manager: Manager) -> Tell:
-    """Structured log lines to where the others go."""
-    return lambda fields: manager.log.write({"time": rfc3339_micro(time.time()), "level": "info", **fields})
 
 
 def _checkpoint(fault_point: str) -> Callable[[str], Awaitable[None]]:

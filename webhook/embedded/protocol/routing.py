@@ -11,8 +11,8 @@ from webhook.embedded.protocol.calls import Right
 __all__ = ["Route", "route", "truthy"]
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_CORE_DEPTH = 2
-_GROUP_DEPTH = 3
+_DEPTHS = {"api": 2, "apis": 3}
+"""Parts of a path before the resource: `/api/VERSION` and `/apis/GROUP/VERSION`."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ def truthy(text: str | None) -> bool:
 def route(method: str, path: str, query: Mapping[str, str]) -> Route:
     """Take a call's path apart."""
     parts = [part for part in path.split("/") if part]
-    depth = _depth(parts)
+    depth = _DEPTHS.get(parts[0], 0) if parts else 0
     if not depth or len(parts) <= depth:
         return Route(method.lower(), path)
     root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
@@ -60,18 +60,12 @@ def route(method: str, path: str, query: Mapping[str, str]) -> Route:
         namespace=namespace,
         name=name,
         subresource=subresource,
-        group=parts[1] if depth == _GROUP_DEPTH else "",
+        group=parts[1] if parts[0] == "apis" else "",
         plural=plural,
     )
     if not name and found.verb in ("list", "watch", "deletecollection"):
         found.name = _single_name(query.get("fieldSelector", ""))
     return found
-
-
-def _depth(parts: list[str]) -> int:
-    if parts[:1] == ["api"]:
-        return _CORE_DEPTH
-    return _GROUP_DEPTH if parts[:1] == ["apis"] else 0
 
 
 def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
