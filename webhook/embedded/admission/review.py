@@ -69,7 +69,11 @@ def request_of(attributes: Attributes) -> Object:
     request["object"] = _typed(attributes.object, group, version, kind)
     request["oldObject"] = _typed(attributes.old_object, group, version, kind)
     request["dryRun"] = attributes.dry_run
-    request["options"] = _options(attributes)
+    # Those of a PATCH become what its operation is.
+    options: Object = {"kind": f"{attributes.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    given = attributes.options.items()
+    options.update((key, value) for key, value in given if key not in ("kind", "apiVersion", "force"))
+    request["options"] = options
     return request
 
 
@@ -142,15 +146,6 @@ def _patch(response: dict[str, Any]) -> list[Object]:
     if not isinstance(operations, list):
         raise InvalidAnswerError("response.patch is not a list of operations")
     return operations
-
-
-def _options(attributes: Attributes) -> Object:
-    """The request's options; those of a PATCH become what its operation is."""
-    kind = f"{attributes.operation.capitalize()}Options"
-    options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
-    options.update((key, value) for key, value in attributes.options.items() if key not in ("kind", "apiVersion"))
-    options.pop("force", None)
-    return options
 
 
 def _user(user: UserInfo) -> Object:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import BY_URL, ApiResource
 from webhook.embedded.protocol.calls import Right
 
-__all__ = ["Route", "route", "truthy"]
+__all__ = ["Route", "route", "truthy", "whole_number"]
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _DEPTHS = {"api": 2, "apis": 3}
@@ -38,6 +39,14 @@ class Route:
 def truthy(text: str | None) -> bool:
     """A boolean query parameter: present and neither `0` nor `false`."""
     return text is not None and text.lower() not in ("0", "false")
+
+
+def whole_number(query: Mapping[str, str], name: str) -> int:
+    """A query parameter that counts something, 0 if it is not given. Raises StatusError (400)."""
+    text = query.get(name, "")
+    if text and not text.isdecimal():
+        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}")
+    return int(text or 0)
 
 
 def route(method: str, path: str, query: Mapping[str, str]) -> Route:

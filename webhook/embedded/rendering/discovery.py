@@ -106,21 +106,15 @@ def _entries(row: ApiResource, hooks: Hooks) -> Iterable[Object]:
 
 def aggregated(root: str, version: str, hooks: Hooks) -> Object:
     """`/api` or `/apis` in one document, `apidiscovery.k8s.io/VERSION`."""
-    names = [""] if root == "/api" else list(GROUPS)
-    return {
-        "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
-        "metadata": {},
-        "items": [_discovered_group(name, hooks) for name in names],
-    }
-
-
-def _discovered_group(name: str, hooks: Hooks) -> Object:
-    rows = sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural)
-    served = [_discovered(row, hooks) for row in rows if _is_served(row, hooks)]
-    metadata: Object = {"name": name} if name else {}
-    versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
-    return {"metadata": {**metadata, "creationTimestamp": None}, "versions": versions}
+    items = []
+    for name in [""] if root == "/api" else GROUPS:
+        rows = sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural)
+        served = [_discovered(row, hooks) for row in rows if _is_served(row, hooks)]
+        metadata: Object = {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None}
+        versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
+        items.append({"metadata": metadata, "versions": versions})
+    kind, api_version = "APIGroupDiscoveryList", f"apidiscovery.k8s.io/{version}"
+    return {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
 
 
 def _discovered(row: ApiResource, hooks: Hooks) -> Object:

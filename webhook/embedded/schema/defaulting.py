@@ -15,7 +15,6 @@ from webhook.embedded.schema.quality import qos_class
 __all__ = ["begin", "complete"]
 
 _MODE = 420
-_HTTP = "HTTP"
 
 
 def complete(resource: ApiResource, obj: Object) -> None:
@@ -23,6 +22,8 @@ def complete(resource: ApiResource, obj: Object) -> None:
     for part in _PARTS.get(resource.kind, ()):
         if obj.get(part) is None:
             obj[part] = {}
+    for part, values in _DEFAULTS.get(resource.kind, {}).items():
+        _set(_under(obj, part) if part else obj, **values)
     completion = _COMPLETIONS.get(resource.kind)
     if completion is not None:
         completion(obj)
@@ -106,18 +107,15 @@ def _container(container: Object, *, host_network: bool) -> None:
         if host_network and port.get("containerPort"):
             _set(port, hostPort=port["containerPort"])
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if isinstance(container.get(name), dict):
-            _probe(container[name])
+        probe = container.get(name)
+        if isinstance(probe, dict):
+            _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
+            if isinstance(probe.get("httpGet"), dict):
+                _set(probe["httpGet"], path="/", scheme="HTTP")
     for row in _items(container, "env"):
         field = (row.get("valueFrom") or {}).get("fieldRef")
         if isinstance(field, dict):
             _set(field, apiVersion="v1")
-
-
-def _probe(probe: Object) -> None:
-    _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
-    if isinstance(probe.get("httpGet"), dict):
-        _set(probe["httpGet"], path="/", scheme=_HTTP)
 
 
 def _volume(volume: Object) -> None:
@@ -138,12 +136,6 @@ def _template(obj: Object) -> Object:
     return spec
 
 
-def _labels_of_template(obj: Object) -> None:
-    labels = ((obj["spec"]["template"]).get("metadata") or {}).get("labels")
-    if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(labels)
-
-
 def _deployment(obj: Object) -> None:
     spec = _template(obj)
     _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
@@ -159,10 +151,11 @@ def _replicas(obj: Object) -> None:
 
 def _controller(obj: Object) -> None:
     _replicas(obj)
-    _labels_of_template(obj)
     labels = obj["spec"]["template"]["metadata"].get("labels")
     if labels:
         _set(obj["spec"], selector=dict(labels))
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def _stateful_set(obj: Object) -> None:
@@ -209,13 +202,7 @@ def _cron_job(obj: Object) -> None:
     _set(spec, concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
     job = _under(spec, "jobTemplate")
     _under(job, "metadata")
-    template = _under(_under(job, "spec"), "template")
-    _under(template, "metadata")
-    _pod_spec(_under(template, "spec"))
-
-
-def _priority_class(obj: Object) -> None:
-    _set(obj, value=0, preemptionPolicy="PreemptLowerPriority")
+    _template(job)
 
 
 def _namespace(obj: Object) -> None:
@@ -272,24 +259,6 @@ def _begin_service(obj: Object) -> None:
     spec |= {"clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
 
 
-def _secret(obj: Object) -> None:
-    _set(obj, type="Opaque")
-
-
-def _claim(obj: Object) -> None:
-    _set(_under(obj, "spec"), volumeMode="Filesystem")
-    _set(_under(obj, "status"), phase="Pending")
-
-
-def _volume_object(obj: Object) -> None:
-    _set(_under(obj, "spec"), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
-    _set(_under(obj, "status"), phase="Pending")
-
-
-def _storage_class(obj: Object) -> None:
-    _set(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
-
-
 def _hooks(obj: Object) -> None:
     for hook in _items(obj, "webhooks"):
         _set(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
@@ -337,6 +306,18 @@ _PARTS = {
     "Lease": ("spec",),
 }
 
+_DEFAULTS: dict[str, dict[str, Object]] = {
+    "PersistentVolume": {
+        "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
+        "status": {"phase": "Pending"},
+    },
+    "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}},
+    "PriorityClass": {"": {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}},
+    "Secret": {"": {"type": "Opaque"}},
+    "StorageClass": {"": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}},
+}
+"""Kinds whose defaults are the same for every object: the part of it ("" is the object itself), and its fields."""
+
 _COMPLETIONS: dict[str, Callable[[Object], None]] = {
     "ClusterRoleBinding": _binding,
     "CronJob": _cron_job,
@@ -347,17 +328,12 @@ _COMPLETIONS: dict[str, Callable[[Object], None]] = {
     "MutatingWebhookConfiguration": _hooks,
     "Namespace": _namespace,
     "Node": _node,
-    "PersistentVolume": _volume_object,
-    "PersistentVolumeClaim": _claim,
     "Pod": _pod,
-    "PriorityClass": _priority_class,
     "ReplicaSet": _replicas,
     "ReplicationController": _controller,
     "RoleBinding": _binding,
-    "Secret": _secret,
     "Service": _service,
     "StatefulSet": _stateful_set,
-    "StorageClass": _storage_class,
     "ValidatingWebhookConfiguration": _hooks,
 }
 

@@ -69,7 +69,9 @@ class Handlers:
             reply = await self._scale(route, call, change)
         else:
             reply = await self._verb(route, resource, call, change, media)
-        reply.headers += [("Warning", f'299 - "{_header(text)}"') for text in change.warnings]
+        for text in change.warnings:
+            escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+            reply.headers.append(("Warning", f'299 - "{escaped}"'))
         return reply
 
     async def _verb(
@@ -185,7 +187,3 @@ class Handlers:
             await self._admission.validate(change.attributes("CREATE", body, None))
         status, obj = await hook(SubresourceCall(route.verb, body, change))
         return reply_of(obj, status)
-
-
-def _header(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

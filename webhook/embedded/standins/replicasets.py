@@ -38,21 +38,17 @@ class ReplicaSetController(Controller):
                 await self._control.create(owner, template, {"generateName": f"{owner.metadata.name}-"})
             for pod in sorted(active, key=_dispensable)[: max(0, len(active) - wanted)]:
                 await self._control.delete(owner, pod)
-        await put_status(self._client, REPLICA_SET, owner, _status(owner, active))
+        ready = sum(map(is_ready, active))
+        labels = ((owner.spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        labelled = sum(1 for pod in active if labels.items() <= (pod.metadata.labels or {}).items())
+        counts = {"fullyLabeledReplicas": labelled, "readyReplicas": ready, "availableReplicas": ready}
+        status: dict[str, Any] = {"replicas": len(active)}
+        status |= {key: value for key, value in counts.items() if value}
+        status["observedGeneration"] = owner.metadata.generation or 0
+        await put_status(self._client, REPLICA_SET, owner, status)
 
 
 def _dispensable(pod: Pod) -> tuple[bool, bool, bool, str]:
     """Sort key of what is deleted first: unassigned, not running, not ready, youngest."""
     created = "".join(chr(0x10FFFF - ord(char)) for char in pod.metadata.creation_timestamp or "")
     return bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod), created
-
-
-def _status(owner: Workload, active: list[Pod]) -> dict[str, Any]:
-    ready = sum(map(is_ready, active))
-    labels = ((owner.spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    labelled = sum(1 for pod in active if labels.items() <= (pod.metadata.labels or {}).items())
-    counts = {"fullyLabeledReplicas": labelled, "readyReplicas": ready, "availableReplicas": ready}
-    status: dict[str, Any] = {"replicas": len(active)}
-    status |= {key: value for key, value in counts.items() if value}
-    status["observedGeneration"] = owner.metadata.generation or 0
-    return status

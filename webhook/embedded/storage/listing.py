@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.routing import whole_number
 from webhook.embedded.storage.selection import Selection
 from webhook.embedded.storage.store import Store, StoredCollection, StoredObject
 
@@ -55,7 +56,7 @@ class ListPage:
 def page(store: Store, selection: Selection, query: Mapping[str, str]) -> ListPage:
     """Read one page. Raises StatusError: 400 for parameters that are wrong, 410 for what has expired."""
     collection = store[selection.resource]
-    limit = _limit(query.get("limit", ""))
+    limit = whole_number(query, "limit")
     revision, start = store.revision, ""
     if query.get("continue"):
         revision, start = _continued(collection, store.revision, query["continue"])
@@ -94,12 +95,6 @@ def check_not_future(store: Store, revision: int) -> None:
         error = statuses.failure(504, "Timeout", f"Timeout: {message}", {"causes": [cause], "retryAfterSeconds": 1})
         error.retry_after = 1
         raise error
-
-
-def _limit(text: str) -> int:
-    if text and not text.isdecimal():
-        raise statuses.bad_request(f"limit must be a whole number, not {text!r}")
-    return int(text or 0)
 
 
 def _continued(collection: StoredCollection, current: int, text: str) -> tuple[int, str]:
