@@ -39,7 +39,9 @@ def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: float) ->
     else goes with the namespace giveway-system. A namespace in which others run pods is kept.
     """
     try:
-        rendered = render(manifests() / "base", all_components())
+        base = manifests() / "base"
+        # Each component by itself: one may take away what another one changes.
+        rendered = [obj for some in ([], *([one] for one in all_components())) for obj in render(base, some)]
     except ManifestsError as error:
         raise click.ClickException(str(error)) from error
     left = run_installation(_uninstall(kubeconfig, rendered, wait, dry_run=dry_run, ask=not yes and sys.stdin.isatty()))

@@ -143,7 +143,7 @@ def _config_map(entry: Json, directory: Path, where: Path) -> Json:
 
 
 def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> None:
-    """Apply a patch to what it is aimed at: a strategic merge, or JSON Patch operations if it is a list."""
+    """Apply a patch to what it is aimed at: a strategic merge, JSON Patch operations, or `$patch: delete`."""
     _only(entry, frozenset({"target", "patch", "path"}), where)
     try:
         text = entry["patch"] if "patch" in entry else (directory / entry["path"]).read_text(encoding="utf-8")
@@ -163,6 +163,9 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     ]
     if not aimed:
         raise ManifestsError(f"{where}: a patch is for {target}, and there is no such object")
+    if isinstance(patch, dict) and patch.get("$patch") == "delete":
+        objects[:] = [obj for obj in objects if all(obj is not one for one in aimed)]
+        return
     for obj in aimed:
         try:
             changed = json_patch(obj, patch) if isinstance(patch, list) else strategic_merge(obj, patch)
