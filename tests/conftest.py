@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
+
+# Tests start Python some hundred times. Each start would compile the project again if nothing were kept.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+LONGEST = (
+    "docs/test_commands.py",
+    "installation/test_install.py",
+    "manifests/test_staged.py",
+    "e2e/test_install.py",
+    "reconciler/test_faults.py",
+    "inspection/test_doctor.py",
+    "inspection/test_scan.py",
+    "manifests/test_install.py",
+    "serving/test_review_process.py",
+    "embedded/test_kubectl_changes.py",
+)
+"""Files that take longest, the longest first: they begin first, so that no process is left alone with one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rank = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in rank if not path.is_file()]:
+        raise pytest.UsageError(f"LONGEST in tests/conftest.py names what is not there: {', '.join(gone)}")
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
     reasons = {}
     if not config.getoption("--run-soak"):
         reasons["soak"] = "takes minutes: run with --run-soak (make soak)"
