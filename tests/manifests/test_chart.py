@@ -9,7 +9,7 @@ import pytest
 
 from tests.manifests.helm import CHART, helm, refusal, template
 from tests.manifests.objects import NAMESPACE, ROOT, documents
-from tests.manifests.rendering import NAMES, find, key, pod_of, rendered
+from tests.manifests.rendering import MODES, NAMES, find, key, pod_of, rendered
 from webhook.admission.configmaps import ALLOW_REMOVAL
 from webhook.cli.main import main
 
@@ -27,6 +27,30 @@ VALUES = {
     "scan": {"scan": ON},
 }
 """By kustomize component, the values that mean the same."""
+NATIVE_ONLY = {"native": ON, "webhook": {"enabled": False}}
+BY_MODE = {
+    ("native-policies",): {"native": ON},
+    ("native-policies", "backstop"): {"native": ON, "failurePolicy": "Ignore"},
+    ("native-policies", "native-only"): NATIVE_ONLY,
+}
+"""By the components of a mode of native policies, the values that mean the same."""
+POLICY = """\
+# Made by `giveway compile mine`
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: giveway-mine-pods-enforce
+spec:
+  variables:
+  - {name: own, expression: "'giveway-system'"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: giveway-mine-pods-enforce
+spec: {policyName: giveway-mine-pods-enforce, validationActions: [Deny]}
+"""
 
 
 def normalized(objects):
@@ -58,6 +82,7 @@ def same(found, expected):
 def test_every_component_has_a_value():
     """Whatever kustomize offers, the chart does."""
     assert sorted(VALUES) == NAMES
+    assert {component for components in BY_MODE for component in components} == MODES
 
 
 def test_by_default_the_chart_is_the_base():
@@ -76,6 +101,78 @@ def test_all_values_are_the_base_with_all_components():
     """All of them at once, too."""
     values = {name: value for each in VALUES.values() for name, value in each.items()}
     same(template({"namespace": {"create": True}, **values}), rendered(*NAMES))
+
+
+@pytest.mark.parametrize(("components", "values"), BY_MODE.items(), ids=[one[-1] for one in BY_MODE])
+def test_modes_of_native_policies(components, values):
+    """Native policies beside the webhook, as its backstop, and alone: as with the components of kustomize."""
+    same(template({"namespace": {"create": True}, **values}), rendered(*components))
+
+
+def test_native_policies_of_ones_own():
+    """They replace the shipped ones, in the release's namespace, and the keeper may change them and no others."""
+    own = {"native": {**ON, "policies": POLICY}, "policies": {"files": {"mine.yaml": "x: 1\n"}}}
+    found = template(own, namespace="policy")
+    assert {one[1:] for one in found if "AdmissionPolicy" in one[1]} == {
+        ("ValidatingAdmissionPolicy", "", "giveway-mine-pods-enforce"),
+        ("ValidatingAdmissionPolicyBinding", "", "giveway-mine-pods-enforce"),
+    }
+    in_windows = {"native": {**ON, "policies": POLICY.replace("\n", "\r\n")}, "policies": own["policies"]}
+    assert template(in_windows, namespace="policy") == found
+    policy = find(found, "ValidatingAdmissionPolicy", "giveway-mine-pods-enforce")
+    assert policy["spec"] == {"variables": [{"name": "own", "expression": "'policy'"}]}
+    _, *rules = find(found, "ClusterRole", "giveway-native")["rules"]
+    assert [(rule["resources"], rule["resourceNames"]) for rule in rules] == [
+        (["validatingadmissionpolicies"], ["giveway-mine-pods-enforce"])
+    ]
+
+
+def test_other_policies_start_the_keeper_again():
+    """It reads them when it starts, and would write the former ones back."""
+
+    def pods(content):
+        files = {"policies": {"files": {"mine.yaml": content}}}
+        found = template({"native": {**ON, "policies": POLICY}, **files})
+        return find(found, "Deployment", "giveway-native")["spec"]["template"]
+
+    assert pods("x: 1\n") == pods("x: 1\n") != pods("x: 2\n")
+
+
+def test_the_keeper_in_another_namespace():
+    """It is told the namespace and the reconciler of the release, and has the image of the values."""
+    found = template({**NATIVE_ONLY, "image": {"repository": "example.com/giveway"}}, namespace="policy")
+    assert "giveway-system" not in json.dumps(list(found.values()))
+    [chart] = documents(CHART / "Chart.yaml")
+    assert images(found) == {f"example.com/giveway:{chart['appVersion']}"}
+    arguments = pod_of(found, "giveway-native")["containers"][0]["args"]
+    assert arguments[-2:] == ["--namespace=policy", "--reconciler-service-account=policy/giveway-reconciler"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        pytest.param({"webhook": {"enabled": False}}, "nothing would enforce the policies", id="nothing-left"),
+        pytest.param({"native": {"policies": POLICY}}, "native.enabled is false", id="not-enabled"),
+        pytest.param({"native": ON, "priorityPluginOff": True}, "refuse every pod", id="without-the-plugin"),
+        pytest.param(
+            {"native": ON, "policies": {"files": {"a.yaml": "x: 1\n"}}}, "set native.policies", id="other-policies"
+        ),
+        pytest.param(
+            {"native": {**ON, "policies": "{kind: ConfigMap, metadata: {name: a}}"}}, "holds a ConfigMap", id="kind"
+        ),
+        pytest.param({"native": {**ON, "policies": "a: 1"}}, "without a kind", id="no-kind"),
+        pytest.param({"native": {**ON, "policies": "a: ["}}, "is not YAML", id="no-yaml"),
+        pytest.param(
+            {"native": {**ON, "policies": POLICY.replace("\n---\n", "\n--- # next\n")}},
+            "a line of --- and nothing else",
+            id="separators",
+        ),
+        pytest.param({"native": {**ON, "policies": "# nothing\n"}}, "holds no admission policy", id="empty"),
+    ],
+)
+def test_modes_that_cannot_be_are_refused(values, message):
+    """With what is wrong and what to set, before anything is made."""
+    assert message in refusal(values)
 
 
 def test_certificates_of_ones_own():
@@ -233,6 +330,8 @@ def test_policies_of_ones_own():
             id="selector-label",
         ),
         pytest.param({"prometheus": {"interval": "soon"}}, "interval", id="interval"),
+        pytest.param({"native": {"policies": [POLICY]}}, "policies", id="native-policies"),
+        pytest.param({"webhook": {"enabled": "no"}}, "enabled", id="webhook"),
     ],
 )
 def test_bad_values_are_refused(values, message):
@@ -262,7 +361,8 @@ def test_helm_lint_has_nothing_to_say(tmp_path):
     """No error, and no warning, also with everything switched on."""
     values = json.dumps({name: value for each in VALUES.values() for name, value in each.items()})
     (tmp_path / "values.json").write_text(values)
-    for more in ([], ["--values", str(tmp_path / "values.json")]):
+    (tmp_path / "native.json").write_text(json.dumps(NATIVE_ONLY))
+    for more in ([], *(["--values", str(tmp_path / f"{name}.json")] for name in ("values", "native"))):
         result = helm("lint", "--strict", "--quiet", str(CHART), *more)
         assert result.returncode == 0, result.stdout
 

@@ -20,31 +20,42 @@ securityContext:
 {{/*
 The objects of a file that kustomize uses as well, in the release's namespace. `replace` is a list of pairs of text, `omit`
 has kinds to leave out, `labels` is what every object gets besides its own, `unused` a resource that no role need allow.
+`text` is used instead of the file. `names` has by resource the only names that a role allows; without names the rule goes,
+because a rule without names allows all. `podAnnotations` are those of a Deployment's pods.
 */}}
 {{- define "giveway.objects" -}}
 {{- $root := .root -}}
-{{- $text := $root.Files.Get (printf "files/%s" .file) | required (printf "the chart has no files/%s" .file) -}}
+{{- $text := .text | default ($root.Files.Get (printf "files/%s" .file)) | required (printf "the chart has no files/%s" .file) -}}
 {{- range .replace }}{{ $text = replace (index . 0) (index . 1) $text }}{{ end -}}
 {{- $text = replace "giveway-system" $root.Release.Namespace $text -}}
-{{- $clusterWide := list "ClusterRole" "ClusterRoleBinding" "FlowSchema" "MutatingWebhookConfiguration" "Namespace" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "ValidatingWebhookConfiguration" -}}
+{{- $clusterWide := list "ClusterRole" "ClusterRoleBinding" "FlowSchema" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "MutatingWebhookConfiguration" "Namespace" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "ValidatingWebhookConfiguration" -}}
 {{- $omit := .omit | default list -}}
 {{- $labels := .labels | default dict -}}
 {{- $unused := .unused | default "" -}}
+{{- $names := .names | default dict -}}
+{{- $podAnnotations := .podAnnotations | default dict -}}
 {{- range splitList "\n---\n" $text }}
 {{- $object := fromYaml . }}
-{{- if not (has $object.kind $omit) }}
+{{- if and $object (not (has $object.kind $omit)) }}
 {{- $metadata := $object.metadata }}
 {{- $_ := set $metadata "labels" (merge (dict "app.kubernetes.io/name" "giveway") ($metadata.labels | default dict) $labels) }}
 {{- if not (has $object.kind $clusterWide) }}{{ $_ := set $metadata "namespace" $root.Release.Namespace }}{{ end }}
-{{- if and $unused (hasKey $object "rules") }}
+{{- if and (or $unused $names) (hasKey $object "rules") }}
 {{- $rules := list }}
-{{- range $object.rules }}{{ if not (has $unused .resources) }}{{ $rules = append $rules . }}{{ end }}{{ end }}
+{{- range $object.rules }}
+{{- $named := hasKey $names (first .resources) }}
+{{- if $named }}{{ $_ := set . "resourceNames" (get $names (first .resources)) }}{{ end }}
+{{- if not (or (has $unused .resources) (and $named (not .resourceNames))) }}{{ $rules = append $rules . }}{{ end }}
+{{- end }}
 {{- $_ := set $object "rules" $rules }}
 {{- end }}
 {{- if and (eq $object.kind "ServiceAccount") $root.Values.imagePullSecrets }}
 {{- $secrets := list }}
 {{- range $root.Values.imagePullSecrets }}{{ $secrets = append $secrets (dict "name" .) }}{{ end }}
 {{- $_ := set $object "imagePullSecrets" $secrets }}
+{{- end }}
+{{- if and $podAnnotations (eq $object.kind "Deployment") }}
+{{- $_ := set $object.spec.template.metadata "annotations" $podAnnotations }}
 {{- end }}
 ---
 {{ toYaml $object }}
