@@ -58,6 +58,20 @@ async def test_findings_come_with_reason_and_fix(cluster):
     assert all(finding["why"] and finding["fix"] for finding in result["findings"])
 
 
+async def test_what_anybody_may_write_stays_text(cluster):
+    """An annotation makes no line, colour or markup of its own, and only its beginning is shown."""
+    key, hostile = "godel.bytedance.com/can-be-preempted", "\x1b[31m[red]\u202e\r\n  error  forged" + "x" * 3000
+    batch = {"metadata": {"name": "batch", "annotations": {key: hostile}}, "value": 10}
+    await cluster.admin.create(resources.PRIORITY_CLASS.path(), batch)
+    await cluster.admin.create(resources.POD.path("team-a"), pod("p", priorityClassName="batch"))
+    text = (await doctor(cluster)).stdout
+    assert f'annotation {key} is absent, and the class says "' in " ".join(text.split())
+    assert r"\u001b[31m[red]\u202e error" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)
+    assert "xxx" * 30 not in text
+    assert json.loads((await doctor(cluster, "--format=json")).stdout)["findings"]
+
+
 async def test_missing_rights_are_findings(cluster):
     """Who may do next to nothing learns what was not checked, in exit code 2, and sees no stack trace."""
     kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))

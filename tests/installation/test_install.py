@@ -243,9 +243,56 @@ async def test_a_webhook_outside_the_cluster(bare):
     names = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
     assert not {("Deployment", "giveway-webhook"), ("Service", "giveway-webhook")} & names
     assert {("Deployment", "giveway-reconciler"), ("ServiceAccount", "giveway-webhook")} <= names
+    entry = {
+        "name": "pods.giveway.dev",
+        "clientConfig": {"url": "https://10.0.0.1:9443/mutate"},
+        "rules": [{"apiGroups": ["x"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["x"]}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    for path in CONFIGURATIONS:
+        await bare.admin.patch(path, {"webhooks": [entry]})
+    assert "giveway serve" not in await install(bare, "--url=https://10.0.0.1:9443")
     assert (await run(bare, "uninstall")).exit_code == 0
     assert await everything(bare.admin) == before
-    assert (await giveway("install", "--url=http://x")).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://h:1",
+        "https://",
+        "https://:9443",
+        "https://a b:1",
+        "https://h:99999",
+        "https://u:p@h",
+        "https://h?x",
+        "https://h#x",
+    ],
+)
+async def test_an_address_that_no_webhook_can_have(url):
+    """The API server would refuse it later, when somebody else looks."""
+    result = await giveway("install", f"--url={url}")
+    assert result.exit_code == 2
+    assert f"'{url}' is not of the form https://HOST:PORT" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        pytest.param("below/teams.yaml", "holds no *.yaml file", id="only-below"),
+        pytest.param("notes.txt", "holds no *.yaml file", id="no-policy-file"),
+        pytest.param("my teams.yaml", "a ConfigMap cannot hold a file of this name", id="name"),
+    ],
+)
+async def test_a_directory_without_policies_that_can_be_applied(tmp_path, file, message):
+    """It would leave the cluster with no policies, or with less than the directory seems to hold."""
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((POLICIES / "priorities.yaml").read_text())
+    result = await giveway("install", "--dry-run", "--policies", tmp_path)
+    assert result.exit_code == 1
+    assert message in result.stderr
 
 
 async def test_dry_runs_write_nothing(bare):

@@ -11,11 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 
 from webhook.cli.called import as_called
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
+from webhook.cli.literal import literal
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine
@@ -33,6 +33,8 @@ _COLOURS = {
 }
 _ORDER = list(_COLOURS)
 _CANARY = "canary"
+_MOST_ALIKE = 20
+"""Findings of one kind that are shown to people."""
 
 
 @click.command("doctor")
@@ -94,13 +96,15 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
         console.print(f"[bold {_COLOURS[FindingSeverity(severity)]}]{severity}[/]  [bold]{check}[/bold]")
         found = list(group)
         shared = len({finding.fix for finding in found}) == 1
-        for finding in found:
-            console.print(Padding(escape(as_called(finding.what)), (0, 0, 0, 2)))
+        for finding in found[:_MOST_ALIKE]:
+            console.print(Padding(literal(as_called(finding.what)), (0, 0, 0, 2)))
             if not shared:
-                console.print(Padding(f"[green]Fix:[/green] {escape(as_called(finding.fix))}", (0, 0, 0, 4)))
-        console.print(Padding(f"[dim]Why it matters: {escape(as_called(why))}[/dim]", (0, 0, 0, 2)))
+                console.print(Padding(f"[green]Fix:[/green] {literal(as_called(finding.fix))}", (0, 0, 0, 4)))
+        if len(found) > _MOST_ALIKE:
+            console.print(f"  and {len(found) - _MOST_ALIKE} more like this; --format json lists all of them")
+        console.print(Padding(f"[dim]Why it matters: {literal(as_called(why))}[/dim]", (0, 0, 0, 2)))
         if shared:
-            console.print(Padding(f"[green]Fix:[/green] {escape(as_called(found[0].fix))}", (0, 0, 0, 2)))
+            console.print(Padding(f"[green]Fix:[/green] {literal(as_called(found[0].fix))}", (0, 0, 0, 2)))
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.markup import escape
 
 from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.explain_evictions import show_possible_evictions
+from webhook.cli.literal import literal
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.files.loading import PolicyError, load_or_raise
@@ -113,14 +113,14 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
     console = Console(highlight=False)
     policy = policy_set.policy_of(pod)
     why_not = ineligible_reason(pod, policy)
-    key = escape(key_of(pod))
+    key = literal(key_of(pod))
     if why_not:
-        console.print(f"[yellow]{key} is not acted for: {escape(why_not)}.[/yellow]")
+        console.print(f"[yellow]{key} is not acted for: {literal(why_not)}.[/yellow]")
     else:
         assert policy is not None
         console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
     for line in _history(pod):
-        console.print(escape(line))
+        console.print(literal(line))
     clock = clock or SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
         found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
@@ -136,7 +136,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
     console.print()
     explain_decision("cluster", pod, state.snapshot, rules, decision)
     if policy is not None and not why_not:
-        console.print(f"Now: {escape(_now(state, pod, policy, policy_set, clock))}")
+        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
 
 
 def _history(pod: Pod) -> list[str]:

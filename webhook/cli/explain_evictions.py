@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from webhook.cli.decide_explain import listed
+from webhook.component_base.logs import visible
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.possible_evictions import PossibleEviction
 
@@ -23,9 +24,9 @@ def show_possible_evictions(pod: str, where: str, found: list[PossibleEviction],
     table.add_column("from when", no_wrap=True)
     table.add_column("by which rule", ratio=4, overflow="fold")
     for one in sorted(found, key=lambda one: one.since is None):
-        rule = Text.assemble((one.rule, "magenta"), f": {one.text}")
+        rule = Text.assemble((one.rule, "magenta"), f": {visible(one.text)}")
         for condition in one.conditions:
-            rule.append(f"\n{condition}")
+            rule.append(f"\n{visible(condition)}")
         table.add_row(
             f"giveway, policy {one.policy}" if one.policy else "kube-scheduler",
             Text(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),

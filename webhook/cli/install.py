@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,11 +12,13 @@ import click
 
 from webhook.cli.called import as_called
 from webhook.cli.installing import kubeconfig_option, run_installation, shown_progress
+from webhook.cli.targets import WebhookUrl
 from webhook.installation.applier import Applied, Key, ObjectApplier
 from webhook.installation.install import (
     POLICIES,
     Status,
     apply,
+    look,
     outside_the_cluster,
     stay_until_it_answers,
     with_policies,
@@ -30,6 +33,8 @@ __all__ = ["command"]
 
 Json = dict[str, Any]
 
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+"""What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _NEXT = """\
 The API server asks giveway about new pods, PriorityClasses and workloads from now on.
 
@@ -63,7 +68,9 @@ Now start the webhook where {url} leads, with the rights of the service account 
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Your policy files. By default the shipped ones, and on a cluster that has policies already, those.",
 )
-@click.option("--url", help="The webhook runs outside the cluster and is reached at this https://HOST:PORT.")
+@click.option(
+    "--url", type=WebhookUrl(), help="The webhook runs outside the cluster and is reached at this https://HOST:PORT."
+)
 @click.option("--dry-run", is_flag=True, help="Print the YAML and apply nothing.")
 @click.option(
     "--wait",
@@ -88,14 +95,11 @@ def command(
     it applies refuses a pod: the webhook begins to judge once the API server has reached it. Running it again changes
     nothing; what an earlier run had beside this one is taken away.
     """
-    if url is not None and not url.startswith("https://"):
-        raise click.UsageError(f"--url is {url!r}; webhooks are called by https:// only")
     try:
         images = [parse_image(image)] if image else []
         objects = render(manifests() / "base", components(added), images)
         if policies is not None:
-            load_or_raise(policies)
-            objects = with_policies(objects, {Path(name).name: text for name, text in read_texts(policies)[0]})
+            objects = with_policies(objects, _files(policies))
     except (ManifestsError, PolicyError) as error:
         raise click.ClickException(str(error)) from error
     if url is not None:
@@ -131,12 +135,26 @@ async def _install(
 
         await apply(ObjectApplier(client), objects, told, kept)
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
-        if url is not None:
+        if url is not None and not (await look(client, objects)).answered:
             click.echo(f"\n{_ELSEWHERE.format(url=url)}\n")
         if not wait:
             return None
         with shown_progress("waiting") as show:
             return await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
+
+
+def _files(policies: Path) -> dict[str, str]:
+    """The policy files of a directory as the data of the ConfigMap. Raises PolicyError and ManifestsError."""
+    load_or_raise(policies)
+    files = {Path(name).name: text for name, text in read_texts(policies)[0]}
+    if not files:
+        raise ManifestsError(f"{policies} holds no *.yaml file, so no policy; files in directories below do not count")
+    for name in files:
+        if not _KEY.fullmatch(name):
+            raise ManifestsError(
+                f"{policies / name}: a ConfigMap cannot hold a file of this name; use letters, digits, -, _ and ."
+            )
+    return files
 
 
 def _print_yaml(objects: list[Json]) -> None:

@@ -46,10 +46,11 @@ def shown_progress(what: str) -> Iterator[Callable[[str], None]]:
     """A line that turns and changes on a terminal; elsewhere a line for each change, on standard error."""
     if sys.stderr.isatty():
         from rich.console import Console  # noqa: PLC0415 - only if it is shown
-        from rich.markup import escape  # noqa: PLC0415
+
+        from webhook.cli.literal import literal  # noqa: PLC0415
 
         with Console(stderr=True).status(what) as status:
-            yield lambda text: status.update(f"{what}: {escape(text)}" if text else what)
+            yield lambda text: status.update(f"{what}: {literal(text)}" if text else what)
         return
     last = ""
 

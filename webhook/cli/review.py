@@ -12,6 +12,7 @@ import msgspec
 from webhook.admission.lookup import Context
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.admission.webhook import Phase, review
+from webhook.component_base.logs import visible
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.files.loading import PolicyError, load_or_raise
 
@@ -60,7 +61,7 @@ def command(
             traced = {f"{row.policy}/{row.rule}" for row in trace}
             for verdict in reviewed.answer.verdicts:
                 if verdict.id not in traced:
-                    table.add_row(verdict.id, "yes", verdict.outcome, Text(verdict.message))
+                    table.add_row(verdict.id, "yes", verdict.outcome, Text(visible(verdict.message)))
             for row in trace:
                 rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
                 # Mutation refuses nothing, so there it is what validation would say of the object as sent
@@ -69,7 +70,7 @@ def command(
                     rule,
                     "yes" if row.applied else "no",
                     f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome,
-                    Text(row.why),
+                    Text(visible(row.why)),
                 )
             console = Console(stderr=True, soft_wrap=not sys.stderr.isatty())
             console.print(table)

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
+from webhook.cli.literal import literal
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.scan import Report, Row, scan
 from webhook.inspection.sources import read_policies
@@ -59,7 +59,7 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
         for (group_verdict, rule), rows in groupby(report.rows, key=lambda row: (row.verdict, row.rule)):
             _print_rule(console, group_verdict, rule, list(rows))
         for problem in report.problems:
-            console.print(f"[red]not judged[/red]  {escape(problem)}")
+            console.print(f"[red]not judged[/red]  {literal(problem)}")
         if report.more_problems:
             console.print(f"and {report.more_problems} more that could not be judged")
         judged = _listed(_number(count, kind) for kind, count in report.judged.items())
@@ -88,9 +88,9 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
         kinds[row.kind] = kinds.get(row.kind, 0) + row.objects
     total = _listed(_number(count, kind) for kind, count in kinds.items())
     colour = _COLOURS[verdict]
-    console.print(f"[bold {colour}]{verdict}[/]  [bold]{escape(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
+    console.print(f"[bold {colour}]{verdict}[/]  [bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
-    console.print(Padding(f"{example}{escape(rows[0].message)}", (0, 0, 0, 2)))
+    console.print(Padding(f"{example}{literal(rows[0].message)}", (0, 0, 0, 2)))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("namespace", overflow="fold")
     table.add_column("owner", overflow="fold")
@@ -105,7 +105,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
         else:
             what = "its template" if row.objects == 1 else _number(row.objects, row.kind)
         cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
-        table.add_row(*map(escape, cells))
+        table.add_row(*map(literal, cells))
     console.print(Padding(table, (0, 0, 0, 2)))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from webhook.registration.entries import WebhookTarget
 
-__all__ = ["NameInNamespace", "target_from", "target_options"]
+__all__ = ["NameInNamespace", "WebhookUrl", "target_from", "target_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,29 @@ class NameInNamespace(click.ParamType[tuple[str, str]]):
         return namespace, name
 
 
+class WebhookUrl(click.ParamType[str]):
+    """Where the API server reaches a webhook without a Service, within what it accepts (`ValidateWebhookURL`)."""
+
+    name = "https://host:port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Check it."""
+        text = str(value)
+        try:
+            parts = urlsplit(text)
+            usable = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable or not text.startswith("https://") or any(char.isspace() or char in "@?#" for char in text):
+            self.fail(
+                f"{value!r} is not of the form https://HOST:PORT; the API server calls webhooks by https only, and"
+                " takes no user, query or fragment",
+                param,
+                ctx,
+            )
+        return text.rstrip("/")
+
+
 _ROWS: list[tuple[str, str, dict[str, Any]]] = [
     (
         "--service",
@@ -36,7 +60,7 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"type": NameInNamespace(), "default": "giveway-system/giveway-webhook"},
     ),
     ("--service-port", "The Service's port.", {"type": click.IntRange(1, 65535), "default": 443}),
-    ("--url", "Where the webhook is reached if not through a Service: https://HOST:PORT.", {}),
+    ("--url", "Where the webhook is reached if not through a Service: https://HOST:PORT.", {"type": WebhookUrl()}),
     (
         "--failure-policy",
         "What happens to pods and PriorityClasses if no replica answers.",
@@ -81,16 +105,13 @@ def target_options(function: F) -> F:
 
 
 def target_from(values: Mapping[str, Any]) -> WebhookTarget:
-    """The target among a command's values. Raises UsageError for a URL that the API server would not take."""
-    url = values["url"]
-    if url is not None and not url.startswith("https://"):
-        raise click.UsageError(f"--url is {url!r}; webhooks are called by https:// only")
+    """The target among a command's values."""
     namespace, service = values["service"]
     return WebhookTarget(
         namespace=namespace,
         service=service,
         port=values["service_port"],
-        url=url,
+        url=values["url"],
         failure_policy=values["failure_policy"],
         reconciler=reconciler_from(values),
         priority_plugin=not values["priority_plugin_off"],

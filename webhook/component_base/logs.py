@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 
-__all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records"]
+__all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records", "visible"]
 
 LogFormat = Literal["json", "text"]
 
@@ -152,24 +152,24 @@ def _text_line(line: Line) -> bytes:
     when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
     rest.pop("logger", None)
     exception = rest.pop("exception", "")
-    message = _quoted(message) if "=" in message else _visible(message)  # it must not be taken for fields
+    message = _quoted(message) if "=" in message else visible(message)  # it must not be taken for fields
     words = [when, level.upper(), message, *(f"{_word(key)}={_word(value)}" for key, value in rest.items())]
-    lines = [" ".join(words), *(f"    | {_visible(part)}" for part in exception.split("\n") if part)]
+    lines = [" ".join(words), *(f"    | {visible(part)}" for part in exception.split("\n") if part)]
     return "\n".join([*lines, ""]).encode(errors="replace")
 
 
 def _word(value: Any) -> str:
     """The value of a field; in quotes if it holds more than a plain word."""
     if not isinstance(value, str):
-        return _visible(_encoder.encode(value).decode())
+        return visible(_encoder.encode(value).decode())
     return value if _PLAIN.fullmatch(value) else _quoted(value)
 
 
 def _quoted(text: str) -> str:
-    return _visible(_encoder.encode(text).decode())
+    return visible(_encoder.encode(text).decode())
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Without control characters, line ends, direction marks and whatever else moves the cursor: these are escaped."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 

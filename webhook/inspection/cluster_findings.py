@@ -10,9 +10,9 @@ import msgspec
 
 from webhook.inspection.observed import Observed
 
-__all__ = ["Check", "ClusterFinding", "FindingSeverity", "counted", "names"]
+__all__ = ["Check", "ClusterFinding", "FindingSeverity", "counted", "names", "quoted"]
 
-_MOST_NAMES = 5
+_MOST_NAMES, _LONGEST_VALUE = 5, 60
 
 
 class FindingSeverity(StrEnum):
@@ -45,6 +45,11 @@ class Check(NamedTuple):
 def counted(count: int, noun: str) -> str:
     """`1 pod`, `2 pods`, `2 classes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def quoted(text: str) -> str:
+    """A value that anybody may have written, in quotes, and only its beginning if it is long."""
+    return f'"{text}"' if len(text) <= _LONGEST_VALUE else f'"{text[:_LONGEST_VALUE]}…" ({len(text)} characters)'
 
 
 def names(found: Iterable[str] | Mapping[str, int]) -> str:

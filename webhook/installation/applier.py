@@ -100,9 +100,9 @@ class ObjectApplier:
                 missing[f"{obj['kind']} ({obj['apiVersion']})"] = obj["apiVersion"].partition("/")[0]
         if missing:
             brings = {_BRINGS[group] for group in missing.values() if group in _BRINGS}
-            hint = f": install {' and '.join(sorted(brings))} first" if brings else ""
+            first = f"install {' and '.join(sorted(brings))} first, or " if brings else ""
             raise UnknownKindError(
-                f"the cluster does not have {', '.join(missing)}{hint}, or leave the component out. Nothing was applied"
+                f"the cluster does not have {', '.join(missing)}: {first}leave the component out. Nothing was applied"
             )
 
     async def require_version(self) -> None:

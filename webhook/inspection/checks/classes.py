@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from webhook.admission.given import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.engine import Engine, shielded
@@ -126,7 +126,7 @@ def _difference(pod: ObservedPod, found: PriorityClass, key: str) -> tuple[str, 
     was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
     if now is not None and not was_copied:
         return None  # its author chose the value
-    return ("absent" if now is None else f'"{now}"', "nothing" if says is None else f'"{says}"')
+    return ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
 
 
 def _users(observed: Observed) -> dict[str, Counter[str]]:
