@@ -1,6 +1,7 @@
 """Alerts and dashboard: expressions name metrics that the two processes export, and each alert fires when it should."""
 
 import json
+import re
 import subprocess
 
 import aiohttp
@@ -179,7 +180,38 @@ def test_every_alert_says_what_to_do():
     """A severity to route by, one line for the pager, and a way on."""
     for name, rule in ALERTS.items():
         assert rule["labels"]["severity"] in {"critical", "warning"}, name
-        assert rule["annotations"].keys() == {"summary", "description"}, name
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}, name
+
+
+def test_every_alert_has_a_section_that_its_runbook_url_leads_to():
+    """docs/operations.md says of each alert what it means and what to do, in the order of the rules."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    section = page.partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    texts = {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in section.split("\n### ")[1:]}
+    assert list(texts) == list(ALERTS)
+    assert all(texts.values())
+    for name, rule in ALERTS.items():
+        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{name.lower()}"
+
+
+@pytest.mark.parametrize(("page", "own"), [("webhook", AdmissionMetrics), ("reconciler", ReconcilerMetrics)])
+def test_every_metric_is_in_the_table_of_its_process(page, own):
+    """What a process exports is in the table "Metrics" of its page under its name in Prometheus, and nothing else."""
+    registry = ProcessMetrics().registry
+    PolicyMetrics(registry)
+    metrics = own(registry)
+    if isinstance(metrics, AdmissionMetrics):
+        metrics.configurations_in_force(lambda: True)
+    totals = {"counter": "_total"}
+    exported = {
+        family.name + totals.get(family.type, "")
+        for collector in registry._collector_to_names
+        for family in collector.collect()
+        if family.name.startswith("giveway_")
+    }
+    table = (ROOT / "docs" / f"{page}.md").read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(giveway_\w+)`", row.split("|")[1])} == exported
 
 
 REJECTIONS = 'apiserver_admission_webhook_rejection_count{name="%s", error_type="%s"}'
@@ -276,5 +308,48 @@ def test_each_alert_fires_when_it_should(promtool):
 
     cases = [case("well", {}, []), *(case(name, changes, [name]) for name, changes in UNWELL.items())]
     tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    result = promtool("test", "rules", rules={"groups": RULES["spec"]["groups"]}, tests=tests)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+JUST_INSTALLED = {
+    'up{job="giveway-webhook-metrics", pod="w1"}': "_ _ 0 1x177",
+    'giveway_leader{pod="r1"}': "_ _ 0 1x177",
+    'giveway_webhook_configurations_in_force{pod="w1"}': "_ _ 0 0 1x176",
+    'giveway_policies_current{pod="w1"}': "_ _ 0 0 1x176",
+    'giveway_policies_current{pod="r1"}': "_ _ 0 0 1x176",
+    'giveway_certificate_expiry_timestamp_seconds{pod="w1"}': "_ _ 7776000x178",
+    'giveway_cache_age_seconds{pod="w1", resource="namespaces"}': "_ _ 0+60x10 0+60x10 0x156",
+    'giveway_admission_duration_seconds_bucket{phase="mutate", le="0.01"}': "_ _ 0x178",
+    'giveway_admission_duration_seconds_bucket{phase="mutate", le="+Inf"}': "_ _ 0x178",
+    'giveway_task_failures_total{pod="w1", task="registration"}': "_ _ 0 1 2x176",
+}
+"""The first hours on a cluster at rest: nothing is scraped at first, and nothing is asked later."""
+QUIET = {
+    "just installed": JUST_INSTALLED,
+    "one plan of two timed out": {
+        **HEALTHY,
+        'giveway_preemption_plans_total{ending="bound"}': "0x90 1x90",
+        'giveway_preemption_plans_total{ending="timed-out"}': "0x90 1x90",
+    },
+    "a rollout": {**HEALTHY, 'up{job="giveway-webhook-metrics", pod="w1"}': "1x90 0x3 1x90"},
+    "another leader": {**HEALTHY, 'giveway_leader{pod="r1"}': "1x90 0x2 1x90"},
+}
+"""What happens where nothing is wrong."""
+
+
+def test_no_alert_fires_for_nothing(promtool):
+    """At no moment of the hours after an installation, nor in a rollout or a change of the leader."""
+
+    def case(name, given):
+        series = [{"series": one, "values": values} for one, values in given.items()]
+        query = {"expr": 'count_over_time(ALERTS{alertstate="firing"}[3h])', "eval_time": "175m", "exp_samples": []}
+        return {"name": name, "interval": "1m", "input_series": series, "promql_expr_test": [query]}
+
+    tests = {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [case(name, given) for name, given in QUIET.items()],
+    }
     result = promtool("test", "rules", rules={"groups": RULES["spec"]["groups"]}, tests=tests)
     assert result.returncode == 0, result.stdout + result.stderr
