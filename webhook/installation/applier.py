@@ -152,6 +152,14 @@ class ObjectApplier:
             raise
         return True
 
+    async def labelled(self, api_version: str, kind: str, selector: str) -> list[Key]:
+        """The cluster-wide objects of a kind that have these labels; none if the cluster does not know the kind."""
+        resource = await self.resource(api_version, kind)
+        if resource is None:
+            return []
+        found, _ = await self.client.list(resource.path(), labelSelector=selector)
+        return [Key(api_version, kind, "", obj["metadata"]["name"]) for obj in found]
+
     async def inventory(self, namespace: str) -> list[Key]:
         """What earlier installations applied, in the order of applying."""
         found = await self.get(Key("v1", "ConfigMap", namespace, INVENTORY))

@@ -45,6 +45,8 @@ _CLUSTER_WIDE = frozenset(
         "ClusterRoleBinding",
         "CustomResourceDefinition",
         "FlowSchema",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
         "MutatingWebhookConfiguration",
         "Namespace",
         "PriorityClass",

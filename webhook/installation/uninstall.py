@@ -1,7 +1,8 @@
 """`giveway uninstall`: take giveway out in the order in which no pod is refused and no reservation stays behind.
 
-First the webhook configurations go, so that the API server asks nobody any more. Then the Deployments, so that nobody
-writes. Then plans and nominations are taken off the pods that have them. Then everything else, the namespace last.
+First the webhook configurations and the bindings of native policies go, so that nothing is refused any more. Then the
+Deployments, so that nobody writes. Then plans and nominations are taken off the pods that have them. Then everything
+else, the namespace last.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ _OWN = (
     (LEASE, "giveway-reconciler"),
 )
 """What giveway makes by itself, in its namespace."""
+_NATIVE_VERSION = "admissionregistration.k8s.io/v1"
+_NATIVE_KINDS = tuple(f"{kind}AdmissionPolicy{part}" for part in ("Binding", "") for kind in ("Mutating", "Validating"))
+_NATIVE_LABELS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=native-policies"
+"""What `giveway compile` makes has these labels, whatever the policies are called."""
 _POLL = 0.3
 _LABEL = "app.kubernetes.io/name"
 
@@ -41,10 +46,11 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     known += [Key(resource.api_version, resource.kind, NAMESPACE, name) for resource, name in _OWN]
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
     known += [key for key in await cluster.inventory(NAMESPACE) if key not in known and await cluster.is_ours(key)]
+    known += [key for kind in _NATIVE_KINDS for key in await cluster.labelled(_NATIVE_VERSION, kind, _NATIVE_LABELS)]
     found = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
 
     def place(key: Key) -> int:
-        if key.kind.endswith("WebhookConfiguration"):
+        if _refuses(key):
             return 0
         return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
 
@@ -57,7 +63,7 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     """Remove these, wait until they are gone, and say what is left; empty if nothing is. Raises ApiError."""
     end = time.monotonic() + seconds
     running = [key for key in keys if key.kind in ("Deployment", "CronJob")]
-    opening = [key for key in keys if key.kind.endswith("WebhookConfiguration")]
+    opening = [key for key in keys if _refuses(key)]
     rest = [key for key in keys if key not in running and key not in opening]
     await _delete(cluster, opening, told)
     await _delete(cluster, running, told)
@@ -75,6 +81,11 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
 
     await _within(end, all_gone)
     return [str(key) for key in left]
+
+
+def _refuses(key: Key) -> bool:
+    """Whether the API server refuses requests because of this object."""
+    return key.kind.endswith(("WebhookConfiguration", "PolicyBinding"))
 
 
 async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[str], None]) -> None:
