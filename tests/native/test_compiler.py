@@ -9,6 +9,8 @@ from tests.policy.builders import engine, rules
 from webhook.kube.objects import ObjectMeta, PriorityClass
 from webhook.native.compiler import compile_policies, next_end
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
+from webhook.native.rules import BODIES
+from webhook.policy.files.document_kinds import json_schema
 from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
 
 NOW = 1_790_000_000.0
@@ -35,6 +37,9 @@ def compiled(*specs, classes=(), settings=SETTINGS, now=NOW, preemption=""):
 
 def names(found):
     return [one["metadata"]["name"] for one in found.objects if not one["kind"].endswith("Binding")]
+
+
+SCHEMA = json_schema()["definitions"]
 
 
 def test_each_policy_is_followed_by_its_binding_in_a_stable_order():
@@ -130,6 +135,16 @@ def mutated(found, obj, **more):
     outcome = apiserver.mutate(found.objects, pod_request(obj), {"a": {"metadata": {"name": "a"}}} | more)
     assert not outcome.decisions
     return outcome.object
+
+
+def test_a_kind_of_rule_that_is_not_compiled_is_named():
+    """A body that this module was never taught is told, never silently left open; it knows all that there are."""
+    names = {body.replace("_", "") for body in BODIES}
+    assert names == {name.lower() for name in SCHEMA["Rule"]["properties"]} - {"name", "enforcement"}
+    [policy] = engine(rules('{name: v, validate: {expression: "true"}}')).policies.priority
+    unknown = msgspec.structs.replace(policy, rules=(msgspec.structs.replace(policy.rules[0], validate=None),))
+    [left] = compile_policies(Policies(priority=(unknown,)), (), SETTINGS, NOW).inexpressible
+    assert (left.rule, left.reason) == (f"{policy.name}/v", "rules of its kind are not compiled")
 
 
 def test_a_class_that_the_table_does_not_know_yet():

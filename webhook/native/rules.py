@@ -49,7 +49,17 @@ from webhook.policy.evaluation.rules import REGARDLESS, Twins
 from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Validate
 from webhook.registration.conditions import changed, changed_key, changed_metadata
 
-__all__ = ["CLASS_NAME", "PRIORITY", "Inexpressible", "Sink", "applies", "conditions_of", "excepting", "policy_objects"]
+__all__ = [
+    "BODIES",
+    "CLASS_NAME",
+    "PRIORITY",
+    "Inexpressible",
+    "Sink",
+    "applies",
+    "conditions_of",
+    "excepting",
+    "policy_objects",
+]
 
 CLASS_NAME, PRIORITY = "variables.className", "variables.priority"
 _VARIABLES = {
@@ -86,6 +96,16 @@ _DOES = {
     EXCEPTED: "Warns whoever uses an exception for",
 }
 """What an object does, by its enforcement."""
+
+BODIES = (
+    "default_priority_class",
+    "priority_classes",
+    "reserve",
+    "copy_annotations",
+    "protect_annotations",
+    "validate",
+)
+"""The bodies of rules that are compiled, here or with what fills in pods and shields their annotations."""
 
 
 class _Row(NamedTuple):
@@ -176,6 +196,9 @@ def bracketed(expression: str) -> str:
 
 
 def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[_Row]:
+    """What a rule asks of requests. Raises InexpressibleError, also for a body that nobody has taught this module."""
+    if all(getattr(rule, body) is None for body in BODIES):
+        raise InexpressibleError("rules of its kind are not compiled")
     rule_id = f"{policy.name}/{rule.name}"
     operations = frozenset(policy.match.operations or _BOTH)
     if rule.priority_classes is not None and "CREATE" in operations:
