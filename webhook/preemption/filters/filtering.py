@@ -139,7 +139,8 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
         return prefilter(state.snapshot, state.incoming, gone)
     nodes = state.snapshot.pods.node[gone].astype(np.intp)
     less = state.with_nominated.counters.copy()
-    np.subtract.at(less.T, nodes, state.shares(gone, nodes).T)
+    for counter, share in zip(less, state.shares(gone, nodes), strict=True):
+        np.subtract.at(counter, nodes, share)
     return replace(state, with_nominated=state.with_nominated._replace(counters=less))
 
 
@@ -265,7 +266,8 @@ def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
         return state.without_nominated
     counters, ports, reserved, matches, volumes = state.without_nominated
     counters = counters.copy()
-    np.add.at(counters.T, nodes, state.shares(pods, nodes).T)
+    for counter, share in zip(counters, state.shares(pods, nodes), strict=True):
+        np.add.at(counter, nodes, share)  # far faster in a vector than in a matrix
     if state.ports:
         reserved = reserved.copy()
         np.bitwise_or.at(reserved, nodes, state.ports.bits(pods))
@@ -292,6 +294,7 @@ def _nominees(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> tuple[Row
     )
     reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
     reserves &= snapshot.nodes.valid[on] & (rows != pods.find(incoming.namespace, incoming.name))
-    if len(without):
-        reserves &= ~np.isin(rows, without)
+    unplaced = without[pods.node[without] < 0]  # nobody else is nominated
+    if len(unplaced):
+        reserves &= ~np.isin(rows, unplaced)
     return rows[reserves], on[reserves].astype(np.intp)

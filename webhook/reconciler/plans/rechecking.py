@@ -79,10 +79,13 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     uids, pods = {victim.uid for victim in plan.victims}, state.snapshot.pods
     rows = state.snapshot.pod_rows([victim.key for victim in plan.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
-    going = np.array([row for uid, row in victims.items() if uid not in unasked | plan.unneeded], np.intp)
+    going = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
-    leaving = np.setdiff1d(np.union1d(soon, going), among)
-    must_go = victims_needed(state.snapshot, pod, plan.node, among, without=leaving)
+    leaves = np.zeros(pods.rows, np.bool_)
+    leaves[soon] = True
+    leaves[going] = True
+    leaves[among] = False
+    must_go = victims_needed(state.snapshot, pod, plan.node, among, without=np.flatnonzero(leaves))
     staying = unasked - {pods.uids[row] for row in must_go.tolist()}
     return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")
 
