@@ -265,7 +265,6 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
         last = may_go & leaving[pods.rows]
         phases = [*(phase & ~last for phase in phases), last]
     for phase in phases:
-        mine = shares.of(phase)
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
-            kept[step] |= room.put_back(mine.at(step)) & phase[step]
+            kept[step] |= room.put_back(shares.at(step).of(phase[step])) & phase[step]
     return kept
