@@ -13,9 +13,7 @@ from webhook.policy.shapes.object_shape import ObjectShape
 from webhook.policy.shapes.scalars import duration, seconds
 
 POLICIES = Path(__file__).parents[3] / "policies"
-OTHERS = ("tests", "cluster", "pull-request")
-"""Folders of shipped files that are no policies."""
-FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in OTHERS)
+FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))
 SCHEMA = json_schema()
 
 
