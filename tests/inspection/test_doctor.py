@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from functools import partial
 
 import pytest
 from ruamel.yaml import YAML
@@ -147,6 +148,7 @@ async def test_the_canary_is_deleted_when_the_command_is_stopped(number):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=os.environ,
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # the shell of a job may ignore it
         )
 
         async def nominated():
