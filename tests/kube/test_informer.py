@@ -232,6 +232,8 @@ async def test_silence_is_no_fault(server, follow, caplog):
     """A quiet watch is neither given up nor complained about, though no bookmark comes for minutes."""
     cache, _ = follow()
     await until(lambda: server.watches)
+    server.put(f"{A}/zero")
+    await until(lambda: held(cache) == truth(server))  # the answer has begun, so what waited for that waits no more
     loop = asyncio.get_running_loop()
     real = loop.time
     loop.time = lambda: real() + 200
