@@ -225,7 +225,7 @@ async def test_a_review_ends_within_its_share_of_the_timeout(start):
 
 
 async def test_a_body_that_never_comes_ends_in_time(start, authority):
-    """A client that stops sending does not hold a place for ever."""
+    """A client that stops sending does not hold its place."""
     head = b"POST /mutate?timeout=300ms HTTP/1.1\r\nHost: a\r\n"
     head += b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
     async with start() as running:

@@ -4,7 +4,7 @@ A pod's priority, its preemption policy and who may preempt stand in the pod its
 filled them in. The table is needed for what only a class says: the numbers of a class that a pod is given, and the
 annotations that are copied. The API server turns a literal map into a map once, when it takes a policy into use, and
 looking a name up costs the same for 5 classes and for 1000. As parameters (`paramKind`) each class would be an
-evaluation of its own, and one object with all classes would be converted anew for every pod.
+evaluation of its own, and one object with all classes would be converted again for every pod.
 """
 
 from __future__ import annotations

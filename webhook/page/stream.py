@@ -1,6 +1,6 @@
 """Server-sent events: who watches the page is sent each section that has changed, and nothing else.
 
-One task looks while somebody watches: it makes the sections anew, at most every `pause` seconds, and what is the same
+One task looks while somebody watches: it makes the sections again, at most every `pause` seconds, and what is the same
 as before is not sent. A slow reader gets the newest state of what it missed, so nothing piles up.
 """
 

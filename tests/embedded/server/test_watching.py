@@ -111,7 +111,7 @@ async def test_after_compaction(api):
 
 
 async def test_a_revision_of_the_future(api):
-    """A revision this server never had is refused, so that a client of another state lists anew."""
+    """A revision this server never had is refused, so that a client of another state lists again."""
     kind, raw = await anext(api.local().watch(MAPS, resource_version="999999"))
     assert kind == "ERROR"
     assert json.loads(raw)["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
