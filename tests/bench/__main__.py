@@ -5,7 +5,18 @@ from __future__ import annotations
 import importlib
 import sys
 
-PARTS = ("admission", "expressions", "policy", "decision", "embedded", "reconciler", "simulation", "memory", "scan")
+PARTS = (
+    "admission",
+    "expressions",
+    "policy",
+    "decision",
+    "embedded",
+    "reconciler",
+    "simulation",
+    "memory",
+    "scan",
+    "structure",
+)
 
 
 def main(names: list[str]) -> None:

@@ -1,0 +1,381 @@
+"""How the program is divided, and how far a reader goes: figures of its files and functions, and four ways through it.
+
+The table counts per package. A helper is a private function whose name occurs once besides its definition.
+
+A way is what happens from the first call to the last for one review, one decision, one plan and one adoption by a new
+leader, as the interpreter sees it. Per way: the files and functions, how often a reader changes file who reads each
+function once in the order of its first call, how often the calls change file in all (returns count), and which calls go
+from a lower layer to a higher one by the import contracts in pyproject.toml. The ways of a plan and of an adoption are
+those inside `webhook.reconciler`: the decision in them has a line of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+import statistics
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import msgspec
+
+from tests.admission import builders as admission
+from tests.preemption import building
+from tests.reconciler import builders
+from tests.reconciler.simulation import Simulation, run
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Node
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN, PriorityClasses
+from webhook.preemption.decision import decide
+from webhook.preemption.victims.rules import Rules, kubernetes_rules
+
+__all__ = ["Package", "Way", "main", "packages", "ways"]
+
+ROOT = Path(__file__).parents[2]
+Json = dict[str, Any]
+
+
+@dataclass
+class Package:
+    """A folder's lines per file, lines per function, its helpers that are used once, and its public classes."""
+
+    files: dict[str, int] = field(default_factory=dict)
+    functions: list[int] = field(default_factory=list)
+    used_once: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=list)
+
+    def add(self, path: Path) -> None:
+        """Count one module."""
+        text = path.read_text()
+        name = str(path.relative_to(ROOT))
+        if path.name != "__init__.py":
+            self.files[name] = text.count("\n")
+        words = Counter(re.findall(r"\w+", re.sub(r'"""(?s:.*?)"""', "", text)))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self.functions.append((node.end_lineno or node.lineno) - node.lineno + 1)
+                if node.name.startswith("_") and not node.name.startswith("__") and words[node.name] == 2:
+                    self.used_once.append(f"{name}:{node.lineno} {node.name}")
+            elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                self.classes.append(node.name)
+
+
+def packages() -> dict[str, Package]:
+    """The packages of the program by name, and `certs`."""
+    found: dict[str, Package] = {}
+    for path in sorted([*(ROOT / "webhook").rglob("*.py"), *(ROOT / "certs").rglob("*.py")]):
+        parts = path.relative_to(ROOT).parts
+        found.setdefault("/".join(parts[: min(2, len(parts) - 1)]), Package()).add(path)
+    return found
+
+
+class Layers:
+    """The contracts about layers: for each, the place of a module from above."""
+
+    def __init__(self) -> None:
+        contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        self._places = [
+            {
+                f"{container}.{module}".lstrip("."): place
+                for place, layer in enumerate(contract["layers"])
+                for module in re.split(r"\s*[|:]\s*", layer)
+            }
+            for contract in contracts
+            if contract["type"] == "layers"
+            for container in contract.get("containers", [""])
+        ]
+
+    def is_upward(self, caller: str, called: str) -> bool:
+        """Whether a call from one module to the other goes from a lower layer to a higher one."""
+        return any(
+            (below := _place(places, caller)) is not None
+            and (above := _place(places, called)) is not None
+            and below > above
+            for places in self._places
+        )
+
+
+def _place(places: dict[str, int], module: str) -> int | None:
+    return next((place for name, place in places.items() if f"{module}.".startswith(f"{name}.")), None)
+
+
+@dataclass
+class Way:
+    """What was called, in order; `within` is the package whose functions count."""
+
+    name: str
+    within: str = "webhook"
+    until: str = ""
+    """The way ends before the first function of this package."""
+    read: dict[tuple[str, str], None] = field(default_factory=dict)
+    """File and function, in the order of their first call."""
+    changes: int = 0
+    upward: set[str] = field(default_factory=set)
+    _layers: Layers = field(default_factory=Layers)
+    _here: str = ""
+
+    @property
+    def files(self) -> set[str]:
+        """The files that were entered."""
+        return {file for file, _ in self.read}
+
+    @property
+    def changes_of_a_reader(self) -> int:
+        """How often the file changes if each function is read once."""
+        files = [file for file, _ in self.read]
+        return sum(one != other for one, other in zip(["", *files], files, strict=False))
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Take note of a call or a return, as `sys.setprofile` tells it."""
+        module = _module(frame)
+        if event not in ("call", "return") or not _counts(frame, module, event):
+            return
+        caller = _caller(frame)
+        if event == "return":
+            if caller is not None and f"{_module(caller)}.".startswith(f"{self.within}."):
+                self._go(_module(caller))
+            return
+        if self.until and module.startswith(self.until):
+            sys.setprofile(None)
+            return
+        if caller is not None and self._layers.is_upward(_module(caller), module):
+            self.upward.add(f"{_module(caller)}.{caller.f_code.co_qualname} → {module}.{frame.f_code.co_qualname}")
+        if f"{module}.".startswith(f"{self.within}."):
+            self.read.setdefault((module, frame.f_code.co_qualname))
+            self._go(module)
+
+    def _go(self, module: str) -> None:
+        self.changes += module != self._here
+        self._here = module
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _counts(frame: FrameType, module: str, event: str) -> bool:
+    """Whether this is a call of the program: no comprehension, and no coroutine or generator that goes on."""
+    code = frame.f_code
+    goes_on = code.co_flags & 0x2A0 and (event == "return" or frame.f_lasti > 0)
+    return module.startswith("webhook.") and code.co_name[0] != "<" and not goes_on
+
+
+def _caller(frame: FrameType) -> FrameType | None:
+    """The nearest function of the program above; none if a test called."""
+    above = frame.f_back
+    while above is not None and not (_module(above).startswith("webhook.") and above.f_code.co_name[0] != "<"):
+        if _module(above).startswith("tests.") and not _module(above).startswith(__name__):
+            return None
+        above = above.f_back
+    return above
+
+
+def ways() -> Iterator[Way]:
+    """Follow every way once."""
+    for phase in ("mutate", "validate"):
+        yield _followed(Way(f"review, {phase}"), _review(phase))
+    for name, rules in (("Kubernetes' rules", kubernetes_rules()), ("a policy", building.rules())):
+        yield _followed(Way(f"decision, {name}"), _decision(rules))
+    plan = Way("plan, from event to binding", "webhook.reconciler")
+    run(_plan(plan))
+    yield plan
+    for name, until in (("until its executor begins", "webhook.reconciler.evict"), ("to the last eviction", "")):
+        adoption = Way(f"adoption, {name}", "webhook.reconciler", until)
+        run(_adoption(adoption))
+        yield adoption
+
+
+def _followed(way: Way, work: Callable[[], None]) -> Way:
+    work()  # what is compiled or interned once is not the way
+    sys.setprofile(way)
+    work()
+    sys.setprofile(None)
+    return way
+
+
+def _review(phase: Literal["mutate", "validate"]) -> Callable[[], None]:
+    policy = admission.make_policy(
+        "classes", admission.make_rule("only", priority_classes=PriorityClasses(allow=("low*",)))
+    )
+    context = admission.make_context(admission.make_class("low", 10), policies=(policy, admission.manage("low*")))
+    pod = admission.make_pod(priorityClassName="low", priority=10, preemptionPolicy="PreemptLowerPriority")
+    body = json.dumps(admission.make_review(pod)).encode()
+
+    def work() -> None:
+        assert admission.ask(context, phase, body).code == 200
+
+    return work
+
+
+def _decision(rules: Rules) -> Callable[[], None]:
+    nodes = [building.node(f"n{number}") for number in range(3)]
+    pods = [building.pod(f"p{number}", on=f"n{number % 3}", cpu="2", priority=number) for number in range(6)]
+    preemptor = building.pod("preemptor", priority=100, cpu="3")
+    data = building.cluster(nodes, pods, preemptor, podDisruptionBudgets=[building.budget("one", {"app": "p1"}, 1)])
+    snapshot, pod = building.snapshot_of(data, rules), building.as_pod(data["preemptor"])
+
+    def work() -> None:
+        assert decide(snapshot, pod, rules, building.NOW).selected
+
+    return work
+
+
+class _First:
+    """Dice that always show the first side."""
+
+    def choice(self, sides: Any) -> Any:
+        return sides[0]
+
+
+def _cluster() -> Simulation:
+    node = {
+        "metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}},
+        "spec": {},
+        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
+    }
+    simulation = Simulation(builders.policy(), [node], [], _First())  # type: ignore[arg-type]
+    simulation.setting._put(simulation.setting.state.nodes, "n1", msgspec.convert(node, Node))
+    return simulation
+
+
+def _put(simulation: Simulation, name: str, cpu: str, priority: int, **more: Any) -> None:
+    """Two victims of half a node run on it; without a node the pod is the preemptor."""
+    node = more.get("node", "")
+    started = {"startTime": rfc3339(builders.START - 3600)} if node else {}
+    waiting = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "lastTransitionTime": rfc3339(builders.START - 10),
+    }
+    simulation.put(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "uid": f"uid-{name}",
+                "labels": {} if node else {MARK: MANAGED},
+                "annotations": {CAN_BE_PREEMPTED: "true"} if node else more.get("annotations", {}),
+            },
+            "spec": {
+                "priority": priority,
+                "priorityClassName": "low" if node else "high",
+                "preemptionPolicy": "PreemptLowerPriority" if node else "Never",
+                "schedulerName": "default-scheduler",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+                **({"nodeName": node} if node else {}),
+            },
+            "status": {"phase": "Running", **started} if node else {"phase": "Pending", "conditions": [waiting]},
+        }
+    )
+
+
+def _victims(simulation: Simulation) -> None:
+    for number in range(2):
+        _put(simulation, f"v{number}", "4", 10 + number, node="n1")
+
+
+async def _bound(simulation: Simulation, way: Way) -> None:
+    await asyncio.sleep(5)
+    sys.setprofile(None)
+    assert simulation.seen["p"]["spec"]["nodeName"] == "n1", way
+    assert sorted(simulation.evicted) == ["v0", "v1"], way
+
+
+async def _plan(way: Way) -> None:
+    simulation = _cluster()
+    life = asyncio.create_task(simulation.live(20.0))
+    await asyncio.sleep(0.5)
+    _victims(simulation)
+    await asyncio.sleep(1.0)
+    sys.setprofile(way)
+    _put(simulation, "p", "8", 100)
+    await _bound(simulation, way)
+    await life
+
+
+async def _adoption(way: Way) -> None:
+    record = {
+        "id": "abc",
+        "node": "n1",
+        "policy": "test",
+        "attempt": 1,
+        "version": 1,
+        "deadline": rfc3339(builders.START + 300),
+        "victims": [{"namespace": "default", "name": f"v{number}", "uid": f"uid-v{number}"} for number in range(2)],
+    }
+    simulation = _cluster()
+    _victims(simulation)
+    _put(simulation, "p", "8", 100, annotations={PLAN: json.dumps(record)})
+    simulation.pods["p"]["status"]["nominatedNodeName"] = "n1"
+    await asyncio.sleep(1.0)
+    simulation.setting.state.wait_for_sync = _synced  # type: ignore[method-assign]
+    sys.setprofile(way)
+    tasks = [asyncio.create_task(simulation.reconciler.lead()), asyncio.create_task(simulation._schedule())]
+    await _bound(simulation, way)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _synced() -> None:
+    """The cluster is there: nothing is listed."""
+
+
+def main() -> None:
+    """Print the table and the ways."""
+    found = packages()
+    print(f"{'package':24} files  lines  median/p90/max  functions  median/p90/max  helpers used once")
+    for name, one in [*found.items(), ("all", _all(found))]:
+        lines = list(one.files.values()) or [0]
+        print(
+            f"{name:24} {len(one.files):5}  {sum(lines):5}  {_spread(lines):>14}  {len(one.functions):9}"
+            f"  {_spread(one.functions or [0]):>14}  {len(one.used_once):5}"
+        )
+    total = _all(found)
+    twice = sorted(name for name, number in Counter(total.classes).items() if number > 1)
+    same = Counter(Path(name).name for name in total.files)
+    print(f"helpers used once: {len(total.used_once) / len(total.functions):.0%} of the functions")
+    print(f"class names that occur twice: {len(twice)} {' '.join(twice)}")
+    print(
+        f"file names that occur twice: {' '.join(f'{name} ({number})' for name, number in same.items() if number > 1)}"
+    )
+    print(f"\n{'way':42} files  functions  changes of file: a reader's  all  calls upward")
+    for way in ways():
+        print(
+            f"{way.name:42} {len(way.files):5}  {len(way.read):9}  {way.changes_of_a_reader:26}  {way.changes:4}"
+            f"  {len(way.upward):12}"
+        )
+        for call in sorted(way.upward):
+            print(f"    {call}")
+        if "--calls" in sys.argv:
+            for file, function in way.read:
+                print(f"    {file}  {function}")
+
+
+def _all(found: dict[str, Package]) -> Package:
+    total = Package()
+    for one in found.values():
+        total.files |= one.files
+        total.functions += one.functions
+        total.used_once += one.used_once
+        total.classes += one.classes
+    return total
+
+
+def _spread(numbers: list[int]) -> str:
+    ordered = sorted(numbers)
+    return f"{statistics.median_low(ordered)}/{ordered[int(len(ordered) * 0.9)]}/{ordered[-1]}"
+
+
+if __name__ == "__main__":
+    main()
