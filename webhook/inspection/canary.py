@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
@@ -40,34 +40,70 @@ async def examine_nominations(client: Client, namespace: str) -> list[ClusterFin
 
     An empty list means that it was kept. Raises CanaryError if something could not be deleted.
     """
+    pods, classes = POD.path(namespace), PRIORITY_CLASS.path()
     try:
-        return await _examine(client, namespace)
+        page = await anext(aiter(client.pages(NODE.path(), dict, limit=1)))
+        if not page.items:
+            return [_inconclusive("the cluster has no node to nominate the pod to")]
+        # What a process that was killed left behind
+        for collection in (pods, classes):
+            found, _ = await client.list(collection, labelSelector=LABEL)
+            for one in found:
+                if time.time() - epoch(one["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
+                    await _remove(client, [f"{collection}/{one['metadata']['name']}"])
+        name = f"giveway-canary-{secrets.token_hex(4)}"
+        own_class = {
+            "metadata": {"name": name, "labels": {LABEL: name}},
+            "value": _VALUE,
+            "preemptionPolicy": "Never",
+            "description": "giveway doctor --canary uses it for some seconds",
+        }
+        try:
+            await client.create(classes, own_class)
+            await _create_pod(client, pods, name)
+            return await _watch_nomination(client, f"{pods}/{name}", page.items[0]["metadata"]["name"])
+        finally:
+            await _remove(client, (f"{pods}/{name}", f"{classes}/{name}"))
     except ApiError as error:
         return [_inconclusive(f"pod or PriorityClass could not be made or watched: {error.message}")]
 
 
-async def _examine(client: Client, namespace: str) -> list[ClusterFinding]:
-    node = await _first_node(client)
-    if node is None:
-        return [_inconclusive("the cluster has no node to nominate the pod to")]
-    await _sweep(client, namespace)
-    name = f"giveway-canary-{secrets.token_hex(4)}"
-    try:
-        await client.create(PRIORITY_CLASS.path(), _class(name))
-        await _create_pod(client, namespace, name)
-        return await _watch_nomination(client, POD.path(namespace, name), node)
-    finally:
-        await _remove(client, (POD.path(namespace, name), PRIORITY_CLASS.path(name=name)))
+async def _create_pod(client: Client, pods: str, name: str) -> None:
+    """Create a pod for no node, within the Pod Security Standard "restricted", whose image is never pulled.
 
-
-async def _first_node(client: Client) -> str | None:
-    async for page in client.pages(NODE.path(), dict, limit=1):
-        for node in page.items or ():
-            return str(node["metadata"]["name"])
-    return None
+    The API server needs a moment to know the class (docs/kubernetes-behaviour.md K21).
+    """
+    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    pod = {
+        "metadata": {"name": name, "labels": {LABEL: name}},
+        "spec": {
+            "priorityClassName": name,
+            "nodeSelector": {LABEL: name},
+            "schedulingGates": [{"name": LABEL}],
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{"name": "canary", "image": "registry.k8s.io/pause:3.10", "securityContext": confined}],
+        },
+    }
+    end = time.monotonic() + _USABLE
+    while True:
+        try:
+            await client.create(pods, pod)
+        except ApiError as error:
+            if error.status != 403 or "PriorityClass" not in error.message or time.monotonic() > end:
+                raise
+            await asyncio.sleep(_POLL)
+        else:
+            return
 
 
 async def _watch_nomination(client: Client, path: str, node: str) -> list[ClusterFinding]:
+    """Nominate the pod, let the scheduler try it, and say what became of the nomination."""
     try:
         found = await client.patch(f"{path}/status", {"status": {"nominatedNodeName": node}})
     except ApiError as error:
@@ -75,13 +111,14 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
     if not _nomination(found):
         return [_refused("The API server accepts a nomination by somebody else than its scheduler, and drops it.")]
     await client.patch(path, {"spec": {"schedulingGates": None}})
-
-    async def tried() -> bool:
+    end = time.monotonic() + _TRIED
+    while True:
         conditions = (await client.get(path)).get("status", {}).get("conditions") or ()
-        return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
-
-    if not await _within(_TRIED, tried):
-        return [_inconclusive(f"no scheduler tried the pod within {_TRIED:.0f} s")]
+        if any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions):
+            break
+        if time.monotonic() > end:
+            return [_inconclusive(f"no scheduler tried the pod within {_TRIED:.0f} s")]
+        await asyncio.sleep(_POLL)
     await asyncio.sleep(_SETTLED)
     if _nomination(await client.get(path)):
         return []
@@ -95,33 +132,6 @@ async def _watch_nomination(client: Client, path: str, node: str) -> list[Cluste
             "canary",
         )
     ]
-
-
-async def _create_pod(client: Client, namespace: str, name: str) -> None:
-    """Create the pod; the API server needs a moment to know the class (docs/kubernetes-behaviour.md K21)."""
-    refused: list[ApiError] = []
-
-    async def created() -> bool:
-        try:
-            await client.create(POD.path(namespace), _pod(name))
-        except ApiError as error:
-            if error.status != 403 or "PriorityClass" not in error.message:
-                raise
-            refused[:] = [error]
-            return False
-        return True
-
-    if not await _within(_USABLE, created):
-        raise refused[0]
-
-
-async def _sweep(client: Client, namespace: str) -> None:
-    """Delete what a process that was killed left behind."""
-    for collection in (POD.path(namespace), PRIORITY_CLASS.path()):
-        found, _ = await client.list(collection, labelSelector=LABEL)
-        for one in found:
-            if time.time() - epoch(one["metadata"]["creationTimestamp"]) > _LEFT_BEHIND:
-                await _remove(client, [f"{collection}/{one['metadata']['name']}"])
 
 
 async def _remove(client: Client, paths: Iterable[str]) -> None:
@@ -144,45 +154,6 @@ async def _remove(client: Client, paths: Iterable[str]) -> None:
             f"could not delete {'; '.join(failed)}. Delete it yourself:"
             f" kubectl delete pods,priorityclasses -A -l {LABEL}"
         )
-
-
-async def _within(seconds: float, check: Callable[[], Awaitable[bool]]) -> bool:
-    end = time.monotonic() + seconds
-    while not await check():
-        if time.monotonic() > end:
-            return False
-        await asyncio.sleep(_POLL)
-    return True
-
-
-def _class(name: str) -> Json:
-    return {
-        "metadata": {"name": name, "labels": {LABEL: name}},
-        "value": _VALUE,
-        "preemptionPolicy": "Never",
-        "description": "giveway doctor --canary uses it for some seconds",
-    }
-
-
-def _pod(name: str) -> Json:
-    """A pod for no node, within the Pod Security Standard "restricted", whose image is never pulled."""
-    confined = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    return {
-        "metadata": {"name": name, "labels": {LABEL: name}},
-        "spec": {
-            "priorityClassName": name,
-            "nodeSelector": {LABEL: name},
-            "schedulingGates": [{"name": LABEL}],
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [{"name": "canary", "image": "registry.k8s.io/pause:3.10", "securityContext": confined}],
-        },
-    }
 
 
 def _nomination(pod: Json) -> str:

@@ -84,7 +84,17 @@ class Judge:
         """Judge one object. Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep."""
         sent = msgspec.structs.replace(found, raw=_as_sent(found.raw, found.plural))
         bounds = () if maker.known else self._bounds[maker.kind]
-        return _judged([_ask(context, sent, maker.user) for context in bounds or (self._plain,)])
+        answers = [_ask(context, sent, maker.user) for context in bounds or (self._plain,)]
+        unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
+        failed = next((answer.message for answer in answers if answer.code != 200), "")
+        if failed:
+            return Judged(problem=failed, unsure=unsure)
+        # What one answer says; of two, what both say, and for the rest that it cannot be judged
+        said = [{one.rule: one for one in _said(answer)} for answer in answers]
+        both = said[0].keys() & said[-1].keys()
+        rules = dict.fromkeys(rule for one in said for rule in one)
+        settled = (said[0][rule] if rule in both else Said(rule, CANNOT_BE_JUDGED, _BY_MAKER) for rule in rules)
+        return Judged(tuple(settled), unsure=unsure)
 
     @staticmethod
     def _contexts(policies: Policies, lookup: Lookup, *, subjects: bool) -> tuple[Context, ...]:
@@ -135,24 +145,6 @@ def _review(context: Context, phase: Phase, sent: Existing, user: UserInfo) -> A
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     return review(context, phase, _encode(body)).answer
-
-
-def _judged(answers: list[Answer]) -> Judged:
-    """What one answer says; of two, what both say, and for the rest that it cannot be judged."""
-    unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
-    failed = next((answer.message for answer in answers if answer.code != 200), "")
-    if failed:
-        return Judged(problem=failed, unsure=unsure)
-    found = [{said.rule: said for said in _said(answer)} for answer in answers]
-    rules = dict.fromkeys(rule for one in found for rule in one)
-    return Judged(tuple(_settled(rule, found) for rule in rules), unsure=unsure)
-
-
-def _settled(rule: str, found: list[dict[str, Said]]) -> Said:
-    said = [one[rule] for one in found if rule in one]
-    if len(said) == len(found):
-        return said[0]
-    return Said(rule, CANNOT_BE_JUDGED, _BY_MAKER)
 
 
 def _said(answer: Answer) -> Iterable[Said]:

@@ -8,7 +8,7 @@ refuses the object whoever made it; a rule that refuses only once cannot be judg
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRul
 
 __all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
 
+Right = TypeVar("Right", RequestMatch, Definers)
 _MIRROR = "kubernetes.io/config.mirror"
 _KUBE_SYSTEM = "system:serviceaccount:kube-system:"
 _CONTROLLERS = {
@@ -128,7 +129,7 @@ def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
         expression = "false" if refuses else "true"
         changes["validate"] = msgspec.structs.replace(rule.validate, expression=expression)
     if subjects and rule.reserve is not None:
-        use, define = _rights(rule.reserve.use, refuses), _definers(rule.reserve.define, refuses)
+        use, define = _rights(rule.reserve.use, refuses), _rights(rule.reserve.define, refuses)
         changes["reserve"] = msgspec.structs.replace(rule.reserve, use=use, define=define)
     if subjects and rule.protect_annotations is not None:
         allow = _rights(rule.protect_annotations.allow, refuses)
@@ -136,17 +137,9 @@ def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
     return msgspec.structs.replace(rule, **changes) if changes else rule
 
 
-def _rights(rights: tuple[RequestMatch, ...], refuses: bool) -> tuple[RequestMatch, ...]:
-    if refuses:
-        return tuple(one for one in rights if one.subjects is None)
-    return tuple(map(_without, rights))
+def _rights(rights: tuple[Right, ...], refuses: bool) -> tuple[Right, ...]:
+    return tuple(one for one in rights if one.subjects is None) if refuses else tuple(map(_without, rights))
 
 
-def _definers(rights: tuple[Definers, ...], refuses: bool) -> tuple[Definers, ...]:
-    if refuses:
-        return tuple(one for one in rights if one.subjects is None)
-    return tuple(msgspec.structs.replace(one, subjects=None) for one in rights)
-
-
-def _without(match: RequestMatch) -> RequestMatch:
-    return msgspec.structs.replace(match, subjects=None)
+def _without(right: Right) -> Right:
+    return msgspec.structs.replace(right, subjects=None)

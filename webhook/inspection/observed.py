@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -164,50 +165,46 @@ async def observe(
     found.budgets = lists.pop("poddisruptionbudgets")
     found.reach = in_reach(found.namespaces.values(), own)
     found.objects = lists
-    found.certificates = await _certificates(client, found)
     found.pods = await _pods(client, found, progress)
+    try:
+        secret = await client.get(resources.SECRET.path(own, "giveway-tls"))
+        data = secret.get("data") or {}
+        found.certificates = {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
+    except ApiError as error:
+        if error.status != 404:
+            _note(found, "secrets", error, f"no right to get Secret {own}/giveway-tls")
     return found
 
 
 async def _list(client: Client, found: Observed, resource: Resource, as_: type[Any]) -> list[Any]:
+    """All objects of a kind, as JSON data without what no check reads; none if they may not be listed."""
+    plural = resource.plural
+    kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
     items: list[Any] = []
     try:
         async for page in client.pages(resource.path(), as_, limit=_PAGE, resume=True):
-            rows = page.items or ()
-            items += [_trimmed(row, resource.plural) for row in rows] if as_ is dict else rows
+            for row in page.items or ():
+                if as_ is dict:
+                    row["metadata"] = {key: part for key, part in row["metadata"].items() if key in kept}
+                    for member in _DROPPED.get(plural, ()):
+                        row.pop(member, None)
+                items.append(row)
     except ApiError as error:
-        _note(found, resource.plural, error, f"no right to list {resource.plural}")
+        _note(found, plural, error, f"no right to list {plural}")
     return items
 
 
-def _trimmed(obj: dict[str, Any], plural: str) -> dict[str, Any]:
-    """An object without what no check reads: of its metadata names are kept, and labels of admission policies."""
-    kept = ("name", "namespace", "labels") if "admissionpolic" in plural else ("name", "namespace")
-    metadata = {key: part for key, part in obj["metadata"].items() if key in kept}
-    dropped = _DROPPED.get(plural, ())
-    return {**{key: value for key, value in obj.items() if key not in dropped}, "metadata": metadata}
-
-
-async def _certificates(client: Client, found: Observed) -> dict[str, bytes]:
-    """The files of the Secret that giveway keeps its certificates in; none if there is no such Secret."""
-    try:
-        secret = await client.get(resources.SECRET.path(found.own, "giveway-tls"))
-    except ApiError as error:
-        if error.status != 404:
-            _note(found, "secrets", error, f"no right to get Secret {found.own}/giveway-tls")
-        return {}
-    data = secret.get("data") or {}
-    return {name: base64.b64decode(text) for name, text in data.items() if name.endswith(".crt")}
-
-
 async def _pods(client: Client, found: Observed, progress: Progress) -> list[ObservedPod]:
+    """A summary of every running pod; none if they may not be listed."""
     kept = protected_annotations(found.policies)
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
     texts: dict[str, str] = {}
     pods: list[ObservedPod] = []
     try:
         async for page in client.pages(resources.POD.path(), _Pod, limit=_PAGE, resume=True):
-            pods += [_summary(pod, kept, shared, texts) for pod in page.items or () if _is_running(pod)]
+            decoded = (pod for pod in page.items or () if isinstance(pod, _Pod))
+            running = (pod for pod in decoded if pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp)
+            pods += [_summary(pod, kept, shared, texts) for pod in running]
             left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
             progress("pods", len(pods), None if left is None else len(pods) + left)
             await asyncio.sleep(0)
@@ -216,21 +213,22 @@ async def _pods(client: Client, found: Observed, progress: Progress) -> list[Obs
     return pods
 
 
-def _is_running(pod: Any) -> bool:
-    """Whether a pod of a list is one to look at; what could not be decoded is not."""
-    return isinstance(pod, _Pod) and pod.status.phase not in ENDED and not pod.metadata.deletion_timestamp
-
-
 def _summary(
     pod: _Pod,
     kept: Collection[str],
     shared: dict[tuple[tuple[str, str], ...], dict[str, str]],
     texts: dict[str, str],
 ) -> ObservedPod:
+    """What checks read of a pod; `shared` holds labels and `texts` words that other pods have as well."""
     meta, spec = pod.metadata, pod.spec
     labels = meta.labels or {}
     owner = next((one for one in meta.owner_references or () if one.controller), _ObservedOwner())
-    at, by = _nomination(meta.managed_fields) if pod.status.nominated_node_name and not spec.node_name else ("", "")
+    at, by = "", ""
+    if pod.status.nominated_node_name and not spec.node_name:
+        with suppress(msgspec.DecodeError, RecursionError):
+            entries = _managed.decode(meta.managed_fields) or ()
+            found = [(one.time, one.manager) for one in entries if b'"f:nominatedNodeName"' in bytes(one.fields_v1)]
+            at, by = max(found, default=("", ""))
 
     def one(text: str) -> str:
         return texts.setdefault(text, text)
@@ -251,16 +249,6 @@ def _summary(
         nominated_at=at,
         nominated_by=by,
     )
-
-
-def _nomination(managed: msgspec.Raw) -> tuple[str, str]:
-    """When the nomination was written last, and by whom, as `managedFields` tell."""
-    try:
-        entries: Iterable[_Managed] = _managed.decode(managed) or ()
-    except (msgspec.DecodeError, RecursionError):
-        return "", ""
-    found = [one for one in entries if b'"f:nominatedNodeName"' in bytes(one.fields_v1)]
-    return max(((one.time, one.manager) for one in found), default=("", ""))
 
 
 def _note(found: Observed, plural: str, error: ApiError, forbidden: str) -> None:

@@ -7,16 +7,15 @@ and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cl
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import msgspec
 
 from webhook.admission.lookup import CLASSES, Objects
 from webhook.inspection.judge import Existing, Judge, Judged
-from webhook.inspection.makers import UNKNOWN, Maker, maker_of, maker_of_template
+from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.reach import in_reach
 from webhook.kube import resources
-from webhook.kube.client import ApiError, Client, Page
+from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.kube.resources import Resource
 from webhook.policy.model import Policies
@@ -112,15 +111,6 @@ class _Head(msgspec.Struct):
     status: _StatusHead | None = None
 
 
-class _Place(NamedTuple):
-    """Where an object is shown: its kind, namespace, owner and name."""
-
-    kind: str
-    namespace: str
-    owner: str
-    name: str
-
-
 _head = msgspec.json.Decoder(_Head)
 
 
@@ -165,7 +155,8 @@ class _Scan:
         done = 0
         try:
             async for page in self._client.pages(resource.path(), msgspec.Raw, limit=_PAGE, resume=True):
-                await self._read_page(resource, page)
+                for raw in page.items or ():
+                    await self._judge_one(resource, bytes(raw))
                 done += len(page.items or ())
                 left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
                 self._progress(resource.plural, done, None if left is None else done + left)
@@ -184,40 +175,66 @@ class _Scan:
         )
         return self._report
 
-    async def _read_page(self, resource: Resource, page: Page[Any]) -> None:
-        for raw in page.items or ():
-            try:
-                head = _head.decode(raw)
-            except (msgspec.DecodeError, RecursionError) as error:
-                self._problem(f"{resource.kind}: cannot be read: {error}")
-                continue
-            why_not = self._why_not(resource, head)
-            if why_not:
-                _count(self._report.passed_over, why_not)
-                continue
-            await self._one(resource, head, bytes(raw))
-
-    async def _one(self, resource: Resource, head: _Head, raw: bytes) -> None:
-        meta = head.metadata
-        maker, place = _maker(resource, head), _place(resource, meta)
-        judged = self._judged(resource, meta, raw, maker)
-        if judged.unsure - self._asked:
-            await self._look_up(judged.unsure - self._asked)
-            judged = self._judged(resource, meta, raw, maker)
-        if meta.namespace and meta.namespace not in self._reach:
-            _count(self._report.passed_over, _EXEMPT if meta.namespace in self._namespaces else _GONE)
+    async def _judge_one(self, resource: Resource, raw: bytes) -> None:
+        """Judge an object and count what the rules say of it, or note why it is not judged."""
+        try:
+            head = _head.decode(raw)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self._problem(f"{resource.kind}: cannot be read: {error}")
+            return
+        if why_not := self._why_not(resource, head):
+            _count(self._report.passed_over, why_not)
+            return
+        judged = await self._judged(resource, head, raw)
+        namespace, name = head.metadata.namespace, head.metadata.name
+        if namespace and namespace not in self._reach:
+            _count(self._report.passed_over, _EXEMPT if namespace in self._namespaces else _GONE)
             return
         _count(self._report.judged, resource.kind)
         if judged.problem:
-            self._problem(f"{resource.kind} {_key(meta)}: {judged.problem}")
+            self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
+        owner = _owner(resource, head.metadata)
         for said in judged.said:
-            self._add(said.rule, said.verdict, said.message, place)
+            key = (said.rule, said.verdict, resource.kind, namespace, owner)
+            if key not in self._rows and len(self._rows) >= MOST_ROWS:
+                key = (said.rule, said.verdict, resource.kind, "", _OTHERS)
+            row = self._rows.setdefault(key, Row(*key, said.message))
+            row.objects += 1
+            if len(row.examples) < _EXAMPLES:
+                row.examples = [*row.examples, name]
 
-    def _judged(self, resource: Resource, meta: _MetaHead, raw: bytes, maker: Maker) -> Judged:
-        try:
-            return self._judge.judge(Existing(raw, resource.plural, meta.namespace, meta.name), maker)
-        except (msgspec.DecodeError, RecursionError) as error:
-            return Judged(problem=f"cannot be read: {error}")
+    async def _judged(self, resource: Resource, head: _Head, raw: bytes) -> Judged:
+        """The verdict. Classes and namespaces that came since the scan began are read first; each is asked for once."""
+        meta = head.metadata
+        if resource is resources.PRIORITY_CLASS:
+            maker = UNKNOWN
+        elif resource is resources.POD:
+            owners = [msgspec.to_builtins(owner) for owner in meta.owner_references or ()]
+            maker = maker_of(owners, meta.annotations or {}, (head.spec and head.spec.node_name) or "")
+        else:
+            maker = maker_of_template(resource.plural)
+        while True:
+            try:
+                judged = self._judge.judge(Existing(raw, resource.plural, meta.namespace, meta.name), maker)
+            except (msgspec.DecodeError, RecursionError) as error:
+                return Judged(problem=f"cannot be read: {error}")
+            unknown = judged.unsure - self._asked
+            if not unknown:
+                return judged
+            self._asked |= unknown
+            for what, name in unknown:
+                try:
+                    if what == CLASSES:
+                        path = resources.PRIORITY_CLASS.path(name=name)
+                        self._classes[name] = await self._client.get(path, PriorityClass)
+                    else:
+                        found = await self._client.get(resources.NAMESPACE.path(name=name), Namespace)
+                        self._namespaces[name] = found
+                        self._reach |= in_reach([found], self._own)
+                except ApiError as error:
+                    if error.status != 404:
+                        raise
+            self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
 
     def _why_not(self, resource: Resource, head: _Head) -> str:
         """Why an object is not judged; empty if it is."""
@@ -233,42 +250,6 @@ class _Scan:
         ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in status.conditions or ())
         return "ended" if resource is resources.JOB and ended else ""
 
-    async def _look_up(self, unsure: frozenset[tuple[str, str]]) -> None:
-        """Read classes and namespaces that came since the scan began; each is asked for once."""
-        for what, name in unsure:
-            self._asked.add((what, name))
-            if what == CLASSES:
-                found_class = await self._find(resources.PRIORITY_CLASS, name, PriorityClass)
-                if found_class is not None:
-                    self._classes[name] = found_class
-            else:
-                found = await self._find(resources.NAMESPACE, name, Namespace)
-                if found is not None:
-                    self._namespaces[name] = found
-                    self._reach |= in_reach([found], self._own)
-        self._judge.use(Objects(self._classes.values(), self._namespaces.values()))
-
-    async def _find(self, resource: Resource, name: str, as_: type[Any]) -> Any:
-        try:
-            return await self._client.get(resource.path(name=name), as_)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
-
-    def _add(self, rule: str, verdict: str, message: str, place: _Place) -> None:
-        key = (rule, verdict, place.kind, place.namespace, place.owner)
-        row = self._rows.get(key)
-        if row is None and len(self._rows) >= MOST_ROWS:
-            key = (rule, verdict, place.kind, "", _OTHERS)
-            place = _Place(place.kind, "", _OTHERS, place.name)
-            row = self._rows.get(key)
-        if row is None:
-            row = self._rows[key] = Row(rule, verdict, place.kind, place.namespace, place.owner, message)
-        row.objects += 1
-        if len(row.examples) < _EXAMPLES:
-            row.examples = [*row.examples, place.name]
-
     def _problem(self, text: str) -> None:
         if len(self._report.problems) < 20:
             self._report.problems = [*self._report.problems, text]
@@ -282,31 +263,17 @@ _OTHERS = "further owners"
 _NO_OWNER = "no controller"
 
 
-def _maker(resource: Resource, head: _Head) -> Maker:
-    if resource is resources.PRIORITY_CLASS:
-        return UNKNOWN
+def _owner(resource: Resource, meta: _MetaHead) -> str:
+    """The owner by which an object is counted: of a pod the workload that people wrote."""
     if resource is not resources.POD:
-        return maker_of_template(resource.plural)
-    meta = head.metadata
-    owners = [msgspec.to_builtins(owner) for owner in meta.owner_references or ()]
-    return maker_of(owners, meta.annotations or {}, (head.spec and head.spec.node_name) or "")
-
-
-def _place(resource: Resource, meta: _MetaHead) -> _Place:
-    """An object, with the owner by which it is counted: of a pod the workload that people wrote."""
-    if resource is not resources.POD:
-        return _Place(resource.kind, meta.namespace, f"{resource.kind} {meta.name}", meta.name)
+        return f"{resource.kind} {meta.name}"
     owner = next((one for one in meta.owner_references or () if one.controller), None)
     if owner is None:
-        return _Place("Pod", meta.namespace, _NO_OWNER, meta.name)
+        return _NO_OWNER
     suffix = (meta.labels or {}).get("pod-template-hash")
     if owner.kind == "ReplicaSet" and suffix and owner.name.endswith(f"-{suffix}"):
-        return _Place("Pod", meta.namespace, f"Deployment {owner.name.removesuffix(f'-{suffix}')}", meta.name)
-    return _Place("Pod", meta.namespace, f"{owner.kind} {owner.name}", meta.name)
-
-
-def _key(meta: _MetaHead) -> str:
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+        return f"Deployment {owner.name.removesuffix(f'-{suffix}')}"
+    return f"{owner.kind} {owner.name}"
 
 
 def _count(counts: dict[str, int], what: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
-from webhook.kube.objects import PodDisruptionBudget, key_of
+from webhook.kube.objects import key_of
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 
 __all__ = ["covering_nothing", "covering_twice"]
@@ -50,17 +51,12 @@ def _coverage(observed: Observed) -> dict[tuple[str, int], list[str]]:
     """The budgets of pods, by namespace and the identity of their labels, which equal pods share."""
     by_namespace: dict[str, list[tuple[str, Matcher]]] = defaultdict(list)
     for budget in observed.budgets:
-        by_namespace[budget.metadata.namespace].append((key_of(budget), _matcher(budget)))
+        # A budget whose selector is not valid covers nothing
+        with suppress(SelectorError):
+            by_namespace[budget.metadata.namespace].append((key_of(budget), label_matcher(budget.spec.selector)))
     found: dict[tuple[str, int], list[str]] = {}
     for pod in observed.pods:
         place = pod.namespace, id(pod.labels)
         if place not in found and pod.namespace in by_namespace:
             found[place] = [key for key, covers in by_namespace[pod.namespace] if covers(pod.labels)]
     return found
-
-
-def _matcher(budget: PodDisruptionBudget) -> Matcher:
-    try:
-        return label_matcher(budget.spec.selector)
-    except SelectorError:
-        return lambda _labels: False

@@ -24,7 +24,9 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
     rules = [compile_rules(policy) for policy in observed.policies.preemption]
     if not rules:
         return
-    users = _users(observed)
+    users: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in observed.pods:
+        users[pod.class_name][pod.namespace] += 1
     protected = [
         (pod.priority, says_so)
         for pod in observed.pods
@@ -38,24 +40,26 @@ def preempting(observed: Observed) -> Iterator[ClusterFinding]:
         below = [says_so for priority, says_so in protected if priority < found.value]
         if not below:
             continue
+        # How many of the protected pods are so by an annotation of their own or of their class
+        annotated = sum(below)
+        said = (
+            f"{counted(annotated, 'pod')} by an annotation"
+            if annotated
+            else "none by an annotation, they did not opt in"
+        )
         by = f"used by {counted(used.total(), 'pod')}: {names(used)}" if used else "used by no pod now"
         if found.global_default:
             by += ", and the global default"
         yield ClusterFinding(
-            FindingSeverity.WARNING if any(below) and (used or found.global_default) else FindingSeverity.INFO,
+            FindingSeverity.WARNING if annotated and (used or found.global_default) else FindingSeverity.INFO,
             f"PriorityClass {name} (value {found.value}) has preemptionPolicy PreemptLowerPriority and is above"
-            f" {counted(len(below), 'running pod')} that the policies let nobody evict now ({_said(sum(below))}); it is"
+            f" {counted(len(below), 'running pod')} that the policies let nobody evict now ({said}); it is"
             f" {by}.",
             "kube-scheduler preempts for its pods by itself. It knows neither can-be-preempted nor protection windows,"
             " and breaks disruption budgets if nothing else helps.",
             "Make a class of the same value with preemptionPolicy Never, name it as a twin in a PreemptionPolicy"
             " (docs/policies.md), and let the workloads be made again; or reserve the range of its value.",
         )
-
-
-def _said(count: int) -> str:
-    """How many of the protected pods are so by an annotation of their own or of their class."""
-    return f"{counted(count, 'pod')} by an annotation" if count else "none by an annotation, they did not opt in"
 
 
 def twins(observed: Observed) -> Iterator[ClusterFinding]:
@@ -101,10 +105,15 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
         found = observed.classes.get(pod.class_name)
         if found is None or pod.namespace not in observed.reach:
             continue
+        given = given_earlier(pod.annotations, dict)
         for key in copied:
-            difference = _difference(pod, found, key)
-            if difference:
-                counts[pod.class_name, key, *difference][pod.namespace] += 1
+            now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
+            was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
+            # A value that was not copied is the author's choice; one that is absent would be copied today
+            if now == says or (now is not None and not was_copied):
+                continue
+            difference = ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
+            counts[pod.class_name, key, *difference][pod.namespace] += 1
     for (name, key, has, says), pods in sorted(counts.items()):
         yield ClusterFinding(
             FindingSeverity.WARNING,
@@ -115,25 +124,6 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
             "If the class is right, let the workloads make their pods again (kubectl rollout restart); if the pods are,"
             " change the class back.",
         )
-
-
-def _difference(pod: ObservedPod, found: PriorityClass, key: str) -> tuple[str, str] | None:
-    """What the pod has and what its class says, if the pod has what was copied, or lacks what would be copied."""
-    now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
-    if now == says:
-        return None
-    given = given_earlier(pod.annotations, dict)
-    was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
-    if now is not None and not was_copied:
-        return None  # its author chose the value
-    return ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
-
-
-def _users(observed: Observed) -> dict[str, Counter[str]]:
-    users: dict[str, Counter[str]] = defaultdict(Counter)
-    for pod in observed.pods:
-        users[pod.class_name][pod.namespace] += 1
-    return users
 
 
 def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, PriorityClass]) -> bool | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
 from webhook.native.compiler import compile_policies
-from webhook.native.drift import Drift, Mode, drift, is_ours, mode
+from webhook.native.drift import Mode, drift, is_ours, mode
 from webhook.native.objects import Object, Settings
 
 __all__ = ["PLURALS", "applied", "in_step", "who_enforces"]
@@ -43,7 +43,15 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
         "Page native-policies of docs/ says what holds in each mode.",
         "Nothing, if this is the mode that was chosen.",
     )
-    for one in _drift(observed, there):
+    # A keeper compiles exceptions that hold for changes, `giveway compile` alone does not: the least drift counts
+    reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
+    mutates = any(one["kind"].startswith("Mutating") and is_ours(one) for one in there)
+    drifts = []
+    for kept in (False, True):
+        settings = Settings(namespace=observed.own, reconciler=reconciler, mutates=mutates, kept=kept)
+        wanted = compile_policies(observed.policies, observed.classes.values(), settings, observed.now)
+        drifts.append(drift(there, wanted.objects))
+    for one in min(drifts, key=len):
         left_over = one.how == "left-over"
         yield ClusterFinding(
             FindingSeverity.WARNING if left_over else FindingSeverity.ERROR,
@@ -55,15 +63,3 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
             if left_over
             else "Run giveway compile with --cluster, and kubectl apply its output. See the log of giveway-native.",
         )
-
-
-def _drift(observed: Observed, there: list[Object]) -> list[Drift]:
-    """The least drift: a keeper compiles exceptions that hold for changes, `giveway compile` alone does not."""
-    found = []
-    for kept in (False, True):
-        reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
-        mutates = any(one["kind"].startswith("Mutating") and is_ours(one) for one in there)
-        settings = Settings(namespace=observed.own, reconciler=reconciler, mutates=mutates, kept=kept)
-        wanted = compile_policies(observed.policies, observed.classes.values(), settings, observed.now)
-        found.append(drift(there, wanted.objects))
-    return min(found, key=len)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
 
 import msgspec
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
-from webhook.inspection.observed import Observed, ObservedPod
+from webhook.inspection.observed import Observed
 from webhook.kube.instants import InstantError, epoch
 from webhook.policy.model import PLAN
 
@@ -21,45 +21,43 @@ _LATE = 60.0
 """Seconds past its deadline by which the reconciler has ended a plan."""
 
 
+class _Plan(msgspec.Struct):
+    """What is read of a plan; nothing of one that cannot be read."""
+
+    deadline: str = ""
+
+
 def stuck(observed: Observed) -> Iterator[ClusterFinding]:
     """Pending pods that are nominated to a node that is gone, for a plan that is over, or for very long."""
     nodes = None if "nodes" in observed.missing else {row["metadata"]["name"] for row in observed.objects["nodes"]}
     for pod in observed.pods:
         if pod.node or not (pod.nominated or PLAN in pod.annotations):
             continue
+        plan = _Plan()
+        with suppress(msgspec.DecodeError):
+            plan = msgspec.json.decode(pod.annotations.get(PLAN, "{}"), type=_Plan)
         clear = '{"status":{"nominatedNodeName":null}}'
         fix = f"kubectl patch pod -n {pod.namespace} {pod.name} --subresource=status --type=merge -p '{clear}'"
         if nodes is not None and pod.nominated and pod.nominated not in nodes:
             what = f"Pod {pod.key} is nominated to node {pod.nominated}, which does not exist."
             yield ClusterFinding(FindingSeverity.WARNING, what, _WHY, fix)
-        elif (late := _overdue(pod, observed.now)) > _LATE:
+        elif (late := _since(plan.deadline, observed.now)) > _LATE:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"The plan on pod {pod.key} should have ended {_duration(late)} ago.",
                 "giveway's reconciler ends a plan at its deadline, so none is at work. " + _WHY,
                 "Look whether a reconciler leads; docs/operations.md says how to take plans off without one.",
             )
-        elif PLAN not in pod.annotations and (since := _since(pod, observed.now)) > _LONG:
+        elif PLAN not in pod.annotations and (since := _since(pod.nominated_at, observed.now)) > _LONG:
             by = f" by {pod.nominated_by}" if pod.nominated_by else ""
             what = f"Pod {pod.key} has been nominated to node {pod.nominated}{by} for {_duration(since)}."
             yield ClusterFinding(FindingSeverity.WARNING, what, _WHY, f"Ask whoever nominated it; to clear it: {fix}")
 
 
-def _overdue(pod: ObservedPod, now: float) -> float:
-    """Seconds since the deadline of the plan written on the pod; negative before it, or without one."""
-    text = pod.annotations.get(PLAN)
-    if text is None:
-        return -1.0
+def _since(instant: str, now: float) -> float:
+    """Seconds since an instant (RFC 3339); 0 for a text that is none."""
     try:
-        plan: Any = msgspec.json.decode(text)
-        return now - epoch(plan["deadline"])
-    except (msgspec.DecodeError, InstantError, LookupError, TypeError):
-        return -1.0
-
-
-def _since(pod: ObservedPod, now: float) -> float:
-    try:
-        return now - epoch(pod.nominated_at) if pod.nominated_at else 0.0
+        return now - epoch(instant) if instant else 0.0
     except InstantError:
         return 0.0
 

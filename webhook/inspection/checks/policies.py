@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
-from webhook.kube.objects import Namespace
+from webhook.inspection.reach import namespace_labels
+from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.globs import WILDCARD, name_matcher
-from webhook.policy.model import PriorityPolicy, RequestMatch
 
 __all__ = ["matching_nothing"]
 
@@ -19,9 +19,12 @@ _WHY_NOTHING = "A policy that matches nothing looks like a guard and is none; of
 
 def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
     """Policies for namespaces or classes that do not exist, and default classes that do not."""
-    reached = [one for name, one in observed.namespaces.items() if name in observed.reach]
+    reached = {name: namespace_labels(name, one) for name, one in observed.namespaces.items() if name in observed.reach}
     for policy in observed.policies.priority:
-        if not any(_is_meant(policy.match, one) for one in reached):
+        match = policy.match
+        named = name_matcher((WILDCARD,) if match.namespaces is None else match.namespaces)
+        selected = label_matcher(match.namespace_selector or LabelSelector())
+        if not any(named(name) and selected(labels) for name, labels in reached.items()):
             yield ClusterFinding(
                 FindingSeverity.WARNING,
                 f"PriorityPolicy {policy.name} matches no namespace of this cluster.",
@@ -29,7 +32,28 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
                 f"Compare namespaces and namespaceSelector in {policy.source.file} with kubectl get namespaces"
                 " --show-labels.",
             )
-        yield from _rules(policy, observed)
+        for rule in policy.rules:
+            name = rule.default_priority_class
+            if name is not None and name not in observed.classes:
+                yield ClusterFinding(
+                    FindingSeverity.ERROR,
+                    f"Rule {policy.name}/{rule.name} gives PriorityClass {name}, which does not exist.",
+                    "The rule is passed over: pods without a class get the global default, or none.",
+                    f"Create PriorityClass {name}, or name one that exists.",
+                )
+            body = rule.priority_classes
+            absent = (
+                [one for one in (body.allow or ()) if WILDCARD not in one and one not in observed.classes]
+                if body
+                else []
+            )
+            if absent:
+                yield ClusterFinding(
+                    FindingSeverity.INFO,
+                    f"Rule {policy.name}/{rule.name} allows PriorityClasses that do not exist: {names(absent)}.",
+                    _WHY_NOTHING,
+                    "Create them, or take them out of allow.",
+                )
     engine = Engine(observed.policies)
     managing = {managed.policy.name for name in observed.classes if (managed := engine.managed(name)) is not None}
     for preemption in observed.policies.preemption:
@@ -41,34 +65,3 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
                 "giveway preempts for nobody by it.",
                 "Create a class of such a name, or name one that exists; docs/policies.md explains twins.",
             )
-
-
-def _rules(policy: PriorityPolicy, observed: Observed) -> Iterator[ClusterFinding]:
-    for rule in policy.rules:
-        name = rule.default_priority_class
-        if name is not None and name not in observed.classes:
-            yield ClusterFinding(
-                FindingSeverity.ERROR,
-                f"Rule {policy.name}/{rule.name} gives PriorityClass {name}, which does not exist.",
-                "The rule is passed over: pods without a class get the global default, or none.",
-                f"Create PriorityClass {name}, or name one that exists.",
-            )
-        body = rule.priority_classes
-        absent = (
-            [one for one in (body.allow or ()) if WILDCARD not in one and one not in observed.classes] if body else []
-        )
-        if absent:
-            yield ClusterFinding(
-                FindingSeverity.INFO,
-                f"Rule {policy.name}/{rule.name} allows PriorityClasses that do not exist: {names(absent)}.",
-                _WHY_NOTHING,
-                "Create them, or take them out of allow.",
-            )
-
-
-def _is_meant(match: RequestMatch, namespace: Namespace) -> bool:
-    name = namespace.metadata.name
-    if match.namespaces is not None and not name_matcher(match.namespaces)(name):
-        return False
-    labels = {"kubernetes.io/metadata.name": name, **(namespace.metadata.labels or {})}
-    return match.namespace_selector is None or label_matcher(match.namespace_selector)(labels)

@@ -13,8 +13,8 @@ from webhook.admission.resolving import policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge
 from webhook.inspection.makers import UNKNOWN, Maker, maker_of
-from webhook.inspection.observed import Observed, ObservedPod
-from webhook.policy.model import Policies
+from webhook.inspection.observed import Observed
+from webhook.policy.model import Policies, PriorityPolicy
 
 __all__ = ["reserved"]
 
@@ -26,34 +26,49 @@ _SEVERITIES = {"refused": FindingSeverity.ERROR, CANNOT_BE_JUDGED: FindingSeveri
 
 def reserved(observed: Observed) -> Iterator[ClusterFinding]:
     """Classes and running pods in a reserved range that its rule refuses, judged as `giveway scan` judges them."""
-    policies, ranges = _reserving(observed.policies)
-    if ranges:
-        judge = Judge(policies, Objects(observed.classes.values(), observed.namespaces.values()))
-        yield from _classes(observed, judge, ranges)
-        yield from _pods(observed, judge, ranges)
-
-
-def _classes(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
+    # The rules that reserve and no others, and their ranges
+    policies: list[PriorityPolicy] = []
+    ranges: list[_Range] = []
+    for policy in observed.policies.priority:
+        reserving = [(rule, rule.reserve) for rule in policy.rules if rule.reserve is not None]
+        ranges += [(f"{policy.name}/{rule.name}", body.from_, body.to) for rule, body in reserving]
+        if reserving:
+            policies.append(msgspec.structs.replace(policy, rules=tuple(rule for rule, _ in reserving)))
+    if not ranges:
+        return
+    judge = Judge(Policies(priority=tuple(policies)), Objects(observed.classes.values(), observed.namespaces.values()))
     for name, found in sorted(observed.classes.items()):
-        if not any(start <= found.value <= end for _, start, end in ranges):
+        if not _in_range(found.value, ranges):
             continue
         data = {"metadata": {"name": name}, "value": found.value, "preemptionPolicy": policy_of(found)}
         existing = Existing(msgspec.json.encode(data), "priorityclasses", "", name)
         for rule, verdict in _verdicts(judge, existing, UNKNOWN, ranges):
-            yield _class_finding(name, rule, verdict, found.value)
+            yield ClusterFinding(
+                _SEVERITIES.get(verdict, FindingSeverity.WARNING),
+                f"PriorityClass {name} has value {found.value}, in a range that rule {rule} reserves ({verdict}).",
+                _WHY,
+                "Delete the class when no pod uses it any more, or name it in the rule's define.",
+            )
+    yield from _pods(observed, judge, ranges)
 
 
 def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[ClusterFinding]:
+    """Running pods of a reserved priority; those that are alike in what rules about ranges read are judged once."""
     counts: dict[tuple[str, str, str, int], Counter[str]] = defaultdict(Counter)
     known: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for pod in observed.pods:
-        in_range = any(start <= pod.priority <= end for _, start, end in ranges)
-        if pod.namespace not in observed.reach or not in_range:
+        if pod.namespace not in observed.reach or not _in_range(pod.priority, ranges):
             continue
-        # Pods that are alike in what rules about ranges read are judged once.
-        alike = (pod.namespace, pod.class_name, pod.priority, pod.preemption_policy, pod.owner[:2], id(pod.labels))
+        api_version, kind, owner = pod.owner
+        alike = (pod.namespace, pod.class_name, pod.priority, pod.preemption_policy, api_version, kind, id(pod.labels))
         if alike not in known:
-            known[alike] = _verdicts(judge, *_as_existing(pod), ranges)
+            owners = [{"apiVersion": api_version, "kind": kind, "name": owner, "controller": True}] if kind else []
+            metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
+            spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
+            spec |= {"priorityClassName": pod.class_name} if pod.class_name else {}
+            raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
+            existing = Existing(raw, "pods", pod.namespace, pod.name)
+            known[alike] = _verdicts(judge, existing, maker_of(owners, {}, pod.node), ranges)
         for rule, verdict in known[alike]:
             counts[rule, verdict, pod.class_name, pod.priority][pod.namespace] += 1
     for (rule, verdict, class_name, priority), pods in sorted(counts.items()):
@@ -68,40 +83,11 @@ def _pods(observed: Observed, judge: Judge, ranges: list[_Range]) -> Iterator[Cl
         )
 
 
+def _in_range(value: int, ranges: list[_Range]) -> bool:
+    return any(start <= value <= end for _, start, end in ranges)
+
+
 def _verdicts(judge: Judge, existing: Existing, maker: Maker, ranges: list[_Range]) -> list[tuple[str, str]]:
     """What the rules that reserve say, as pairs of rule and verdict."""
     rules = {rule for rule, _, _ in ranges}
     return [(said.rule, said.verdict) for said in judge.judge(existing, maker).said if said.rule in rules]
-
-
-def _class_finding(name: str, rule: str, verdict: str, value: int) -> ClusterFinding:
-    return ClusterFinding(
-        _SEVERITIES.get(verdict, FindingSeverity.WARNING),
-        f"PriorityClass {name} has value {value}, in a range that rule {rule} reserves ({verdict}).",
-        _WHY,
-        "Delete the class when no pod uses it any more, or name it in the rule's define.",
-    )
-
-
-def _reserving(policies: Policies) -> tuple[Policies, list[_Range]]:
-    """The rules that reserve and no others, and their ranges."""
-    changed, ranges = [], []
-    for policy in policies.priority:
-        rules = tuple(rule for rule in policy.rules if rule.reserve is not None)
-        if rules:
-            changed.append(msgspec.structs.replace(policy, rules=rules))
-        for rule in rules:
-            assert rule.reserve is not None
-            ranges.append((f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to))
-    return Policies(priority=tuple(changed)), ranges
-
-
-def _as_existing(pod: ObservedPod) -> tuple[Existing, Maker]:
-    api_version, kind, name = pod.owner
-    owners = [{"apiVersion": api_version, "kind": kind, "name": name, "controller": True}] if kind else []
-    metadata = {"name": pod.name, "namespace": pod.namespace, "labels": pod.labels, "ownerReferences": owners}
-    spec: dict[str, Any] = {"priority": pod.priority, "preemptionPolicy": pod.preemption_policy}
-    if pod.class_name:
-        spec["priorityClassName"] = pod.class_name
-    raw = msgspec.json.encode({"metadata": metadata, "spec": spec})
-    return Existing(raw, "pods", pod.namespace, pod.name), maker_of(owners, {}, pod.node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
@@ -84,7 +84,9 @@ _WAYS = (
         "As the reconciler one may write plans, nominations and evictions.",
     ),
 )
-_EVERYBODY = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
+_EVERYBODY = frozenset(
+    {"Group system:authenticated", "Group system:unauthenticated", "Group system:serviceaccounts"},
+)
 _KUBERNETES = frozenset(
     {
         "Group system:masters",
@@ -101,7 +103,7 @@ class _Grant(NamedTuple):
     """A role's rules for some subjects; `namespace` is empty if they hold everywhere."""
 
     namespace: str
-    subjects: tuple[str, ...]
+    subjects: list[str]
     rules: list[Json]
 
 
@@ -114,6 +116,7 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
         if not grant.namespace and any(_allows(rule, "*", "*", frozenset({"*"})) for rule in grant.rules)
         for subject in grant.subjects
     }
+    parts = ("ServiceAccount kube-system/", f"ServiceAccount {observed.own}/giveway-")
     for way in _WAYS:
         holders: dict[str, set[str]] = defaultdict(set)
         for grant in grants:
@@ -125,19 +128,24 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
         found = {
             subject: where
             for subject, where in holders.items()
-            if subject not in administrators and not _is_kubernetes(subject, observed.own)
+            if subject not in administrators and subject not in _KUBERNETES and not subject.startswith(parts)
         }
-        everybody = [subject for subject in found if _is_everybody(subject)]
+        everybody = [subject for subject in found if subject in _EVERYBODY]
         if everybody:
             yield ClusterFinding(
                 FindingSeverity.ERROR, f"Everybody ({names(everybody)}) may {way.what}.", way.why, _FIX
             )
-        others = sorted(f"{subject}{_where(found[subject])}" for subject in found if subject not in everybody)
+        others = sorted(
+            subject if "" in where else f"{subject} in {names(sorted(where))}"
+            for subject, where in found.items()
+            if subject not in _EVERYBODY
+        )
         if others:
             yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
 
 
 def _grants(observed: Observed) -> Iterator[_Grant]:
+    """Every binding with the rules of its role; subjects are `User alice`, `Group dev`, `ServiceAccount team-a/ci`."""
     roles = {("ClusterRole", "", row["metadata"]["name"]): row for row in observed.objects["clusterroles"]}
     roles |= {("Role", row["metadata"]["namespace"], row["metadata"]["name"]): row for row in observed.objects["roles"]}
     for plural in ("clusterrolebindings", "rolebindings"):
@@ -146,7 +154,11 @@ def _grants(observed: Observed) -> Iterator[_Grant]:
             ref = binding.get("roleRef") or {}
             kind = ref.get("kind", "")
             role = roles.get((kind, namespace if kind == "Role" else "", ref.get("name", "")))
-            subjects = tuple(_subject(one, namespace) for one in binding.get("subjects") or ())
+            subjects = []
+            for one in binding.get("subjects") or ():
+                within = one.get("namespace") or namespace
+                place = f"{within}/" if one.get("kind") == "ServiceAccount" else ""
+                subjects.append(f"{one.get('kind', '')} {place}{one.get('name', '')}")
             if role is not None and subjects:
                 yield _Grant(namespace, subjects, role.get("rules") or [])
 
@@ -163,26 +175,3 @@ def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> boo
         and bool(wanted & resources)
         and bool(({"*"} | verbs) & set(rule.get("verbs") or ()))
     )
-
-
-def _subject(subject: Json, namespace: str) -> str:
-    """A subject for people: `User alice`, `Group dev`, `ServiceAccount team-a/builder`."""
-    kind, name = subject.get("kind", ""), subject.get("name", "")
-    if kind == "ServiceAccount":
-        return f"ServiceAccount {subject.get('namespace') or namespace}/{name}"
-    return f"{kind} {name}"
-
-
-def _is_kubernetes(subject: str, own: str) -> bool:
-    return subject in _KUBERNETES or subject.startswith(
-        ("ServiceAccount kube-system/", f"ServiceAccount {own}/giveway-")
-    )
-
-
-def _is_everybody(subject: str) -> bool:
-    return subject.startswith("Group ") and subject.removeprefix("Group ") in _EVERYBODY
-
-
-def _where(namespaces: Iterable[str]) -> str:
-    found = sorted(set(namespaces))
-    return "" if "" in found else f" in {names(found)}"

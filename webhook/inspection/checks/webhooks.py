@@ -12,8 +12,9 @@ from webhook.admission.given import given_earlier
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
+from webhook.inspection.reach import namespace_labels
 from webhook.kube.objects import LabelSelector
-from webhook.kube.selectors import SelectorError, label_matcher
+from webhook.kube.selectors import SelectorError, everything, label_matcher
 from webhook.native.drift import Mode
 from webhook.registration.entries import EXEMPT, PROBES
 
@@ -106,7 +107,15 @@ def locking_out(observed: Observed) -> Iterator[ClusterFinding]:
                     "Install its server again, or delete the configuration if it was left behind.",
                 )
                 continue
-            selected = [name for name in ("kube-system", own) if name and _selects(entry, name, observed)]
+            try:
+                selects = label_matcher(msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector))
+            except (msgspec.ValidationError, SelectorError):
+                selects = everything
+            selected = [
+                name
+                for name in ("kube-system", own)
+                if name and selects(namespace_labels(name, observed.namespaces.get(name)))
+            ]
             if selected and not entry.get("objectSelector"):
                 unless = " (unless its matchConditions leave them out)" if entry.get("matchConditions") else ""
                 yield ClusterFinding(
@@ -154,26 +163,13 @@ def _on_new_pods(observed: Observed, plural: str) -> Iterator[tuple[str, Json]]:
     """Every entry that is asked about new pods, with the words that name its configuration."""
     for found in observed.objects[plural]:
         for entry in _entries(found):
-            if any(map(_is_about_new_pods, entry.get("rules") or ())):
+            if any(
+                {"", "*"} & set(rule.get("apiGroups") or ())
+                and {"pods", "*", "*/*"} & set(rule.get("resources") or ())
+                and {"CREATE", "*"} & set(rule.get("operations") or ())
+                for rule in entry.get("rules") or ()
+            ):
                 yield f"{_KINDS[plural]} {found['metadata']['name']}", entry
-
-
-def _is_about_new_pods(rule: Json) -> bool:
-    return (
-        bool({"", "*"} & set(rule.get("apiGroups") or ()))
-        and bool({"pods", "*", "*/*"} & set(rule.get("resources") or ()))
-        and bool({"CREATE", "*"} & set(rule.get("operations") or ()))
-    )
-
-
-def _selects(entry: Json, namespace: str, observed: Observed) -> bool:
-    """Whether the entry is about pods of a namespace, by the namespace's labels."""
-    found = observed.namespaces.get(namespace)
-    labels = {"kubernetes.io/metadata.name": namespace, **((found.metadata.labels if found else None) or {})}
-    try:
-        return label_matcher(msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector))(labels)
-    except (msgspec.ValidationError, SelectorError):
-        return True
 
 
 def _fails_closed(entry: Json) -> bool:
