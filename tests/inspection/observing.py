@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
+from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.inspection.reach import in_reach
 from webhook.kube.objects import (
@@ -88,6 +90,16 @@ def entry(name: str = "pods.example.com", **fields: Any) -> dict[str, Any]:
 def configuration(name: str, *entries: dict[str, Any]) -> dict[str, Any]:
     """A webhook configuration."""
     return {"metadata": {"name": name}, "webhooks": list(entries)}
+
+
+def found(check: Callable[[Observed], Iterable[ClusterFinding]], cluster: Observed) -> list[tuple[str, str]]:
+    """What a check says of a cluster: severities and texts."""
+    return [(str(one.severity), one.what) for one in check(cluster)]
+
+
+def severities(check: Callable[[Observed], Iterable[ClusterFinding]], cluster: Observed) -> list[str]:
+    """How much each thing that a check finds matters."""
+    return [severity for severity, _ in found(check, cluster)]
 
 
 LOW = make_class("low", 10)

@@ -9,147 +9,32 @@ import msgspec
 import pytest
 
 from certs.rotation import CertificateSettings, begin
-from tests.admission.builders import HERE, make_class, make_policy, make_rule, manage
+from tests.admission.builders import HERE, make_policy, make_rule, manage
 from tests.inspection.observing import (
     LOW,
     NOW,
-    PREEMPTIBLE,
-    PROTECTION,
     configuration,
     covering,
     entry,
+    found,
     observed,
+    severities,
     summary,
 )
 from webhook.inspection.checks import (
     budgets,
     certificates,
-    classes,
     exceptions,
     nominations,
     policies,
-    ranges,
     rights,
     versions,
-    webhooks,
 )
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
 from webhook.kube.versions import OLDEST, TESTED
-from webhook.policy.model import Policies, PolicyException, PriorityClasses, RequestMatch, Reserve, Subject
-from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
-
-HIGH = make_class("high", 1000)
-USES = summary("user", "high", 1000)
-SAYS_NO = summary("kept", annotations={PREEMPTIBLE: "false"})
-GIVEN = '{"class":"low","copied":{"godel.bytedance.com/can-be-preempted":"true"}}'
-
-
-def found(check, cluster):
-    return [(str(one.severity), one.what) for one in check(cluster)]
-
-
-def severities(check, cluster):
-    return [severity for severity, _ in found(check, cluster)]
-
-
-@pytest.mark.parametrize(
-    ("cluster", "expected"),
-    [
-        pytest.param(observed(HIGH, LOW, USES, SAYS_NO), ["warning"], id="past-an-annotation"),
-        pytest.param(
-            observed(HIGH, LOW, USES, summary(annotations={PREEMPTIBLE: "true", PROTECTION: "60"})),
-            ["warning"],
-            id="past-a-window",
-        ),
-        pytest.param(observed(HIGH, LOW, USES, summary()), ["info"], id="past-silence"),
-        pytest.param(observed(HIGH, LOW, SAYS_NO), ["info"], id="unused"),
-        pytest.param(observed(HIGH, LOW, USES, summary(annotations={PREEMPTIBLE: "true"})), [], id="opted-in"),
-        pytest.param(observed(make_class("high", 1000, never=True), LOW, USES, SAYS_NO), [], id="never"),
-        pytest.param(observed(make_class("online", 1000), LOW, SAYS_NO), [], id="moved-to-its-twin"),
-        pytest.param(observed(HIGH, LOW, USES, SAYS_NO, make_policy("p")), [], id="no-preemption-policy"),
-    ],
-)
-def test_classes_that_preempt_past_protections(cluster, expected):
-    """A class is a finding if kube-scheduler evicts for it whom the policies protect; a warning if somebody said so."""
-    assert severities(classes.preempting, cluster) == expected
-
-
-def test_who_uses_a_class_is_named():
-    """With the number of pods by namespace."""
-    [(_, what)] = found(classes.preempting, observed(HIGH, LOW, USES, SAYS_NO))
-    assert "it is used by 1 pod: team-a (1)" in what
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(
-            [make_class("online", 5)], "Twin giveway-online of PriorityClass online does not exist.", id="missing"
-        ),
-        pytest.param(
-            [make_class("online", 5), make_class("giveway-online", 6, never=True)],
-            "has value 6 and preemptionPolicy Never; it needs value 5 and Never.",
-            id="other-value",
-        ),
-        pytest.param(
-            [make_class("online", 5), make_class("giveway-online", 5)], "preemptionPolicy PreemptLower", id="not-never"
-        ),
-        pytest.param(
-            [make_class("giveway-x", 5)], "its preemptionPolicy is PreemptLowerPriority", id="managed-not-never"
-        ),
-        pytest.param([make_class("online", 5), make_class("giveway-online", 5, never=True)], None, id="right"),
-        pytest.param([], None, id="no-original"),
-    ],
-)
-def test_twins(given, expected):
-    """A twin exists, with the value of its class and Never."""
-    texts = [what for _, what in found(classes.twins, observed(*given))]
-    assert expected is None or any(expected in text for text in texts)
-    assert bool(texts) == (expected is not None)
-
-
-COPIES = make_policy("p", make_rule("copy", copy_annotations=(PREEMPTIBLE,)))
-
-
-@pytest.mark.parametrize(
-    ("preemptible", "annotations", "drifts"),
-    [
-        pytest.param("true", {PREEMPTIBLE: "true"}, False, id="same"),
-        pytest.param("true", {}, True, id="absent"),
-        pytest.param("false", {PREEMPTIBLE: "true", "giveway.dev/given": GIVEN}, True, id="copied-and-changed-since"),
-        pytest.param("false", {PREEMPTIBLE: "true"}, False, id="chosen-by-its-author"),
-        pytest.param(None, {PREEMPTIBLE: "true", "giveway.dev/given": GIVEN}, True, id="taken-off-the-class"),
-        pytest.param(None, {}, False, id="neither"),
-    ],
-)
-def test_drift(preemptible, annotations, drifts):
-    """What was copied and is not what the class says today; what an author chose is no drift."""
-    own = make_class("low", 10, **({"preemptible": preemptible} if preemptible else {}))
-    cluster = observed(own, summary(annotations=annotations), COPIES)
-    assert bool(found(classes.drifted, cluster)) is drifts
-
-
-BAND = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(RequestMatch(namespaces=("ingress",)),)))
-LEADS = RequestMatch(subjects=(Subject("Group", "leads"),))
-BY_LEADS = make_rule("band", reserve=Reserve(from_=500, to=5000, use=(LEADS,)))
-
-
-def test_reserved_ranges():
-    """Classes that nobody may define there, and pods that may not be there, are errors; what depends is said."""
-    cluster = observed(HIGH, LOW, USES, summary("user-2", "high", 1000), make_policy("p", BAND))
-    assert found(ranges.reserved, cluster) == [
-        ("error", "PriorityClass high has value 1000, in a range that rule p/band reserves (refused)."),
-        (
-            "error",
-            "2 pods of priority 1000 (PriorityClass high) in a range that rule p/band reserves: team-a (2) (refused).",
-        ),
-    ]
-    depends = found(ranges.reserved, observed(LOW, HIGH, USES, make_policy("p", BY_LEADS)))
-    assert depends[1][0] == "info"
-    assert depends[1][1].endswith("team-a (1) (cannot be judged).")
-    assert found(ranges.reserved, observed(LOW, summary(), make_policy("p", BAND))) == []
+from webhook.policy.model import PolicyException, PriorityClasses, RequestMatch
 
 
 def test_budgets():
@@ -195,108 +80,6 @@ def test_stuck_nominations(pod, expected):
     """A nomination is stuck if its node is gone, its plan is over, or it is older than any plan."""
     texts = [what for _, what in found(nominations.stuck, observed(pod, nodes=[{"metadata": {"name": "n1"}}]))]
     assert [expected in text for text in texts] == ([True] if expected else [])
-
-
-OURS = configuration("giveway", entry("pods.mutate.giveway.dev", reinvocationPolicy="IfNeeded"))
-BOTH = {"mutatingwebhookconfigurations": [OURS], "validatingwebhookconfigurations": [OURS]}
-
-
-@pytest.mark.parametrize(
-    ("configurations", "expected"),
-    [
-        pytest.param({}, ["error", "error"], id="none"),
-        pytest.param({plural: [configuration("giveway")] for plural in BOTH}, ["error", "error"], id="empty"),
-        pytest.param(
-            {plural: [configuration("giveway", entry("probe.mutate.giveway.dev"))] for plural in BOTH},
-            ["error", "error"],
-            id="probes-alone",
-        ),
-        pytest.param(
-            {
-                plural: [configuration("giveway", entry("pods.x.giveway.dev", failurePolicy="Ignore"))]
-                for plural in BOTH
-            },
-            ["info", "info"],
-            id="ignore",
-        ),
-        pytest.param(BOTH, [], id="in-force"),
-    ],
-)
-def test_registered(configurations, expected):
-    """Both configurations are there, with entries that judge."""
-    assert severities(webhooks.registered, observed(**configurations)) == expected
-
-
-SERVICE = {"service": {"namespace": "kyverno", "name": "svc"}}
-THERE = [{"metadata": {"namespace": "kyverno", "name": "svc"}}]
-NOT_SYSTEM = {
-    "matchExpressions": [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kyverno"]}
-    ]
-}
-
-
-@pytest.mark.parametrize(
-    ("fields", "services", "expected"),
-    [
-        pytest.param({"clientConfig": SERVICE}, [], ["error"], id="no-service"),
-        pytest.param({"clientConfig": SERVICE}, THERE, ["warning"], id="its-own-pods"),
-        pytest.param({"clientConfig": SERVICE, "namespaceSelector": NOT_SYSTEM}, THERE, [], id="left-out"),
-        pytest.param({"clientConfig": SERVICE, "failurePolicy": "Ignore"}, [], [], id="ignore"),
-        pytest.param(
-            {"clientConfig": SERVICE, "objectSelector": {"matchLabels": {"a": "b"}}}, THERE, [], id="by-label"
-        ),
-        pytest.param({"rules": []}, [], [], id="not-about-pods"),
-        pytest.param({"clientConfig": {"url": "https://x"}}, [], ["warning"], id="url-and-kube-system"),
-    ],
-)
-def test_lock_out(fields, services, expected):
-    """A webhook that fails closed has a server, and leaves out what its server needs."""
-    cluster = observed(
-        validatingwebhookconfigurations=[configuration("kyverno", entry(**fields))],
-        services=services,
-        namespaces={"team-a": {}, "kube-system": {}, "kyverno": {}},
-    )
-    assert severities(webhooks.locking_out, cluster) == expected
-
-
-def test_giveway_itself_locks_nobody_out():
-    """The entries that giveway registers pass its own check."""
-    made = entries(Policies(), WebhookTarget())
-    cluster = observed(
-        mutatingwebhookconfigurations=[configuration("giveway", *made[MUTATING])],
-        validatingwebhookconfigurations=[configuration("giveway", *made[VALIDATING])],
-        services=[{"metadata": {"namespace": "giveway-system", "name": "giveway-webhook"}}],
-        namespaces={"team-a": {}, "kube-system": {}, "giveway-system": {}},
-    )
-    for check in (webhooks.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
-        assert found(check, cluster) == []
-
-
-def test_exemptions():
-    """Labelled namespaces are listed; many pods in them are a warning; webhooks that go by pods' labels are named."""
-    spaces = {"team-a": {}, "free": {"giveway.dev/exempt": ""}}
-    there = summary("x", namespace="free")
-    assert severities(webhooks.exempting, observed(summary(), there, namespaces=spaces)) == ["info"]
-    assert severities(webhooks.exempting, observed(there, namespaces=spaces)) == ["warning"]
-    by_label = entry(objectSelector={"matchLabels": {"judge": "me"}})
-    [(_, what)] = found(
-        webhooks.exempting, observed(validatingwebhookconfigurations=[configuration("kyverno", by_label)])
-    )
-    assert what.startswith("ValidatingWebhookConfiguration kyverno judges pods by their labels")
-
-
-def test_webhooks_after_ours():
-    """One that is called later matters if giveway is not called again, or if pods show another class."""
-    later = configuration("zz", entry())
-    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[OURS, later])) == []
-    once = configuration("giveway", entry("pods.mutate.giveway.dev"))
-    [(_, what)] = found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, later]))
-    assert what.endswith("giveway is not called again: MutatingWebhookConfiguration zz.")
-    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, configuration("aa")])) == []
-    changed = summary(annotations={"giveway.dev/given": '{"class":"other"}'})
-    [(_, what)] = found(webhooks.changing_classes, observed(changed, mutatingwebhookconfigurations=[OURS, later]))
-    assert what == "1 pod of another PriorityClass than giveway gave: team-a (1)."
 
 
 def bound(subject, *, namespace="", resources=("pods/status",), verbs=("patch",), groups=("",), **rule):

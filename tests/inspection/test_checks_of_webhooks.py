@@ -1,0 +1,118 @@
+"""The checks of `giveway doctor` about webhook configurations: what they find, and what they leave alone."""
+
+import pytest
+
+from tests.inspection.observing import (
+    configuration,
+    entry,
+    found,
+    observed,
+    severities,
+    summary,
+)
+from webhook.inspection.checks import (
+    webhooks,
+)
+from webhook.policy.model import Policies
+from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
+
+OURS = configuration("giveway", entry("pods.mutate.giveway.dev", reinvocationPolicy="IfNeeded"))
+BOTH = {"mutatingwebhookconfigurations": [OURS], "validatingwebhookconfigurations": [OURS]}
+
+
+@pytest.mark.parametrize(
+    ("configurations", "expected"),
+    [
+        pytest.param({}, ["error", "error"], id="none"),
+        pytest.param({plural: [configuration("giveway")] for plural in BOTH}, ["error", "error"], id="empty"),
+        pytest.param(
+            {plural: [configuration("giveway", entry("probe.mutate.giveway.dev"))] for plural in BOTH},
+            ["error", "error"],
+            id="probes-alone",
+        ),
+        pytest.param(
+            {
+                plural: [configuration("giveway", entry("pods.x.giveway.dev", failurePolicy="Ignore"))]
+                for plural in BOTH
+            },
+            ["info", "info"],
+            id="ignore",
+        ),
+        pytest.param(BOTH, [], id="in-force"),
+    ],
+)
+def test_registered(configurations, expected):
+    """Both configurations are there, with entries that judge."""
+    assert severities(webhooks.registered, observed(**configurations)) == expected
+
+
+SERVICE = {"service": {"namespace": "kyverno", "name": "svc"}}
+THERE = [{"metadata": {"namespace": "kyverno", "name": "svc"}}]
+NOT_SYSTEM = {
+    "matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kyverno"]}
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "services", "expected"),
+    [
+        pytest.param({"clientConfig": SERVICE}, [], ["error"], id="no-service"),
+        pytest.param({"clientConfig": SERVICE}, THERE, ["warning"], id="its-own-pods"),
+        pytest.param({"clientConfig": SERVICE, "namespaceSelector": NOT_SYSTEM}, THERE, [], id="left-out"),
+        pytest.param({"clientConfig": SERVICE, "failurePolicy": "Ignore"}, [], [], id="ignore"),
+        pytest.param(
+            {"clientConfig": SERVICE, "objectSelector": {"matchLabels": {"a": "b"}}}, THERE, [], id="by-label"
+        ),
+        pytest.param({"rules": []}, [], [], id="not-about-pods"),
+        pytest.param({"clientConfig": {"url": "https://x"}}, [], ["warning"], id="url-and-kube-system"),
+    ],
+)
+def test_lock_out(fields, services, expected):
+    """A webhook that fails closed has a server, and leaves out what its server needs."""
+    cluster = observed(
+        validatingwebhookconfigurations=[configuration("kyverno", entry(**fields))],
+        services=services,
+        namespaces={"team-a": {}, "kube-system": {}, "kyverno": {}},
+    )
+    assert severities(webhooks.locking_out, cluster) == expected
+
+
+def test_giveway_itself_locks_nobody_out():
+    """The entries that giveway registers pass its own check."""
+    made = entries(Policies(), WebhookTarget())
+    cluster = observed(
+        mutatingwebhookconfigurations=[configuration("giveway", *made[MUTATING])],
+        validatingwebhookconfigurations=[configuration("giveway", *made[VALIDATING])],
+        services=[{"metadata": {"namespace": "giveway-system", "name": "giveway-webhook"}}],
+        namespaces={"team-a": {}, "kube-system": {}, "giveway-system": {}},
+    )
+    for check in (webhooks.registered, webhooks.locking_out, webhooks.changing_classes, webhooks.exempting):
+        assert found(check, cluster) == []
+
+
+def test_exemptions():
+    """Labelled namespaces are listed; many pods in them are a warning; webhooks that go by pods' labels are named."""
+    spaces = {"team-a": {}, "free": {"giveway.dev/exempt": ""}}
+    there = summary("x", namespace="free")
+    assert severities(webhooks.exempting, observed(summary(), there, namespaces=spaces)) == ["info"]
+    assert severities(webhooks.exempting, observed(there, namespaces=spaces)) == ["warning"]
+    by_label = entry(objectSelector={"matchLabels": {"judge": "me"}})
+    [(_, what)] = found(
+        webhooks.exempting, observed(validatingwebhookconfigurations=[configuration("kyverno", by_label)])
+    )
+    assert what.startswith("ValidatingWebhookConfiguration kyverno judges pods by their labels")
+
+
+def test_webhooks_after_ours():
+    """One that is called later matters if giveway is not called again, or if pods show another class."""
+    later = configuration("zz", entry())
+    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[OURS, later])) == []
+    once = configuration("giveway", entry("pods.mutate.giveway.dev"))
+    [(_, what)] = found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, later]))
+    assert what.endswith("giveway is not called again: MutatingWebhookConfiguration zz.")
+    assert found(webhooks.changing_classes, observed(mutatingwebhookconfigurations=[once, configuration("aa")])) == []
+    changed = summary(annotations={"giveway.dev/given": '{"class":"other"}'})
+    [(_, what)] = found(webhooks.changing_classes, observed(changed, mutatingwebhookconfigurations=[OURS, later]))
+    assert what == "1 pod of another PriorityClass than giveway gave: team-a (1)."
