@@ -7,9 +7,7 @@ import base64
 import io
 import ssl
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import msgspec
 
-from certs.authority import make_authority, make_serving, pem
+from certs.files import maintain_files
+from certs.rotation import CertificateSettings
 from webhook.admission.lookup import Objects
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.manager.manager import Manager, ManagerOptions
@@ -29,7 +28,7 @@ from webhook.serving.server import ServingOptions
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Expected", "Recorded", "ReviewOutcome", "recorded", "recorded_objects", "show_reviews"]
+__all__ = ["Expected", "Recorded", "ReviewOutcome", "loopback_serving", "recorded", "recorded_objects", "show_reviews"]
 
 POLICIES = Path(__file__).parents[2] / "policies"
 """The shipped policies, in a checkout."""
@@ -60,6 +59,15 @@ class ReviewOutcome(msgspec.Struct, frozen=True):
     got: Expected
     message: str = ""
 
+    def effect(self) -> str:
+        """The rules that denied it; or what was set, without the prefixes of annotations' keys, and the warnings."""
+        texts = []
+        for operation in self.got.patch:
+            path, value = operation["path"].replace("~1", "/"), operation["value"]
+            wanted = value if isinstance(value, dict) else {path: value}
+            texts.append(", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items()))
+        return ", ".join(self.got.rules) or "; ".join([*texts, *self.got.warnings])
+
 
 def recorded() -> list[Recorded]:
     """The recorded reviews, each with what must become of it."""
@@ -87,10 +95,10 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     table.add_column("by", no_wrap=True, overflow="ellipsis", max_width=12)
     table.add_column("patch, rule or warning", overflow="fold", ratio=4)
     colours = {"patched": "cyan", "denied": "red", "allowed": "green"}
-    outcomes = asyncio.run(_send_all(policies))
+    outcomes = asyncio.run(_answers(policies))
     group = ""
     for row, outcome in outcomes:
-        effect = _effect(outcome) if outcome.got == row.expect else f"WRONG, expected {row.expect}"
+        effect = outcome.effect() if outcome.got == row.expect else f"WRONG, expected {row.expect}"
         if group != (group := f"Priority plugin {row.plugin}, {row.path.partition('?')[0]}"):
             table.add_row("", Text(f"\n{group}", "bold"))
         verdict = Text(outcome.got.verdict, colours[outcome.got.verdict])
@@ -111,57 +119,36 @@ def show_reviews(console: Console, policies: Path = POLICIES) -> bool:
     return all(outcome.got == row.expect for row, outcome in outcomes)
 
 
-async def _send_all(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
-    with _certificate() as (options, trust):
-        manager = Manager(
-            ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0, log_format="json"), io.BytesIO()
-        )
-        webhook = manager.add(Webhook(manager, options, GivenObjects(recorded_objects())))
-        connector = aiohttp.TCPConnector(ssl=trust)
-        async with manager, aiohttp.ClientSession(connector=connector) as session:
-            url = f"https://127.0.0.1:{webhook.server.secure_port}"
-            return [(row, await _send(session, url, row)) for row in recorded()]
-
-
-async def _send(session: aiohttp.ClientSession, url: str, row: Recorded) -> ReviewOutcome:
-    async with session.post(url + row.path, json=row.review) as answer:
-        response = (await answer.json())["response"]
-    patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
-    verdict = "denied" if not response["allowed"] else "patched" if patch else "allowed"
-    denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
-    got = Expected(verdict, denied_by.split(",") if denied_by else [], patch, response.get("warnings", []))
-    return ReviewOutcome(got, response.get("status", {}).get("message", ""))
-
-
-@contextmanager
-def _certificate() -> Iterator[tuple[ServingOptions, ssl.SSLContext]]:
-    """Options with a certificate for the loopback and free ports, and a context that trusts it."""
-    now, lifetime = datetime.now(UTC), timedelta(hours=1)
-    authority = make_authority(now, lifetime)
-    serving = make_serving(authority, ["127.0.0.1"], now, lifetime)
+async def _answers(policies: Path) -> list[tuple[Recorded, ReviewOutcome]]:
+    """Every recorded review with the answer of a server that was started for it."""
+    outcomes = []
     with tempfile.TemporaryDirectory(prefix="giveway-") as directory:
-        certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
-        certificate.write_bytes(pem(serving.certificate))
-        key.touch(mode=0o600)
-        key.write_bytes(serving.key_pem())
-        options = ServingOptions(
-            tls_cert_file=certificate,
-            tls_private_key_file=key,
-            bind_address="127.0.0.1",
-            secure_port=0,
-        )
-        yield options, ssl.create_default_context(cadata=pem(authority.certificate).decode())
+        serving, trust = loopback_serving(Path(directory))
+        options = ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0, log_format="json")
+        manager = Manager(options, io.BytesIO())
+        webhook = manager.add(Webhook(manager, serving, GivenObjects(recorded_objects())))
+        connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=trust.decode()))
+        async with manager, aiohttp.ClientSession(connector=connector) as session:
+            for row in recorded():
+                url = f"https://127.0.0.1:{webhook.server.secure_port}{row.path}"
+                async with session.post(url, json=row.review) as answer:
+                    response = (await answer.json())["response"]
+                patch = msgspec.json.decode(base64.b64decode(response["patch"])) if "patch" in response else []
+                verdict = "denied" if not response["allowed"] else "patched" if patch else "allowed"
+                denied_by = response.get("auditAnnotations", {}).get("denied-by", "")
+                rules = denied_by.split(",") if denied_by else []
+                got = Expected(verdict, rules, patch, response.get("warnings", []))
+                outcomes.append((row, ReviewOutcome(got, response.get("status", {}).get("message", ""))))
+    return outcomes
 
 
-def _effect(outcome: ReviewOutcome) -> str:
-    got = outcome.got
-    if got.rules:
-        return ", ".join(got.rules)
-    return "; ".join([*(_set_by(operation) for operation in got.patch), *got.warnings])
-
-
-def _set_by(operation: dict[str, Any]) -> str:
-    """What an operation sets, without the prefix of an annotation's key."""
-    path, value = operation["path"].replace("~1", "/"), operation["value"]
-    wanted = value if isinstance(value, dict) else {path: value}
-    return ", ".join(f"{key.rpartition('/')[2]}={text}" for key, text in wanted.items())
+def loopback_serving(directory: Path) -> tuple[ServingOptions, bytes]:
+    """Options of a server on the loopback, with its certificate in `directory`, and what clients are to trust, PEM."""
+    bundle = maintain_files(directory, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
+    options = ServingOptions(
+        tls_cert_file=directory / "tls.crt",
+        tls_private_key_file=directory / "tls.key",
+        bind_address="127.0.0.1",
+        secure_port=0,
+    )
+    return options, bundle.trust()

@@ -9,13 +9,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from certs.files import maintain_files
-from certs.rotation import CertificateSettings
 from webhook.admission.lookup import RECONCILER
+from webhook.demo.recorded_reviews import loopback_serving
 from webhook.demo.scenarios import POLICIES, SCENARIOS, Scenario, ScenarioOutcome, Stage, prepare
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
@@ -27,7 +25,6 @@ from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 from webhook.serving.cluster_objects import ClusterObjects
-from webhook.serving.server import ServingOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,23 +57,29 @@ async def show_scenarios(console: Console, *, keep: bool) -> bool:
                 verdict = "[green]all as documented[/green]" if well else "[red]NOT all as documented[/red]"
                 console.print(f"{verdict}, {time.monotonic() - begun:.0f} s in all")
                 if keep:
-                    await _keep(console, cluster, page, directory)
+                    stop = asyncio.Event()
+                    for number in (signal.SIGTERM, signal.SIGINT):
+                        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+                    policies = directory / "policies"
+                    for line in (
+                        f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n",
+                        f"  export KUBECONFIG={cluster.kubeconfig}",
+                        "  kubectl get pods -A -o wide\n  kubectl get events -A",
+                        f"  giveway explain pod scenario-4/nginx-preemptor --policies {policies}",
+                        f"\n[dim]log: {log}[/dim]\nCtrl-C ends it.",
+                    ):
+                        console.print(line, soft_wrap=True)
+                    await stop.wait()
     return well
 
 
 @asynccontextmanager
 async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[EmbeddedCluster, str]]:
     """A control plane with webhook and reconciler at work on it, and where their page is."""
-    policies, certificates = directory / "policies", directory / "certs"
+    policies = directory / "policies"
     policies.mkdir()
     (policies / "demo.yaml").write_text(POLICIES)
-    bundle = maintain_files(certificates, CertificateSettings(("127.0.0.1",)), datetime.now(UTC))
-    serving = ServingOptions(
-        tls_cert_file=certificates / "tls.crt",
-        tls_private_key_file=certificates / "tls.key",
-        bind_address="127.0.0.1",
-        secure_port=0,
-    )
+    serving, trust = loopback_serving(directory / "certs")
     manager = Manager(ManagerOptions(policies=policies, bind_address="127.0.0.1", health_port=0), stream)
     # The reconciler alone may write giveway's own annotations
     async with (
@@ -95,7 +98,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
             wanted = entries(load_texts([("demo.yaml", POLICIES)]).policies, WebhookTarget(namespace=_SYSTEM, url=url))
             for kind, resource in resources.items():
                 for entry in wanted[kind]:
-                    entry["clientConfig"]["caBundle"] = base64.b64encode(bundle.trust()).decode()
+                    entry["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
                 await client.create(resource.path(), {"metadata": {"name": "giveway"}, "webhooks": wanted[kind]})
             yield cluster, f"http://127.0.0.1:{reconciliation.debug_port}/"
 
@@ -103,6 +106,8 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
 async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None]:
     """Play all scenarios at once; show them while they run."""
     from rich.live import Live  # noqa: PLC0415 - only if it prints
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     progress = ["starting"] * len(SCENARIOS)
     outcomes: list[ScenarioOutcome | None] = [None] * len(SCENARIOS)
@@ -128,7 +133,16 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None
                 live.update(_progress(progress, outcomes, time.monotonic() - begun))
                 await asyncio.wait((plays,), timeout=1 / _REFRESH)
     await plays
-    console.print(_report(outcomes))
+    report = Table.grid(padding=(0, 2))
+    for scenario, outcome in zip(SCENARIOS, outcomes, strict=True):
+        assert outcome is not None
+        heading = Text(scenario.situation, "bold").append("   ") + _mark(outcome)
+        report.add_row(Text(str(scenario.number), "bold"), "", heading)
+        report.add_row("", Text("done", "dim"), outcome.done)
+        report.add_row("", Text("happened", "dim"), outcome.happened)
+        report.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
+        report.add_row()
+    console.print(report)
     return outcomes
 
 
@@ -147,40 +161,7 @@ def _progress(progress: list[str], outcomes: list[ScenarioOutcome | None], elaps
     return table
 
 
-def _report(outcomes: list[ScenarioOutcome | None]) -> Table:
-    """What became of each, in full."""
-    from rich.table import Table  # noqa: PLC0415 - only if it prints
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table.grid(padding=(0, 2))
-    for scenario, outcome in zip(SCENARIOS, outcomes, strict=True):
-        assert outcome is not None
-        table.add_row(
-            Text(str(scenario.number), "bold"), "", Text(scenario.situation, "bold").append("   ") + _mark(outcome)
-        )
-        table.add_row("", Text("done", "dim"), outcome.done)
-        table.add_row("", Text("happened", "dim"), outcome.happened)
-        table.add_row("", Text("document", "dim"), Text(scenario.document, "dim"))
-        table.add_row()
-    return table
-
-
 def _mark(outcome: ScenarioOutcome) -> Text:
     from rich.text import Text  # noqa: PLC0415 - only if it prints
 
     return Text("as documented", "green") if outcome.as_documented else Text("NOT AS DOCUMENTED", "bold red")
-
-
-async def _keep(console: Console, cluster: EmbeddedCluster, page: str, directory: Path) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    console.print(f"\nIt is all still running, and shown live on {page}\nIn another terminal:\n", soft_wrap=True)
-    console.print(f"  export KUBECONFIG={cluster.kubeconfig}", soft_wrap=True)
-    console.print("  kubectl get pods -A -o wide\n  kubectl get events -A")
-    console.print(
-        f"  giveway explain pod scenario-4/nginx-preemptor --policies {directory / 'policies'}", soft_wrap=True
-    )
-    console.print(f"\n[dim]log: {directory / 'giveway.log'}[/dim]\nCtrl-C ends it.", soft_wrap=True)
-    await stop.wait()

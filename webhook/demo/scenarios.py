@@ -170,6 +170,9 @@ class Stage:
         raise TimeoutError(f"the budget in {self.namespace} has not come to allow {disruptions} disruptions")
 
 
+Play = Callable[[Stage], Awaitable[ScenarioOutcome]]
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One row of the document: its situation, what it says comes out, and the play."""
@@ -177,7 +180,11 @@ class Scenario:
     number: int
     situation: str
     document: str
-    play: Callable[[Stage], Awaitable[ScenarioOutcome]]
+    play: Play
+
+
+SCENARIOS: list[Scenario] = []
+"""The rows of the document, in its order; `_scenario` adds one."""
 
 
 async def prepare(client: Client, nodes: list[str]) -> None:
@@ -222,7 +229,18 @@ async def class_is_usable(client: Client, name: str, namespace: str = "default",
         return
 
 
-async def _one(stage: Stage) -> ScenarioOutcome:
+def _scenario(number: int, situation: str, document: str) -> Callable[[Play], Play]:
+    """Add a play to the table of scenarios."""
+
+    def add(play: Play) -> Play:
+        SCENARIOS.append(Scenario(number, situation, document, play))
+        return play
+
+    return add
+
+
+@_scenario(1, "a victim of lower priority", "evicted, preemptor Running, event PreemptForPodSuccessfully")
+async def _evicted(stage: Stage) -> ScenarioOutcome:
     done = "nginx-victim (6 CPU, class 80, annotated) runs; nginx-preemptor (3 CPU, class 100) created"
     await _victim(stage, PREEMPTIBLE, {CAN_BE_PREEMPTED: "true"})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
@@ -233,7 +251,8 @@ async def _one(stage: Stage) -> ScenarioOutcome:
     return ScenarioOutcome(done, happened, as_documented=after is not None and gone and event)
 
 
-async def _two(stage: Stage) -> ScenarioOutcome:
+@_scenario(2, "a PDB that lets nobody go", "preemptor stays Pending, nothing evicted")
+async def _budget_lets_nobody_go(stage: Stage) -> ScenarioOutcome:
     names = await _deployment(stage)
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
@@ -242,7 +261,8 @@ async def _two(stage: Stage) -> ScenarioOutcome:
     return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
 
 
-async def _three(stage: Stage) -> ScenarioOutcome:
+@_scenario(3, "the PDB then lets one go", "exactly one replica evicted, preemptor Running")
+async def _budget_then_lets_one_go(stage: Stage) -> ScenarioOutcome:
     names = await _deployment(stage)
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
@@ -257,7 +277,8 @@ async def _three(stage: Stage) -> ScenarioOutcome:
     return ScenarioOutcome(done, happened, as_documented=not early and len(gone) == 1 and after is not None)
 
 
-async def _four(stage: Stage) -> ScenarioOutcome:
+@_scenario(4, "a victim that is not annotated", "preemptor Pending, nothing evicted")
+async def _not_annotated(stage: Stage) -> ScenarioOutcome:
     await _victim(stage, PLAIN, {})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
@@ -266,7 +287,8 @@ async def _four(stage: Stage) -> ScenarioOutcome:
     return ScenarioOutcome(done, happened or _stayed(stage.stillness), as_documented=not happened)
 
 
-async def _five(stage: Stage) -> ScenarioOutcome:
+@_scenario(5, "a protected victim", "preemptor Pending inside the window")
+async def _protected(stage: Stage) -> ScenarioOutcome:
     await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
     await stage.create(stage.pod(PREEMPTOR, 3, HIGH))
     await stage.pending(PREEMPTOR)
@@ -276,7 +298,8 @@ async def _five(stage: Stage) -> ScenarioOutcome:
     return ScenarioOutcome(done, happened or "preemptor stayed Pending inside the window", as_documented=not happened)
 
 
-async def _six(stage: Stage) -> ScenarioOutcome:
+@_scenario(6, "the protection runs out", "preemptor Running after the window, without anyone touching it")
+async def _protection_runs_out(stage: Stage) -> ScenarioOutcome:
     """A victim within its protection window stays, and goes as soon as the window has ended."""
     await _victim(stage, PREEMPTIBLE, {PROTECTION_DURATION: str(stage.protection)})
     victim = await stage.get(VICTIM)
@@ -293,16 +316,6 @@ async def _six(stage: Stage) -> ScenarioOutcome:
         f"preemptor Running {age:.1f} s after the victim's start" if after is not None else _went(after)
     )
     return ScenarioOutcome(done, happened, as_documented=not early and after is not None and age >= stage.protection)
-
-
-SCENARIOS = (
-    Scenario(1, "a victim of lower priority", "evicted, preemptor Running, event PreemptForPodSuccessfully", _one),
-    Scenario(2, "a PDB that lets nobody go", "preemptor stays Pending, nothing evicted", _two),
-    Scenario(3, "the PDB then lets one go", "exactly one replica evicted, preemptor Running", _three),
-    Scenario(4, "a victim that is not annotated", "preemptor Pending, nothing evicted", _four),
-    Scenario(5, "a protected victim", "preemptor Pending inside the window", _five),
-    Scenario(6, "the protection runs out", "preemptor Running after the window, without anyone touching it", _six),
-)
 
 
 async def _victim(stage: Stage, class_name: str, annotations: dict[str, str]) -> None:

@@ -33,6 +33,8 @@ _ORDER = (
     "PodDisruptionBudget",
 )
 """What others need comes first; kinds that are not named follow, and the Deployments are last."""
+_BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
+"""What brings the kinds of a group that clusters do not have by themselves."""
 
 
 class Key(NamedTuple):
@@ -89,7 +91,18 @@ class ObjectApplier:
     async def resource(self, api_version: str, kind: str) -> Resource | None:
         """Where a kind lives; None if the cluster does not have it."""
         if api_version not in self._kinds:
-            self._kinds[api_version] = await self._discover(api_version)
+            group, _, version = api_version.rpartition("/")
+            try:
+                found = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                found = {}
+            self._kinds[api_version] = {
+                row["kind"]: Resource(group, version, row["name"], row["kind"], namespaced=row["namespaced"])
+                for row in found.get("resources") or ()
+                if "/" not in row["name"]
+            }
         return self._kinds[api_version].get(kind)
 
     async def require(self, objects: Sequence[Json]) -> None:
@@ -191,21 +204,3 @@ class ObjectApplier:
         if resource is None or not key.name or (resource.namespaced and not key.namespace):
             return None
         return resource.path(key.namespace if resource.namespaced else None, key.name)
-
-    async def _discover(self, api_version: str) -> dict[str, Resource]:
-        group, _, version = api_version.rpartition("/")
-        try:
-            found = await self.client.get(f"/apis/{api_version}" if group else f"/api/{version}")
-        except ApiError as error:
-            if error.status == 404:
-                return {}
-            raise
-        return {
-            row["kind"]: Resource(group, version, row["name"], row["kind"], namespaced=row["namespaced"])
-            for row in found.get("resources") or ()
-            if "/" not in row["name"]
-        }
-
-
-_BRINGS = {"cert-manager.io": "cert-manager", "monitoring.coreos.com": "the Prometheus operator"}
-"""What brings the kinds of a group that clusters do not have by themselves."""

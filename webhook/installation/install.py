@@ -121,12 +121,17 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
     for obj in objects:
         if obj["kind"] == "Deployment":
             waiting += await _deployment(client, obj["metadata"]["name"])
-    entries = {
-        kind.kind: {entry["name"] for entry in await _entries(client, kind)}
-        for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION)
-    }
-    silent = [kind for kind, found in entries.items() if not found - PROBES]
-    if silent and any(entries.values()):
+    entries: list[set[str]] = []
+    for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
+        try:
+            found = await client.get(kind.path(name=_CONFIGURATION))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            found = {}
+        entries.append({entry["name"] for entry in found.get("webhooks") or ()})
+    silent = not all(found - PROBES for found in entries)
+    if silent and any(entries):
         waiting.append(
             "the API server does not reach the webhook yet; if this stays, TCP port 9443 of its pods is closed to the"
             " control plane (docs/install.md)"
@@ -134,15 +139,6 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
     elif silent:
         waiting.append("no webhook server has been ready yet")
     return Status(tuple(waiting), answered=not silent)
-
-
-async def _entries(client: Client, resource: Any) -> list[Json]:
-    try:
-        return (await client.get(resource.path(name=_CONFIGURATION))).get("webhooks") or []
-    except ApiError as error:
-        if error.status == 404:
-            return []
-        raise
 
 
 async def _deployment(client: Client, name: str) -> list[str]:

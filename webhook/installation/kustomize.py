@@ -74,10 +74,7 @@ def render(base: Path, components: Iterable[Path] = (), images: Iterable[Json] =
 
 def parse_image(text: str) -> Json:
     """`--image` as an entry of `images`: `registry/name`, `registry/name:tag` or `registry/name@sha256:…`."""
-    name, _, digest = text.partition("@")
-    head, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        head, tag = name, ""
+    head, tag, digest = _image_parts(text)
     if not head or any(character.isspace() for character in text):
         raise ManifestsError(f"{text!r} is not an image such as registry.example.com/giveway:0.1.0")
     entry = {"name": "giveway", "newName": head}
@@ -105,7 +102,11 @@ def _kustomization(directory: Path, below: list[Json]) -> list[Json]:
             if obj["kind"] not in _CLUSTER_WIDE:
                 obj["metadata"]["namespace"] = own["namespace"]
     for labels in own.get("labels") or ():
-        _add_labels(objects, labels, where)
+        _only(labels, frozenset({"pairs", "includeTemplates"}), where)
+        for obj in objects:
+            for holder in [obj, *(_templates(obj) if labels.get("includeTemplates") else ())]:
+                metadata = holder.setdefault("metadata", {})
+                metadata["labels"] = {**(metadata.get("labels") or {}), **labels["pairs"]}
     for image in own.get("images") or ():
         _only(image, frozenset({"name", "newName", "newTag", "digest"}), where)
         _set_image(objects, image)
@@ -177,34 +178,26 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
         obj.update(changed)
 
 
-def _add_labels(objects: Iterable[Json], entry: Json, where: Path) -> None:
-    _only(entry, frozenset({"pairs", "includeTemplates"}), where)
-    for obj in objects:
-        holders = [obj, *(_templates(obj) if entry.get("includeTemplates") else ())]
-        for holder in holders:
-            metadata = holder.setdefault("metadata", {})
-            metadata["labels"] = {**(metadata.get("labels") or {}), **entry["pairs"]}
-
-
 def _set_image(objects: Iterable[Json], entry: Json) -> None:
+    """Give the images of the entry's name its new name, and its tag or digest."""
     for obj in objects:
         for template in _templates(obj):
             spec = template.get("spec") or {}
             for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
-                container["image"] = _renamed(container.get("image", ""), entry)
+                name, tag, digest = _image_parts(container.get("image", ""))
+                if name != entry["name"]:
+                    continue
+                if "newTag" in entry or "digest" in entry:
+                    tag, digest = entry.get("newTag", ""), entry.get("digest", "")
+                name = str(entry.get("newName", name))
+                container["image"] = name + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
 
 
-def _renamed(image: str, entry: Json) -> str:
-    """The image with the entry's name, and its tag or digest, if it is the one that the entry is about."""
+def _image_parts(image: str) -> tuple[str, str, str]:
+    """Name, tag and digest; a port of the registry is part of the name."""
     name, _, digest = image.partition("@")
     head, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        head, tag = name, ""
-    if head != entry["name"]:
-        return image
-    if "newTag" in entry or "digest" in entry:
-        tag, digest = entry.get("newTag", ""), entry.get("digest", "")
-    return str(entry.get("newName", head)) + (f":{tag}" if tag else "") + (f"@{digest}" if digest else "")
+    return (name, "", digest) if not colon or "/" in tag else (head, tag, digest)
 
 
 def _templates(obj: Json) -> Iterable[Json]:

@@ -51,7 +51,25 @@ def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
     changed = copy.deepcopy(obj)
     for operation in operations:
         try:
-            _operate(changed, operation)
+            *tokens, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
+            target: Any = changed
+            for token in tokens:
+                target = target[_place(target, token)]
+            match operation["op"]:
+                case "add" if isinstance(target, list):
+                    target.insert(len(target) if last == "-" else _place(target, last), operation["value"])
+                case "add":
+                    target[last] = operation["value"]
+                case "replace":
+                    _ = target[_place(target, last)]
+                    target[_place(target, last)] = operation["value"]
+                case "remove":
+                    del target[_place(target, last)]
+                case "test":
+                    if target[_place(target, last)] != operation["value"]:
+                        raise OverlayError(f"{operation}: it is {target[_place(target, last)]!r}")
+                case other:
+                    raise OverlayError(f"operation {other!r} is not known")
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise OverlayError(f"{operation}: there is no such place: {error}") from error
     return changed
@@ -78,29 +96,6 @@ def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
         else:
             merged[place] = strategic_merge(merged[place], one)
     return new + merged
-
-
-def _operate(document: Json, operation: Json) -> None:
-    tokens = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
-    target: Any = document
-    for token in tokens[:-1]:
-        target = target[_place(target, token)]
-    last = tokens[-1]
-    match operation["op"]:
-        case "add" if isinstance(target, list):
-            target.insert(len(target) if last == "-" else _place(target, last), operation["value"])
-        case "add":
-            target[last] = operation["value"]
-        case "replace":
-            _ = target[_place(target, last)]
-            target[_place(target, last)] = operation["value"]
-        case "remove":
-            del target[_place(target, last)]
-        case "test":
-            if target[_place(target, last)] != operation["value"]:
-                raise OverlayError(f"{operation}: it is {target[_place(target, last)]!r}")
-        case other:
-            raise OverlayError(f"operation {other!r} is not known")
 
 
 def _place(target: Any, token: str) -> Any:
