@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from webhook.admission.lookup import Context, Objects
+from webhook.admission.context import Context, Objects
 from webhook.admission.webhook import Reviewed, review
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine

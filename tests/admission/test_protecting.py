@@ -18,7 +18,7 @@ from tests.admission.builders import (
     message_of,
     response,
 )
-from webhook.admission.lookup import RECONCILER, Context
+from webhook.admission.context import RECONCILER, Context
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,

@@ -17,7 +17,7 @@ from tests.admission.builders import (
     patch_of,
     response,
 )
-from webhook.admission.lookup import Context, Overlay
+from webhook.admission.context import Context, Overlay
 from webhook.kube.objects import Namespace, ObjectMeta
 
 PREEMPT = "PreemptLowerPriority"

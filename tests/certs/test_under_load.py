@@ -21,7 +21,7 @@ from certs.files import write_files
 from certs.rotation import CertificateSettings
 from certs.secret import SecretName, maintain
 from tests.workloads import eventually, pod
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.cli.certs import keep_current
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS

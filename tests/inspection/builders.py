@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.admission.builders import make_class
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.inspection.judge import Existing, Judge
 from webhook.inspection.makers import Maker
 from webhook.kube.objects import Namespace, ObjectMeta

@@ -8,7 +8,7 @@ import pytest
 
 from tests.admission.builders import make_class, make_context, make_pod, make_review
 from tests.manager.test_reload import until
-from webhook.admission.lookup import Objects, Overlay
+from webhook.admission.context import Objects, Overlay
 from webhook.component_base import supervision
 from webhook.kube.backoff import Backoff
 from webhook.serving.cluster_objects import GivenObjects

@@ -26,7 +26,7 @@ from webhook.cli.main import main
 from webhook.kube.quantity import units
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
-from webhook.serving.connections import MOST_CONNECTIONS
+from webhook.serving.tls_listener import MOST_CONNECTIONS
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
 ALL_CONTAINERS = [

@@ -17,7 +17,7 @@ import msgspec
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from webhook.admission.patching import apply
+from webhook.admission.mutating import apply
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 

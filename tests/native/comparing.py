@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from tests.native import apiserver
-from webhook.admission.lookup import Context, Objects
-from webhook.admission.patching import apply
-from webhook.admission.respond import Answer, say
+from webhook.admission.context import Context, Objects
+from webhook.admission.mutating import apply
+from webhook.admission.review import Answer, say
 from webhook.admission.webhook import review
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Namespace, PriorityClass

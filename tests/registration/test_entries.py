@@ -7,7 +7,7 @@ import pytest
 
 from tests.admission.builders import ask, make_context, make_pod, make_review, make_workload, response
 from tests.policy.builders import engine, rules
-from webhook.admission.lookup import RECONCILER, Context
+from webhook.admission.context import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.embedded.admission.match_conditions import conditions_hold
 from webhook.kube.workloads import WORKLOADS

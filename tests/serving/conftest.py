@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.serving.certificates import Authority
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook import Webhook
 from webhook.serving.cluster_objects import GivenObjects

@@ -12,7 +12,7 @@ from tests.manager.test_reload import until
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
-from webhook.serving.cluster_objects import ClusterObjects
+from webhook.serving.cluster_objects import CachedObjects
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -61,7 +61,7 @@ async def test_classes_and_namespaces_of_a_cluster_decide(start, cluster, polici
     _, client = cluster
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a", "labels": {"env": "prod"}}})
     await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
-    async with start(source=ClusterObjects(client), policies=policies) as running:
+    async with start(source=CachedObjects(client), policies=policies) as running:
         await until(lambda: ready(running))
         _, answer = await running.post("/validate", make_review(make_pod(**RESOLVED)))
         assert "teams/allowed" in answer["status"]["message"]
@@ -81,7 +81,7 @@ async def test_classes_and_namespaces_of_a_cluster_decide(start, cluster, polici
 async def test_what_was_made_a_moment_ago_is_known(start, cluster):
     """A class and a namespace that the cache has not heard of yet are looked up live, every time."""
     _, client = cluster
-    async with start(source=ClusterObjects(client)) as running:
+    async with start(source=CachedObjects(client)) as running:
         await until(lambda: ready(running))
         for number in range(10):
             name = f"new-{number}"
@@ -100,7 +100,7 @@ async def test_a_class_deleted_a_moment_ago_is_no_default(start, cluster):
     _, client = cluster
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
     await client.create(PRIORITY_CLASS.path(), make_body("std", 7, globalDefault=True))
-    async with start(source=ClusterObjects(client)) as running:
+    async with start(source=CachedObjects(client)) as running:
         await until(lambda: ready(running))
         await client.delete(PRIORITY_CLASS.path(name="std"))
         pod = make_pod(priority=0, preemptionPolicy="PreemptLowerPriority")
@@ -113,7 +113,7 @@ async def test_reviews_go_on_while_the_api_server_restarts(start, cluster):
     running_cluster, client = cluster
     await client.create(NAMESPACE.path(), {"metadata": {"name": "team-a"}})
     await client.create(PRIORITY_CLASS.path(), make_body("high", 100))
-    async with start(source=ClusterObjects(client)) as running:
+    async with start(source=CachedObjects(client)) as running:
         await until(lambda: ready(running))
         restart = asyncio.create_task(running_cluster.restart())
         status, _ = await running.post("/validate", make_review(make_pod(**RESOLVED)))

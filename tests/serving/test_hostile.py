@@ -12,9 +12,9 @@ import pytest
 from tests.admission.builders import make_class, make_pod, make_review
 from tests.manager.test_reload import until
 from tests.serving.conftest import trusting
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.component_base import listener
-from webhook.serving import bodies, connections, server
+from webhook.serving import bodies, server, tls_listener
 from webhook.serving.review_handler import _budget
 
 pytestmark = pytest.mark.slow
@@ -226,7 +226,7 @@ async def test_a_server_that_cannot_accept_is_not_ready(start, connect, monkeypa
     monkeypatch.setattr(listener, "_RECENT_SECONDS", 0.3)
     async with start(objects=Objects([HIGH])) as running:
         with monkeypatch.context() as patched:
-            patched.setattr(running.server._listener, "serve", no_file)
+            patched.setattr(running.server._listener.acceptor, "serve", no_file)
             with pytest.raises(OSError):
                 await connect(running)
             await until(lambda: ready(running, 503))
@@ -247,7 +247,7 @@ async def ready(running, status: int) -> bool:
 
 async def test_a_connection_must_begin_a_request_in_time(start, connect, monkeypatch):
     """One whose first head does not come is closed; one that carried a review is kept."""
-    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(tls_listener, "_HEAD_SECONDS", 0.2)
     async with start(objects=Objects([HIGH])) as running:
         honest = await connect(running)
         assert await ask(*honest) == 200

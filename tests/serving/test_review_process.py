@@ -12,7 +12,7 @@ import pytest
 from tests.admission.builders import make_class, make_context, make_pod, make_policy, make_review, make_rule
 from tests.admission.builders import response as response_of
 from tests.policy.builders import engine, rules
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.admission.webhook import review
 from webhook.policy.model import PriorityClasses, Validate
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError

@@ -27,8 +27,8 @@ from tests.admission.builders import (
 from tests.policy.builders import engine as policy_engine
 from tests.policy.builders import rules
 from tests.serving.conftest import trusting
-from webhook.admission.lookup import Objects, Overlay
-from webhook.admission.respond import Answer
+from webhook.admission.context import Objects, Overlay
+from webhook.admission.review import Answer
 from webhook.admission.webhook import HANDLERS, Reviewed
 from webhook.component_base.logs import LogWriter
 from webhook.kube.client import ApiError
@@ -38,7 +38,7 @@ from webhook.policy.evaluation.verdict import Verdict
 from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
 from webhook.serving import metrics
 from webhook.serving.cluster_objects import GivenObjects
-from webhook.serving.review_log import ReviewLine
+from webhook.serving.review_handler import ReviewLine
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -379,7 +379,7 @@ def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):
     verdict = Verdict("teams", "allowed", Enforcement.AUDIT, "deny", "no")
     reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]))
     for number in range(10):
-        counted.observe("validate", reviewed, 0.001, known=False, namespace=f"team-{number}")
+        counted.observe("validate", reviewed, "allowed", 0.001, f"team-{number}")
     text = generate_latest(counted.registry).decode()
     assert text.count("giveway_policy_violations_total{") == 4
     labels = 'enforcement="audit",namespace="other",policy="teams",rule="allowed"'

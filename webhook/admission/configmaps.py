@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Any
 
-from webhook.admission.decode import Review
-from webhook.admission.lookup import Context
-from webhook.admission.respond import Answer
+from webhook.admission.context import Context
+from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
 from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.files.loading import load_texts
@@ -51,29 +49,15 @@ def mutate_config_map(context: Context, review: Review, answer: Answer) -> None:
 
 
 def validate_config_map(context: Context, review: Review, answer: Answer) -> None:
-    """Answer the probe, and judge the policies. Raises AllowanceError."""
-    if review.name == PROBE:
-        answer.warnings.append(answers("validate"))
-    elif review.name == POLICIES:
-        _judge_policies(context, review, answer)
+    """Answer the probe, and judge the policies.
 
-
-def answers(phase: str) -> str:
-    """The warning by which a replica of this version is known to have answered in this phase."""
-    return f"giveway {version('giveway')} answers ({phase})"
-
-
-def answered(phase: str, warnings: Iterable[str]) -> bool:
-    """Whether one of the warnings says that a replica, of whatever version, answered in this phase."""
-    said = re.compile(rf"giveway \S+ answers \({phase}\)")
-    return any(said.fullmatch(text) for text in warnings)
-
-
-def _judge_policies(context: Context, review: Review, answer: Answer) -> None:
-    """Refuse files with errors, and files that give up rules in force unless the ConfigMap says that they may.
-
+    Files with errors are refused, and files that give up rules in force unless the ConfigMap says that they may.
     Raises AllowanceError if the review has no time for that: reading and compiling takes long.
     """
+    if review.name == PROBE:
+        answer.warnings.append(answers("validate"))
+    if review.name != POLICIES:
+        return
     if context.allowance is not None:
         raise AllowanceError
     # The policy files in it, in the order in which a mounted directory is read
@@ -89,9 +73,24 @@ def _judge_policies(context: Context, review: Review, answer: Answer) -> None:
     answer.warnings += [
         f"{finding.source}: {finding.message}" for finding in loaded.findings if finding.severity is Severity.WARNING
     ]
-    held = held_back(removals(context.engine.policies, loaded.policies), _allowed(review.object))
+    metadata = review.object.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
+    allowed = listed.replace(",", " ").split() if isinstance(listed, str) else []
+    held = held_back(removals(context.engine.policies, loaded.policies), allowed)
     if held:
         answer.deny("policy-removal", mend(held))
+
+
+def answers(phase: str) -> str:
+    """The warning by which a replica of this version is known to have answered in this phase."""
+    return f"giveway {version('giveway')} answers ({phase})"
+
+
+def answered(phase: str, warnings: Iterable[str]) -> bool:
+    """Whether one of the warnings says that a replica, of whatever version, answered in this phase."""
+    said = re.compile(rf"giveway \S+ answers \({phase}\)")
+    return any(said.fullmatch(text) for text in warnings)
 
 
 def held_back(found: Iterable[Removal], allowed: Iterable[str]) -> list[Removal]:
@@ -108,10 +107,3 @@ def mend(held: list[Removal]) -> str:
         f"these policies give up {len(held)} things that are in force: {shown}. If that is meant, annotate the"
         f' ConfigMap {POLICIES} with {ALLOW_REMOVAL}: "{ids}"'
     )
-
-
-def _allowed(config_map: dict[str, Any]) -> list[str]:
-    metadata = config_map.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    listed = annotations.get(ALLOW_REMOVAL) if isinstance(annotations, dict) else None
-    return listed.replace(",", " ").split() if isinstance(listed, str) else []

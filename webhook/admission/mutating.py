@@ -1,23 +1,30 @@
-"""Mutation: fill in priorities, copy annotations, mark pods, make managed classes Never. It refuses nothing."""
+"""Mutation: fill in priorities, copy annotations, mark pods, make managed classes Never. It refuses nothing.
+
+What is filled in goes out as a minimal JSON Patch (RFC 6902). What was given to a new pod is written on it (`Given`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
 
-from webhook.admission.decode import MetadataView, PodSpecView, PodView, Review
-from webhook.admission.given import encode, given_earlier
-from webhook.admission.judging import pod_request
-from webhook.admission.lookup import Context
-from webhook.admission.patching import Operation, fields, members
+import msgspec
+
+from webhook.admission.context import Context, Lookup
 from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, resolve
-from webhook.admission.respond import Answer
+from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
 from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 
-__all__ = ["MIRROR", "mutate_class", "mutate_pod"]
+__all__ = ["MIRROR", "Given", "apply", "escape", "given_earlier", "mutate_class", "mutate_pod"]
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
+_LONGEST = 64 * 1024
+_LONGEST_VALUE = 64
 
 
 def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
@@ -28,7 +35,14 @@ def mutate_pod(context: Context, review: Review, answer: Answer) -> None:
     if review.operation == "CREATE":
         _create(context, review, pod, answer)
     elif review.has_old:
-        answer.patch = _preserve(pod, review.old_pod())
+        # A value that the update changes is left for validation
+        now, before = pod.spec, review.old_pod().spec or PodSpecView()
+        if now is not None:
+            lost = (
+                ("priority", now.priority, before.priority),
+                ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
+            )
+            answer.patch = _fields("/spec", [row for row in lost if row[1] is None])
 
 
 def mutate_class(context: Context, review: Review, answer: Answer) -> None:
@@ -48,7 +62,7 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     managed = context.managed(name) if name else context.engine.managed_if_generated(prefix)
     if managed is None:
         return
-    answer.patch = fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
+    answer.patch = _fields("", [("preemptionPolicy", found.preemption_policy, NEVER)])
     answer.warnings.append(
         f"PriorityClass {name or f'{prefix}*'} {'was made' if created else 'stays'} {NEVER}: PreemptionPolicy"
         f" {managed.policy.name} manages it, so giveway preempts for its pods and kube-scheduler does not."
@@ -62,8 +76,8 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     present = meta.annotations or {}
     given = given_earlier(present, lambda: review.object)
     # The API server takes a deletionTimestamp off a new pod after mutation
-    request = pod_request(context, review, pod)
-    if pod.metadata is not None and pod.metadata.deletion_timestamp:
+    request = context.pod_request(review, pod)
+    if meta.deletion_timestamp:
         metadata = {key: value for key, value in request.object["metadata"].items() if key != "deletionTimestamp"}
         request.object = {**request.object, "metadata": metadata}
     if given is None:
@@ -79,23 +93,29 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         request.priority_class, request.priority = found.priority_class, found.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
-        copied = _copied(context, request, present.keys() - ours, found)
+        copied = _copied(context, request, present.keys() - ours)
     values = {key: value for key, (value, _) in copied.items()}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
-    record = encode(found.name, values) if values or found.overwrite or given is not None else None
+    record = _encoded(found.name, tuple(values.items())) if values or found.overwrite or given is not None else None
     annotations = {**dict.fromkeys(ours), **values, PLAN: None, DECISION: None, GIVEN: record}
-    labels = _labels(review, meta, found, answer)
-    answer.patch = (
-        (_parents(pod, found, annotations) if settled else [])
-        + members("/metadata/annotations", meta.annotations, annotations)
-        + members("/metadata/labels", meta.labels, labels)
-        + (_priority(spec, found) if settled else [])
-    )
+    answer.patch = _patch(pod, found if settled else None, annotations, _labels(review, meta, found, answer))
     rules = [found.set_by] * bool(found.set_by)
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
+
+
+def _copied(context: Context, request: PolicyRequest, present: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Annotations that a rule copies from the class to a pod if they are not `present`, as (value, rule) by key."""
+    offered = request.priority_class.metadata.annotations if request.priority_class else None
+    if not offered:
+        return {}
+    return {
+        key: (offered[key], rule)
+        for key, rule in context.engine.annotations_to_copy(request)
+        if key in offered and key not in present and key not in OWN_ANNOTATIONS
+    }
 
 
 def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answer) -> dict[str, str | None]:
@@ -109,47 +129,138 @@ def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answe
     return {MARK: None}
 
 
-def _priority(spec: PodSpecView, found: Resolution) -> list[Operation]:
+def _patch(
+    pod: PodView, found: Resolution | None, annotations: dict[str, str | None], labels: dict[str, str | None]
+) -> list[Operation]:
+    """The patch of a new pod; `found` is None if its priority cannot be filled in."""
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    metadata = _members("/metadata/annotations", meta.annotations, annotations)
+    metadata += _members("/metadata/labels", meta.labels, labels)
+    if found is None:
+        return metadata
+    # Objects to make before anything can be put into them
+    parents: list[Operation] = []
+    if pod.metadata is None and (found.managed or any(value is not None for value in annotations.values())):
+        parents.append({"op": "add", "path": "/metadata", "value": {}})
+    if pod.spec is None:
+        parents.append({"op": "add", "path": "/spec", "value": {}})
     named = spec.priority_class_name
-    wanted: tuple[tuple[str, object, object], ...] = (
+    priority = (
         ("priorityClassName", named, found.name or named),
         ("priority", spec.priority, found.value),
         ("preemptionPolicy", spec.preemption_policy, found.preemption_policy),
     )
-    return fields("/spec", wanted)
+    return parents + metadata + _fields("/spec", priority)
 
 
-def _copied(
-    context: Context, request: PolicyRequest, present: Collection[str], found: Resolution
-) -> dict[str, tuple[str, str]]:
-    """Annotations that a rule copies from the class to a pod if they are not `present`, as (value, rule) by key."""
-    offered = found.priority_class.metadata.annotations if found.priority_class else None
-    if not offered:
-        return {}
-    return {
-        key: (offered[key], rule)
-        for key, rule in context.engine.annotations_to_copy(request)
-        if key in offered and key not in present and key not in OWN_ANNOTATIONS
-    }
+class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What mutation gave a new pod, written on the pod, so that a second call takes back what does not hold any more.
+
+    Another webhook may change the class after giveway, and the API server then calls giveway again with the same pod
+    (`reinvocationPolicy: IfNeeded`). A value that was copied and one that the user set look the same by then. So the
+    annotation `giveway.dev/given` says which class the pod had after the first call and what was copied to it.
+
+    A user who sends the annotation achieves nothing: `metadata.managedFields` show that a client set it, and then it
+    counts for nothing and is taken off. Without any managedFields (`giveway review`, tests) it is believed; all it can
+    do then is to have a value that policies copy treated as if the pod had been sent without it.
+
+    `name` is the PriorityClass the pod had after the call; `copied` are annotations with their values. Of a value
+    longer than 64 characters the digest is kept instead.
+    """
+
+    name: str = msgspec.field(default="", name="class")
+    copied: dict[str, str] = {}
+
+    def still_there(self, annotations: Mapping[str, str], copyable: Collection[str]) -> set[str]:
+        """The keys that were copied and have not been changed since."""
+        return {
+            key
+            for key, value in self.copied.items()
+            if key in copyable and key in annotations and _brief(annotations[key]) == value
+        }
+
+    def as_sent(self, spec: PodSpecView, lookup: Lookup) -> PodSpecView:
+        """The spec without the numbers of the class it had, if another class was named since."""
+        before = lookup.priority_class(self.name)
+        if (spec.priority_class_name or "") == self.name or before is None:
+            return spec
+        if (spec.priority, spec.preemption_policy) != (before.value, policy_of(before)):
+            return spec
+        return PodSpecView(priority_class_name=spec.priority_class_name)
 
 
-def _parents(pod: PodView, found: Resolution, annotations: Mapping[str, str | None]) -> list[Operation]:
-    """Objects to make before anything can be put into them."""
-    needed = ["spec"] if pod.spec is None else []
-    if pod.metadata is None and (found.managed or any(value is not None for value in annotations.values())):
-        needed.insert(0, "metadata")
-    return [{"op": "add", "path": f"/{field}", "value": {}} for field in needed]
+_decoder = msgspec.json.Decoder(Given)
 
 
-def _preserve(pod: PodView, old: PodView) -> list[Operation]:
-    """Put back what the pod had and the update left out; a value that it changes is left for validation."""
-    now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
-    kept = [
-        (field, None, was)
-        for field, value, was in (
-            ("priority", now.priority, before.priority),
-            ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
-        )
-        if value is None
+@lru_cache(1024)
+def _encoded(name: str, copied: tuple[tuple[str, str], ...]) -> str:
+    """The annotation's text, compact JSON: the class that the pod has now, and what was copied to it.
+
+    The pods of one class mostly get the same.
+    """
+    return msgspec.json.encode(Given(name, {key: _brief(value) for key, value in copied})).decode()
+
+
+def given_earlier(annotations: Mapping[str, str], sent: Callable[[], dict[str, Any]]) -> Given | None:
+    """What an earlier call gave this pod; None in the first call, whatever a client wrote. `sent` is the whole pod."""
+    text = annotations.get(GIVEN)
+    if text is None or len(text) > _LONGEST:
+        return None
+    if any(f"f:{GIVEN}" in keys for keys in owned(sent(), "metadata", "annotations")):
+        return None
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+
+
+def _brief(value: str) -> str:
+    if len(value) <= _LONGEST_VALUE:
+        return value
+    return "sha256:" + hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()
+
+
+@lru_cache(1024)
+def escape(key: str) -> str:
+    """A key as one token of a JSON Pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _fields(parent: str, wanted: Iterable[tuple[str, Any, Any]]) -> list[Operation]:
+    """Set fields of the object at `parent`, each given as (field, value now or None, value wanted)."""
+    return [
+        {"op": "add" if now is None else "replace", "path": f"{parent}/{field}", "value": value}
+        for field, now, value in wanted
+        if now != value
     ]
-    return fields("/spec", kept) if pod.spec is not None else []
+
+
+def _members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str, str | None]) -> list[Operation]:
+    """Set members of the map at `parent`, which is made if it is absent or null; None takes a member away."""
+    now = present or {}
+    changed = {key: value for key, value in wanted.items() if now.get(key) != value}
+    if changed and present is None:
+        return [{"op": "add", "path": parent, "value": changed}]
+    operations: list[Operation] = []
+    for key, value in changed.items():
+        path = f"{parent}/{escape(key)}"
+        if value is None:
+            operations.append({"op": "remove", "path": path})
+        else:
+            operations.append({"op": "replace" if key in now else "add", "path": path, "value": value})
+    return operations
+
+
+def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
+    """A copy of the document with this module's own operations carried out."""
+    result = deepcopy(document)
+    for operation in operations:
+        tokens = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
+        target = result
+        for token in tokens[:-1]:
+            target = target[token]
+        if operation["op"] == "remove":
+            del target[tokens[-1]]
+        else:
+            target[tokens[-1]] = operation["value"]
+    return result

@@ -10,7 +10,7 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.kube.objects import Namespace, PriorityClass
 
 __all__ = ["ObjectsError", "objects_from", "read_objects"]

@@ -11,10 +11,10 @@ import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.admission.lookup import Context
+from webhook.admission.context import Context
+from webhook.admission.mutating import apply, escape
 from webhook.admission.objectfiles import ObjectsError, objects_from
-from webhook.admission.patching import Operation, apply, escape
-from webhook.admission.respond import Answer, say
+from webhook.admission.review import Answer, Operation
 from webhook.admission.webhook import Phase, review
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.workloads import WORKLOADS
@@ -22,7 +22,7 @@ from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import GIVEN
 
-__all__ = ["Case", "PolicyTest", "Result", "TestFileError", "find", "run"]
+__all__ = ["Case", "CaseResult", "PolicyTest", "TestFileError", "find", "run"]
 
 API_VERSION = "giveway.dev/v1alpha1"
 _RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
@@ -91,7 +91,7 @@ class PolicyTest(_Strict):
     spec: _Spec
 
 
-class Result(msgspec.Struct, kw_only=True):
+class CaseResult(msgspec.Struct, kw_only=True):
     """One case that ran: `failures` says what was expected and what came instead; empty is a pass."""
 
     file: Path
@@ -114,7 +114,7 @@ def find(paths: Iterable[Path]) -> Iterator[tuple[Path, PolicyTest]]:
             yield from ((file, test) for test in _read(file))
 
 
-def run(file: Path, test: PolicyTest) -> list[Result]:
+def run(file: Path, test: PolicyTest) -> list[CaseResult]:
     """Run one PolicyTest. Raises TestFileError if its policies or objects cannot be loaded."""
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
@@ -143,7 +143,7 @@ def _read(file: Path) -> Iterator[PolicyTest]:
             raise TestFileError(f"{file}: document {number}: {str(error).replace('`$.', '`')}") from error
 
 
-def _run_case(context: Context, file: Path, test: str, case: Case) -> Result:
+def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult:
     """Run one case in its phases; validation sees what mutation made of the object."""
     began = time.perf_counter()
     answers: dict[Phase, Answer] = {}
@@ -156,7 +156,7 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> Result:
             request = msgspec.structs.replace(request, object=apply(request.object, patch))
         answers["validate"] = _ask(context, "validate", request)
     last = list(answers.values())[-1]
-    return Result(
+    return CaseResult(
         file=file,
         test=test,
         case=case.name,
@@ -193,7 +193,7 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
 def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:
     """In what the answer differs from what is expected, one sentence each."""
     verdict = "allow" if last.allowed else "deny"
-    text = last.message or "; ".join(say(row) for row in last.verdicts if row.denies)
+    text = last.message or "; ".join(last.refusals)
     if verdict != expect.verdict:
         yield f"verdict: expected {expect.verdict}, got {verdict}{': ' if text else ''}{text}"
     if expect.rule is not None and expect.rule not in (rules := _rules(answers)):

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.decode import PodSpecView
-from webhook.admission.lookup import CLASSES, Context
+from webhook.admission.context import CLASSES, Context
+from webhook.admission.review import PodSpecView
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.request import PolicyRequest
 
@@ -21,7 +21,7 @@ NEVER, PREEMPT = "Never", "PreemptLowerPriority"
 
 
 class Resolution(msgspec.Struct, kw_only=True):
-    """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist.
+    """What a pod resolves to. `priority_class` is None if none is named, or the named one does not exist (`missing`).
 
     `conflict` says that what the pod already carries disagrees, so nothing may be filled in: validation refuses it.
     `unsure` are the classes whose newest state would settle it.
@@ -32,16 +32,12 @@ class Resolution(msgspec.Struct, kw_only=True):
     value: int = 0
     preemption_policy: str = PREEMPT
     conflict: bool = False
+    missing: bool = False
     overwrite: bool = False
     managed: bool = False
     set_by: str = ""
     warnings: list[str] = []
     unsure: set[tuple[str, str]] = set()
-
-    @property
-    def missing(self) -> bool:
-        """Whether a class is named that does not exist."""
-        return bool(self.name) and self.priority_class is None
 
     def take(self, found: PriorityClass) -> None:
         """Resolve to this class."""
@@ -93,51 +89,34 @@ def resolve(
     `sent` gives the whole pod, which is looked at in a rare case only.
     """
     found = Resolution()
-    if spec.priority_class_name:
-        _resolve_named(context, spec, request, found, sent)
-    else:
-        _resolve_unnamed(context, spec, request, found)
+    name = spec.priority_class_name
+    if name:
+        named = context.lookup.priority_class(name)
+        if named is None:
+            found.name, found.missing = name, True
+            found.unsure.add((CLASSES, name))
+            return found
+        found.take(named)
+        if disagreement(spec, found.value, found.preemption_policy):
+            found.conflict = True
+            found.unsure.add((CLASSES, name))
+        elif named.global_default and _named_by_plugin(sent()):
+            # As the user sent it, before the plugin named the global default
+            fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
+            unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
+            _take_policy_default(context, unnamed, found)
+    elif disagreement(spec, found.value, found.preemption_policy):
+        found.conflict = True
+    elif not _take_policy_default(context, request, found):
+        default = global_default(context)
+        if default is not None and disagreement(spec, default.value, policy_of(default)):
+            found.conflict = True
+            found.unsure.add((CLASSES, default.metadata.name))
+        elif default is not None and (spec.priority is None or spec.preemption_policy is None):
+            found.take(default)
     if found.priority_class is not None and not found.conflict:
         _apply_management(context, found, found.priority_class)
     return found
-
-
-def _resolve_named(
-    context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution, sent: Callable[[], dict[str, Any]]
-) -> None:
-    """Resolve a pod that names a class; if only the Priority plugin named it, a policy's default comes first."""
-    name = spec.priority_class_name or ""
-    named = context.lookup.priority_class(name)
-    if named is None:
-        found.name = name
-        found.unsure.add((CLASSES, name))
-        return
-    found.take(named)
-    if disagreement(spec, found.value, found.preemption_policy):
-        found.conflict = True
-        found.unsure.add((CLASSES, name))
-    elif named.global_default and _filled_in_by_plugin(sent()):
-        # As the user sent it, before the plugin named the global default
-        fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
-        _take_policy_default(
-            context, msgspec.structs.replace(request, object={**request.object, "spec": fields}), found
-        )
-
-
-def _resolve_unnamed(context: Context, spec: PodSpecView, request: PolicyRequest, found: Resolution) -> None:
-    if disagreement(spec, found.value, found.preemption_policy):
-        found.conflict = True
-        return
-    if _take_policy_default(context, request, found):
-        return
-    default = global_default(context)
-    if default is None:
-        return
-    if disagreement(spec, default.value, policy_of(default)):
-        found.conflict = True
-        found.unsure.add((CLASSES, default.metadata.name))
-    elif spec.priority is None or spec.preemption_policy is None:
-        found.take(default)
 
 
 def _take_policy_default(context: Context, request: PolicyRequest, found: Resolution) -> bool:
@@ -187,7 +166,7 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
     )
 
 
-def _filled_in_by_plugin(pod: dict[str, Any]) -> bool:
+def _named_by_plugin(pod: dict[str, Any]) -> bool:
     """Whether the class name came from the Priority plugin: no field manager of the new pod owns it.
 
     Without managedFields the name counts as the user's choice.

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from webhook.admission import classes, configmaps, mutating, pods, protecting
-from webhook.admission.decode import BadReviewError, Review, decode
-from webhook.admission.lookup import NAMESPACES, Context
-from webhook.admission.respond import Answer, complete, failure
+from webhook.admission import configmaps, mutating, validating
+from webhook.admission.context import NAMESPACES, Context
+from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
 from webhook.kube.workloads import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
 
-__all__ = ["Phase", "Reviewed", "deny", "refuse", "review"]
+__all__ = ["HANDLED", "HANDLERS", "Phase", "Reviewed", "complete", "deny", "refuse", "review"]
 
 Phase = Literal["mutate", "validate"]
 Handler = Callable[[Context, Review, Answer], None]
 
 HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("mutate", "", "pods", ""): mutating.mutate_pod,
-    ("validate", "", "pods", ""): pods.validate_pod,
-    ("validate", "", "pods", "status"): protecting.validate_status,
-    ("validate", "", "pods", "binding"): protecting.validate_binding,
-    ("validate", "", "bindings", ""): protecting.validate_binding,
+    ("validate", "", "pods", ""): validating.validate_pod,
+    ("validate", "", "pods", "status"): validating.validate_status,
+    ("validate", "", "pods", "binding"): validating.validate_binding,
+    ("validate", "", "bindings", ""): validating.validate_binding,
     ("mutate", "scheduling.k8s.io", "priorityclasses", ""): mutating.mutate_class,
-    ("validate", "scheduling.k8s.io", "priorityclasses", ""): classes.validate_class,
+    ("validate", "scheduling.k8s.io", "priorityclasses", ""): validating.validate_class,
     ("mutate", "", "configmaps", ""): configmaps.mutate_config_map,
     ("validate", "", "configmaps", ""): configmaps.validate_config_map,
-    **{("validate", group, resource, ""): pods.validate_workload for group, resource in WORKLOADS},
+    **{("validate", group, resource, ""): validating.validate_workload for group, resource in WORKLOADS},
 }
 """Who answers, by phase, group, resource and sub-resource. Other sub-resources write no metadata of their object."""
 
-_KNOWN = {(group, resource) for _, group, resource, _ in HANDLERS}
+HANDLED = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
+"""The groups and resources that some handler knows."""
+
+_REASONS = {
+    400: "BadRequest",
+    403: "Forbidden",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_WARNING_LENGTH, _WARNINGS = 256, 10
+"""What the API server passes on of a warning, and how many a person reads."""
+_AUDIT_LENGTH = 1024
+_encode = msgspec.json.Encoder().encode
 
 
 class Reviewed(msgspec.Struct, kw_only=True):
@@ -68,20 +83,23 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
         answer = _dispatch(context, phase, asked)
     except BadReviewError as bad:
         uid = bad.uid or uid
-        answer = Answer() if bad.rule and uid else failure(bad.code, bad.message)
+        answer = Answer()
         if bad.rule and uid:
             answer.deny(bad.rule, bad.message)
+        else:
+            answer.code, answer.message = bad.code, bad.message
     except AllowanceError:
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
-        answer = failure(500, f"giveway failed on this review: {type(raised).__name__}; its log has the details")
+        text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
+        answer = Answer(code=500, message=text)
     return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, review=asked, error=error)
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
     """The answer to what was not even looked at: too large, of the wrong type, too late, not ready."""
-    answer = failure(code, message)
+    answer = Answer(code=code, message=message)
     return Reviewed(body=complete(uid, answer), answer=answer, uid=uid)
 
 
@@ -95,7 +113,7 @@ def deny(uid: str, rule: str, message: str) -> Reviewed:
 def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
     """Let the handler of this phase and resource answer; nothing is said of what no rule is about."""
     answer = Answer()
-    if asked.kind not in _KNOWN:
+    if asked.kind not in HANDLED:
         where = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
         answer.warnings.append(f"giveway has no rules for {where}; leave it out of the webhook configuration")
         return answer
@@ -108,3 +126,28 @@ def _dispatch(context: Context, phase: Phase, asked: Review) -> Answer:
         answer.unsure.add((NAMESPACES, asked.namespace))
     handler(context, asked, answer)
     return answer
+
+
+def complete(uid: str, answer: Answer) -> bytes:
+    """The AdmissionReview to send: JSON, with exactly the fields that say something."""
+    failed, refused = answer.code != 200, bool(answer.rules)
+    response: dict[str, Any] = {"uid": uid, "allowed": not (failed or refused)}
+    audit = answer.audit
+    if failed:
+        response["status"] = {"code": answer.code, "reason": _REASONS[answer.code], "message": answer.message}
+    elif refused:
+        response["status"] = {"code": 403, "reason": _REASONS[403], "message": "; ".join(answer.refusals)}
+        audit = {**audit, "denied-by": ",".join(answer.rules)}
+    elif answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
+    if answer.warnings:
+        response["warnings"] = [_shorten(text, _WARNING_LENGTH) for text in answer.warnings[:_WARNINGS]]
+    if audit:
+        response["auditAnnotations"] = {key: _shorten(text, _AUDIT_LENGTH) for key, text in audit.items()}
+    return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _shorten(text: str, length: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import click
 import msgspec
 
-from webhook.admission.lookup import Context
+from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.admission.webhook import Phase, review
 from webhook.component_base.logs import visible

@@ -18,9 +18,9 @@ from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
 from webhook.manager.webhook import Registration, Webhook
 from webhook.policy.files.loading import PolicyError
-from webhook.serving.cluster_objects import ClusterObjects, GivenObjects
+from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.server import ServingOptions
-from webhook.serving.tls import TlsError
+from webhook.serving.tls_listener import TlsError
 
 __all__ = ["STARTUP_ERRORS", "add_webhook", "command", "kept_policies_from", "manager_options_from", "serving_options"]
 
@@ -82,7 +82,7 @@ def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicie
 
 def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> Webhook:
     """Add the server, and the registration if a command's values name configurations."""
-    source = ClusterObjects(client)
+    source = CachedObjects(client)
     webhook = manager.add(Webhook(manager, options_from(values), source))
     settings = keeper_settings_from(values)
     if settings is not None:

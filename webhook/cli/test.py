@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from webhook.admission.policytest import Result, TestFileError, find, run
+from webhook.admission.policytest import CaseResult, TestFileError, find, run
 
 __all__ = ["command"]
 
@@ -41,7 +41,7 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     sys.exit(FAILED if any(result.failures for result in results) else 0)
 
 
-def _show(results: list[Result]) -> None:
+def _show(results: list[CaseResult]) -> None:
     console = Console(soft_wrap=not sys.stdout.isatty())
     table = Table("test", "case", "verdict", "result", box=None, header_style="bold")
     for result in results:
@@ -57,10 +57,10 @@ def _show(results: list[Result]) -> None:
     console.print(f"\n{len(results) - failed} passed, {failed} failed")
 
 
-def _junit(results: list[Result]) -> bytes:
+def _junit(results: list[CaseResult]) -> bytes:
     """The format that CI systems read: one suite for each PolicyTest."""
     root = ET.Element("testsuites")
-    suites: dict[tuple[Path, str], list[Result]] = defaultdict(list)
+    suites: dict[tuple[Path, str], list[CaseResult]] = defaultdict(list)
     for result in results:
         suites[result.file, result.test].append(result)
     for (file, name), cases in suites.items():

@@ -7,10 +7,11 @@ import errno
 import logging
 import socket
 import time
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-__all__ = ["Acceptor", "PlainListener", "bind"]
+__all__ = ["Acceptor", "bind", "serve_plain"]
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,10 @@ def bind(address: str, port: int) -> socket.socket:
 
 
 class Acceptor:
-    """Accepts connections from a socket, without end."""
+    """Accepts connections from a socket, without end; `serve` takes each, and does not wait for its end."""
 
-    def __init__(self, server: web.Server, sock: socket.socket) -> None:
-        self.server, self.socket = server, sock
+    def __init__(self, sock: socket.socket, serve: Callable[[socket.socket], Awaitable[object]]) -> None:
+        self.socket, self.serve = sock, serve
         self._failed_at, self._error = float("-inf"), ""
         sock.setblocking(False)
 
@@ -69,18 +70,11 @@ class Acceptor:
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(_BREATH_SECONDS)
 
-    async def serve(self, connection: socket.socket) -> None:
-        """Serve a connection, which is handed on and not waited for."""
-        raise NotImplementedError
 
-
-class PlainListener(Acceptor):
-    """Serves plain HTTP to a few connections at a time; the oldest one goes when there are too many."""
-
-    async def serve(self, connection: socket.socket) -> None:
-        """Hand the connection to the server, after the oldest if there are too many."""
-        present = self.server.connections
-        for protocol in present[: max(0, len(present) + 1 - _MOST_PLAIN)]:
-            if protocol.transport is not None:
-                protocol.transport.abort()
-        await asyncio.get_running_loop().connect_accepted_socket(self.server, connection)
+async def serve_plain(server: web.Server, connection: socket.socket) -> None:
+    """Serve plain HTTP to a few connections at a time; the oldest one goes when there are too many."""
+    present = server.connections
+    for protocol in present[: max(0, len(present) + 1 - _MOST_PLAIN)]:
+        if protocol.transport is not None:
+            protocol.transport.abort()
+    await asyncio.get_running_loop().connect_accepted_socket(server, connection)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import msgspec
 from aiohttp import web
 
-from webhook.component_base.listener import PlainListener, bind
+from webhook.component_base.listener import Acceptor, bind, serve_plain
 from webhook.component_base.metrics import CONTENT_TYPE
 from webhook.component_base.supervision import Supervisor
 
@@ -43,8 +44,14 @@ def probes(
     async def readyz(request: web.Request) -> web.Response:
         found = checks()
         ready = all(check.ok for check in found)
-        verbose = not ready or "verbose" in request.query
-        return web.Response(status=200 if ready else 503, text=_report(found, ready=ready) if verbose else "ok\n")
+        if ready and "verbose" not in request.query:
+            return web.Response(text="ok\n")
+        lines = [
+            f"[{'+' if row.ok else '-'}]{row.name} {'ok' if row.ok else 'failed'}{row.note and ': '}{row.note}"
+            for row in found
+        ]
+        text = "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
+        return web.Response(status=200 if ready else 503, text=text)
 
     async def metrics(request: web.Request) -> web.Response:
         del request
@@ -53,14 +60,6 @@ def probes(
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     return app
-
-
-def _report(checks: list[ReadinessCheck], *, ready: bool) -> str:
-    lines = [
-        f"[{'+' if check.ok else '-'}]{check.name} {'ok' if check.ok else 'failed'}{check.note and ': '}{check.note}"
-        for check in checks
-    ]
-    return "\n".join([*lines, f"readyz check {'passed' if ready else 'failed'}", ""])
 
 
 @asynccontextmanager
@@ -73,10 +72,10 @@ async def plain_port(
     try:
         assert runner.server is not None
         with bind(address, port) as sock:
-            listener = PlainListener(runner.server, sock)
-            accepting = asyncio.create_task(supervisor.keep(name, listener.accept), name=name)
+            acceptor = Acceptor(sock, partial(serve_plain, runner.server))
+            accepting = asyncio.create_task(supervisor.keep(name, acceptor.accept), name=name)
             try:
-                yield listener.port
+                yield acceptor.port
             finally:
                 accepting.cancel()
                 with suppress(asyncio.CancelledError):

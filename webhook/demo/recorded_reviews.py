@@ -17,7 +17,7 @@ import msgspec
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.manager.manager import Manager, ManagerOptions
 from webhook.manager.webhook import Webhook

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from webhook.admission.lookup import RECONCILER
+from webhook.admission.context import RECONCILER
 from webhook.demo.recorded_reviews import loopback_serving
 from webhook.demo.scenarios import POLICIES, SCENARIOS, Scenario, ScenarioOutcome, Stage, prepare
 from webhook.embedded.embedded_cluster import EmbeddedCluster
@@ -24,7 +24,7 @@ from webhook.manager.webhook import Webhook
 from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
-from webhook.serving.cluster_objects import ClusterObjects
+from webhook.serving.cluster_objects import CachedObjects
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ async def _cluster(directory: Path, stream: BinaryIO) -> AsyncIterator[tuple[Emb
         cluster.client(cluster.add_user(RECONCILER, "system:masters")) as client,
     ):
         await client.create(NAMESPACE.path(), {"metadata": {"name": _SYSTEM}})
-        webhook = manager.add(Webhook(manager, serving, ClusterObjects(client)))
+        webhook = manager.add(Webhook(manager, serving, CachedObjects(client)))
         options = reconciling.ReconcilerOptions(lease_namespace=_SYSTEM)
         reconciliation = manager.add(
             Reconciliation(manager, client, options, debug_port=0, certificates=webhook.certificates)

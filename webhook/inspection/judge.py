@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.lookup import Context, Lookup
-from webhook.admission.patching import apply
-from webhook.admission.respond import Answer, say
+from webhook.admission.context import Context, Lookup
+from webhook.admission.mutating import apply
+from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.inspection.makers import Maker, bounded
 from webhook.kube.workloads import WORKLOADS

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.admission.lookup import CLASSES, Objects
+from webhook.admission.context import CLASSES, Objects
 from webhook.inspection.judge import Existing, Judge, Judged
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.reach import in_reach

@@ -12,7 +12,7 @@ from webhook.manager.manager import Component, Manager
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
 from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
-from webhook.serving.cluster_objects import ClusterObjects, ObjectSource
+from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.server import ReviewServer, ServingOptions
 
@@ -92,7 +92,7 @@ class Registration(Component):
         manager: Manager,
         webhook: Webhook,
         client: Client,
-        source: ClusterObjects,
+        source: CachedObjects,
         settings: KeeperSettings,
         *,
         ca_file: Path | None,

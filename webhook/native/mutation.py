@@ -5,8 +5,8 @@ twin, the twin what is copied, all of it the mark), and no order is promised bet
 Priority runs before it and again after it, so class, priority and preemption policy are set together
 (docs/kubernetes-behaviour.md K1, K2).
 
-What was given is recorded on the pod in the form of `webhook.admission.given`, so that a second call, by the API server
-or by the webhook, replaces what does not hold any more.
+What was given is recorded on the pod in the form of `webhook.admission.mutating`, so that a second call, by the API
+server or by the webhook, replaces what does not hold any more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The protected keys of pods natively: giveway's own annotations, the mark, and the annotations that policies shield.
 
 The same keys are judged on pods, on `pods/status` and on Bindings, because all three write the metadata of a pod
-(docs/kubernetes-behaviour.md K6). The rules are those of `webhook.admission.protecting` and of
+(docs/kubernetes-behaviour.md K6). The rules are those of `webhook.admission.validating` and of
 `webhook.policy.evaluation.shield`.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.admission.configmaps import POLICIES, PROBE
-from webhook.admission.lookup import RECONCILER
+from webhook.admission.context import RECONCILER
 from webhook.kube.workloads import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import MARK, Policies

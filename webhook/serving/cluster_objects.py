@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from webhook.admission.lookup import CLASSES, NAMESPACES, Lookup, Objects, Overlay
+from webhook.admission.context import CLASSES, NAMESPACES, Lookup, Objects, Overlay
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 
-__all__ = ["ClusterObjects", "GivenObjects", "ObjectSource"]
+__all__ = ["CachedObjects", "GivenObjects", "ObjectSource"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class GivenObjects:
         await asyncio.Event().wait()
 
 
-class ClusterObjects:
+class CachedObjects:
     """The caches of one cluster. `classes` and `namespaces` may be shared with others who need them."""
 
     def __init__(

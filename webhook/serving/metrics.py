@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from webhook.admission.lookup import CLASSES, NAMESPACES
-from webhook.admission.webhook import Reviewed
+from webhook.admission.context import CLASSES, NAMESPACES
+from webhook.admission.webhook import HANDLED, Reviewed
 from webhook.policy.evaluation.verdict import Verdict
 
 __all__ = ["AdmissionMetrics"]
@@ -154,17 +154,17 @@ class AdmissionMetrics:
             registry=self.registry,
         ).set_function(lambda: float(holds()))
 
-    def observe(self, phase: str, reviewed: Reviewed, seconds: float, *, known: bool, namespace: str) -> None:
-        """Count one answered review.
+    def observe(self, phase: str, reviewed: Reviewed, verdict: str, seconds: float, namespace: str) -> None:
+        """Count one answered review by its verdict.
 
-        `known` says that its resource is one that admission handles; `namespace` is its namespace, empty if it has
-        none or one that does not exist, so that nobody can make up series.
+        `namespace` is its namespace, empty if it has none or one that does not exist, so that nobody can make up
+        series. Resources and operations that admission does not know count as `other`.
         """
-        asked, answer = reviewed.review, reviewed.answer
-        resource = asked.resource if asked and known else _OTHER
+        asked = reviewed.review
+        resource = asked.resource if asked and asked.kind in HANDLED else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
-        self._reviews.add((phase, resource, operation, answer.verdict), seconds)
-        for verdict in answer.verdicts:
-            self._evaluation_of(verdict.policy, verdict.rule, verdict.outcome).inc()
-            if verdict.outcome != "allow":
-                self._violations.add(verdict, namespace)
+        self._reviews.add((phase, resource, operation, verdict), seconds)
+        for said in reviewed.answer.verdicts:
+            self._evaluation_of(said.policy, said.rule, said.outcome).inc()
+            if said.outcome != "allow":
+                self._violations.add(said, namespace)

@@ -1,4 +1,4 @@
-"""The HTTP side of a review: method, type, size, time and numbers, around the pure core."""
+"""The HTTP side of a review: method, type, size, time, the log line, the numbers, and the response."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from email.utils import formatdate
 from functools import lru_cache
+from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import SERVER_SOFTWARE, HttpVersion, HttpVersion11
 
-from webhook.admission.decode import uid_of
-from webhook.admission.lookup import Context
-from webhook.admission.webhook import HANDLERS, Phase, Reviewed, deny, refuse, review
-from webhook.component_base.logs import LogWriter
+from webhook.admission.context import Context
+from webhook.admission.review import uid_of
+from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
+from webhook.component_base.logs import LogLine, LogWriter
 from webhook.kube.client import ApiError
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
-from webhook.serving.connections import Connections
 from webhook.serving.metrics import AdmissionMetrics
-from webhook.serving.responses import JsonResponse
-from webhook.serving.review_log import review_line
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
+from webhook.serving.tls_listener import Connections
 
-__all__ = ["ALLOWANCE", "ReviewHandler"]
+__all__ = ["ALLOWANCE", "JsonResponse", "ReviewHandler", "ReviewLine"]
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,6 @@ _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds if the query names none (the API server's own default) and at most, and the share that a review may take."""
 _JSON = "application/json"
 _PHASES: dict[str, Phase] = {"/mutate": "mutate", "/validate": "validate"}
-_KNOWN = frozenset((group, resource) for _, group, resource, _ in HANDLERS)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -55,11 +56,10 @@ class _RefusedError(Exception):
 
 
 class ReviewHandler:
-    """Answers the reviews of one server. `unready` says why it must not answer, or nothing."""
+    """Answers the reviews of one server, by `context`; until there is one, `unready` says why."""
 
     def __init__(
         self,
-        context: Callable[[], Context],
         source: ObjectSource,
         unready: Callable[[], str],
         metrics: AdmissionMetrics,
@@ -67,11 +67,13 @@ class ReviewHandler:
         *,
         connections: Connections,
     ) -> None:
-        self._context, self._source, self._unready = context, source, unready
+        self._source, self._unready = source, unready
         self._metrics, self._lines, self._connections = metrics, lines, connections
         self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self._process = ReviewProcess()
+        self.context: Context | None = None
+        """What reviews are judged by; None until it is known which policies are in force."""
         self.draining = False
 
     async def close(self) -> None:
@@ -91,23 +93,38 @@ class ReviewHandler:
         self._connections.begin(protocol)
         try:
             reviewed = await self._within(phase, request, _budget(query))
-            answered = reviewed.code == 200
+            answered = reviewed.answer.code == 200
         finally:
             self._connections.end(protocol, answered=answered)
-        self._record(phase, reviewed, time.perf_counter() - began)
-        response = JsonResponse(reviewed.body, reviewed.code)
+        seconds = time.perf_counter() - began
+        if reviewed.error is not None:
+            log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
+        asked, answer = reviewed.review, reviewed.answer
+        namespace = ""  # which only violations are counted by
+        if asked is not None and any(verdict.outcome != "allow" for verdict in answer.verdicts):
+            namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
+        verdict = answer.verdict
+        self._metrics.observe(phase, reviewed, verdict, seconds, namespace)
+        self._lines.write(_line(time.time(), phase, reviewed, verdict, seconds * 1000))
+        response = JsonResponse(reviewed.body, answer.code)
         if self.draining or not request.content.is_eof():
             response.force_close()
         return response
 
     async def _within(self, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
         """Answer a review, for so many seconds in all. Mostly everything is there and nothing has to be waited for."""
+        missing = self._source.missing()
+        if missing or self.context is None:
+            reason = f"nothing heard yet of {', '.join(missing)}" if missing else self._unready()
+            return refuse(503, f"giveway is not ready: {reason}")
+        sent = request.headers.get("Content-Type", "")
+        if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
+            return refuse(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
         try:
-            self._admit(request)
             if not request.content.is_eof():
                 return await self._wait(phase, request, seconds, None)
             body = request.content.read_nowait()
-            reviewed = self._at_once(self._context(), phase, body)
+            reviewed = _at_once(self.context, phase, body)
             if reviewed is None or reviewed.answer.unsure:
                 return await self._wait(phase, request, seconds, body)
         except _RefusedError as refused:
@@ -135,38 +152,28 @@ class ReviewHandler:
                     error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
                     raise _RefusedError(400, "the connection was closed before the body was complete") from None
             self._bodies.hold(entry, body)
-            reviewed = await self._review(self._context(), phase, body)
-            if reviewed.answer.unsure:
-                async with self._lookups:
-                    reviewed = await self._ask_and_repeat(phase, body, reviewed)
-        return reviewed
-
-    def _admit(self, request: web.BaseRequest) -> None:
-        """Refuse what need not be read."""
-        unready = self._unready()
-        if unready:
-            raise _RefusedError(503, f"giveway is not ready: {unready}")
-        sent = request.headers.get("Content-Type", "")
-        if sent != _JSON and sent.partition(";")[0].strip().lower() != _JSON:
-            raise _RefusedError(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
-
-    async def _ask_and_repeat(self, phase: Phase, body: bytes, first: Reviewed) -> Reviewed:
-        """Review again by what the API server says now, if the answer hinges on an object the cache may lack."""
-        unsure = sorted(first.answer.unsure)
-        try:
-            lookup = await self._source.ask(unsure)
-        except ApiError as error:
-            names = ", ".join(f"{resource}/{name}" for resource, name in unsure)
-            return refuse(503, f"the API server did not say whether there is {names}: {error}", first.uid)
-        if lookup is None:
-            return first
-        for resource, _ in unsure:
-            self._metrics.live_lookups.labels(resource).inc()
-        return await self._review(self._context().with_lookup(lookup), phase, body)
+            assert self.context is not None
+            reviewed = await self._review(self.context, phase, body)
+            unsure = sorted(reviewed.answer.unsure)
+            if not unsure:
+                return reviewed
+            # The answer hinges on objects the cache may lack: review again by what the API server says now
+            async with self._lookups:
+                try:
+                    lookup = await self._source.ask(unsure)
+                except ApiError as error:
+                    names = ", ".join(f"{resource}/{name}" for resource, name in unsure)
+                    message = f"the API server did not say whether there is {names}: {error}"
+                    return refuse(503, message, reviewed.uid)
+                if lookup is None:
+                    return reviewed
+                for resource, _ in unsure:
+                    self._metrics.live_lookups.labels(resource).inc()
+                return await self._review(self.context.with_lookup(lookup), phase, body)
 
     async def _review(self, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review; one that takes long in a process of its own, so that the others go on meanwhile."""
-        at_once = self._at_once(context, phase, body)
+        at_once = _at_once(context, phase, body)
         if at_once is not None:
             return at_once
         try:
@@ -174,28 +181,18 @@ class ReviewHandler:
         except ReviewProcessError as error:
             raise _RefusedError(500, f"giveway failed on this review: {error}") from error
 
-    def _at_once(self, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
-        """The answer, if it can be given before others would notice."""
-        if len(body) > _AT_ONCE:
-            return None
-        # A body has at most so many values; texts that hold these characters count as more
-        if len(body) > _PARTS_AT_ONCE and sum(map(body.count, (b",", b"{", b"["))) > _PARTS_AT_ONCE:
-            return None
-        try:
-            return review(context, phase, body)
-        except AllowanceError:
-            return None
 
-    def _record(self, phase: Phase, reviewed: Reviewed, seconds: float) -> None:
-        if reviewed.error is not None:
-            log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
-        asked = reviewed.review
-        known = asked is not None and asked.kind in _KNOWN
-        namespace = ""
-        if asked is not None and reviewed.answer.verdicts and self._source.lookup.namespace(asked.namespace):
-            namespace = asked.namespace  # which only verdicts are counted by
-        self._metrics.observe(phase, reviewed, seconds, known=known, namespace=namespace)
-        self._lines.write(review_line(time.time(), phase, reviewed, seconds * 1000))
+def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
+    """The answer, if it can be given before others would notice."""
+    if len(body) > _AT_ONCE:
+        return None
+    # A body has at most so many values; texts that hold these characters count as more
+    if len(body) > _PARTS_AT_ONCE and sum(map(body.count, (b",", b"{", b"["))) > _PARTS_AT_ONCE:
+        return None
+    try:
+        return review(context, phase, body)
+    except AllowanceError:
+        return None
 
 
 @lru_cache(256)
@@ -218,3 +215,78 @@ def _oversized(error: OversizedError) -> Reviewed:
         " object twice)"
     )
     return deny(uid, "size", message)
+
+
+class ReviewLine(LogLine):
+    """The line of one review: who asked for what, and what became of it; never the object itself."""
+
+    phase: str
+    uid: str
+    verdict: str
+    ms: float
+    user: str = ""
+    operation: str = ""
+    resource: str = ""
+    object: str = ""
+    dry_run: bool = False
+    rule: str = ""
+    warned: str = ""
+    would_deny: str = ""
+    excepted: str = ""
+    code: int = 200
+    error: str = ""
+
+
+def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> ReviewLine:
+    """The line of a review; `now` in seconds since the epoch."""
+    answer, asked = reviewed.answer, reviewed.review
+    line = ReviewLine(now, "info", "review", phase, reviewed.uid, verdict, round(milliseconds * 1000) / 1000)
+    if asked is not None:
+        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
+        line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+        name = asked.shown_name
+        line.object = f"{asked.namespace}/{name}" if asked.namespace else name
+    if answer.code != 200:
+        line.code, line.error = answer.code, answer.message
+    elif answer.verdicts:
+        line.rule, line.warned = ",".join(answer.rules), ",".join(answer.warned)
+        line.would_deny, line.excepted = ",".join(answer.would_deny), ",".join(answer.excepted)
+    return line
+
+
+class JsonResponse(web.StreamResponse):
+    """What `web.Response` sends for such a body, without asking for cookies, compression, chunks and hooks.
+
+    There are none of these, and asking for them takes a good part of the time of an ordinary review.
+    """
+
+    def __init__(self, body: bytes, status: int) -> None:
+        super().__init__(status=status)
+        self._json = body
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter:
+        """Send everything; waits while the client does not read what it was sent."""
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        head = _head(request.version, self.status, self._keep_alive, int(time.time()))
+        writer = request.writer
+        await writer.write(b"%bContent-Length: %d\r\n\r\n%b" % (head, len(self._json), self._json))
+        await writer.drain()
+        return writer
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to send."""
+
+
+@lru_cache(64)
+def _head(version: HttpVersion, status: int, keep_alive: bool, second: int) -> bytes:
+    """Status line and headers, all but Content-Length; `second` is the time since the epoch."""
+    lines = [
+        f"HTTP/{version.major}.{version.minor} {status} {HTTPStatus(status).phrase}",
+        "Content-Type: application/json",
+        f"Date: {formatdate(second, usegmt=True)}",
+        f"Server: {SERVER_SOFTWARE}",
+    ]
+    if keep_alive != (version >= HttpVersion11):  # the other way round than this version does by itself
+        lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
+    return "\r\n".join([*lines, ""]).encode()

@@ -7,10 +7,9 @@ import pickle
 import sys
 from typing import Any
 
-from webhook.admission.decode import BadReviewError, decode
-from webhook.admission.lookup import Context
-from webhook.admission.respond import Answer, complete
-from webhook.admission.webhook import Phase, Reviewed
+from webhook.admission.context import Context
+from webhook.admission.review import Answer, BadReviewError, decode
+from webhook.admission.webhook import Phase, Reviewed, complete
 from webhook.policy.model import Policies
 from webhook.serving.reviewer import HEAD, frame
 

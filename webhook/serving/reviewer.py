@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-from webhook.admission.lookup import Context
+from webhook.admission.context import Context
 from webhook.admission.webhook import review
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.policy.evaluation.engine import Engine

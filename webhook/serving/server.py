@@ -14,18 +14,23 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webhook.admission.lookup import RECONCILER, Context
+from webhook.admission.context import RECONCILER, Context
 from webhook.component_base.listener import bind
 from webhook.component_base.logs import LogWriter
 from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor
 from webhook.policy.evaluation.engine import Engine
-from webhook.serving import tls
 from webhook.serving.cluster_objects import ObjectSource
-from webhook.serving.connections import Connections, most_connections
-from webhook.serving.listener import TlsListener
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
+from webhook.serving.tls_listener import (
+    Connections,
+    ServingCertificate,
+    TlsError,
+    TlsListener,
+    load_certificate,
+    most_connections,
+)
 
 __all__ = ["ReviewServer", "ServingOptions"]
 
@@ -74,34 +79,30 @@ class ReviewServer:
         policies_problem: Callable[[], str],
     ) -> None:
         self.options, self.source = options, source
-        self._metrics, self._supervisor, self._policies_problem = metrics, supervisor, policies_problem
+        self._metrics, self._supervisor = metrics, supervisor
         self._listener: TlsListener | None = None
-        self.certificate: tls.ServingCertificate | None = None
+        self.certificate: ServingCertificate | None = None
         """The certificate in use; None before the server is entered."""
         self._tls_problem = ""
         self._connections = Connections(
             most_connections(), lambda reason: metrics.connections_closed.labels(reason).inc()
         )
-        self._context: Context | None = None
-        """What reviews are judged by; None until it is known which policies are in force."""
-        self.handler = ReviewHandler(
-            self._judging_by, source, self._unready, metrics, lines, connections=self._connections
-        )
+        self.handler = ReviewHandler(source, policies_problem, metrics, lines, connections=self._connections)
 
     @property
     def secure_port(self) -> int:
         """The port of `/mutate` and `/validate`."""
         assert self._listener is not None
-        return self._listener.port
+        return self._listener.acceptor.port
 
     def use(self, engine: Engine) -> None:
         """Judge by these policies from now on."""
-        options = self.options
-        self._context = Context(engine, self.source.lookup, reconciler=options.reconciler, allowance=ALLOWANCE)
+        self.handler.context = Context(
+            engine, self.source.lookup, reconciler=self.options.reconciler, allowance=ALLOWANCE
+        )
 
     async def __aenter__(self) -> Self:
-        self._take(tls.load(self.options.tls_cert_file, self.options.tls_private_key_file, self.options.client_ca_file))
-        assert self.certificate is not None
+        certificate = self._load()
         server: web.Server = web.Server(
             self.handler,
             request_factory=partial(web.BaseRequest, loop=asyncio.get_running_loop()),
@@ -114,7 +115,7 @@ class ReviewServer:
             max_headers=64,
         )
         sock = bind(self.options.bind_address, self.options.secure_port)
-        self._listener = TlsListener(server, sock, self.certificate.context, self._supervisor, self._connections)
+        self._listener = TlsListener(server, sock, certificate.context, self._supervisor, self._connections)
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -135,7 +136,7 @@ class ReviewServer:
         missing, certificate, draining = self.source.missing(), self.certificate, self.handler.draining
         valid = certificate is not None and certificate.expires >= time.time()
         note = f"expires {_date(certificate.expires)}" if certificate else "not loaded yet"
-        listener = self._listener.problem() if self._listener else "it does not listen yet"
+        listener = self._listener.acceptor.problem() if self._listener else "it does not listen yet"
         return [
             ReadinessCheck(
                 "certificate",
@@ -150,35 +151,26 @@ class ReviewServer:
     async def reload_certificate(self) -> bool:
         """Take the certificate files into use as they are now; False if they are broken, and the last ones stay."""
         assert self._listener is not None
-        options = self.options
         try:
-            fresh = tls.load(options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
-        except tls.TlsError as error:
+            fresh = self._load()
+        except TlsError as error:
             self._tls_problem = str(error)
             self._metrics.certificate_reloads.labels("failure").inc()
             log.error("certificate not reloaded, the last good one stays: %s", error)  # noqa: TRY400 - its text says all
             return False
         self._listener.context = fresh.context
-        self._take(fresh)
         self._tls_problem = ""
         self._metrics.certificate_reloads.labels("success").inc()
         log.info("certificate reloaded: %s, expires %s", fresh.subject, _date(fresh.expires))
         return True
 
-    def _take(self, certificate: tls.ServingCertificate) -> None:
-        self.certificate = certificate
-        self._metrics.certificate_expiry.set(certificate.expires)
-
-    def _unready(self) -> str:
-        """Why reviews cannot be answered, or nothing. A server that is stopping still answers what reaches it."""
-        missing = self.source.missing()
-        if missing:
-            return f"nothing heard yet of {', '.join(missing)}"
-        return "" if self._context else self._policies_problem()
-
-    def _judging_by(self) -> Context:
-        assert self._context is not None
-        return self._context
+    def _load(self) -> ServingCertificate:
+        """The certificate as the files are now, which is the one in use from now on. Raises TlsError."""
+        options = self.options
+        fresh = load_certificate(options.tls_cert_file, options.tls_private_key_file, options.client_ca_file)
+        self.certificate = fresh
+        self._metrics.certificate_expiry.set(fresh.expires)
+        return fresh
 
 
 def _is_no_garbage(record: logging.LogRecord) -> bool:

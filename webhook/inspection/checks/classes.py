@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from webhook.admission.given import given_earlier
+from webhook.admission.mutating import given_earlier
 from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
 from webhook.inspection.observed import Observed, ObservedPod

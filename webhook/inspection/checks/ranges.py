@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.lookup import Objects
+from webhook.admission.context import Objects
 from webhook.admission.resolving import policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.judge import CANNOT_BE_JUDGED, Existing, Judge

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.given import given_earlier
+from webhook.admission.mutating import given_earlier
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.lookup import Context, Objects
-from webhook.admission.patching import apply
-from webhook.admission.respond import Answer, say
+from webhook.admission.context import Context, Objects
+from webhook.admission.mutating import apply
+from webhook.admission.review import Answer, say
 from webhook.admission.webhook import review
 from webhook.kube.objects import Pod
 from webhook.kube.workloads import WORKLOADS

@@ -1,25 +1,35 @@
-"""Bytes to a typed AdmissionReview: only the fields that are used, the whole object only if a rule asks for it."""
+"""One review: the request as it came, decoded as far as rules look at it, and the answer that is made of it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.request import UserInfo
+from webhook.policy.evaluation.shield import BUILTIN
+from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.model import Enforcement
 
 __all__ = [
     "API_VERSION",
+    "Answer",
     "BadReviewError",
     "MetadataView",
+    "Operation",
+    "PodSpecView",
     "PodView",
     "Review",
     "decode",
+    "say",
     "uid_of",
 ]
+
+T = TypeVar("T")
 
 API_VERSION = "admission.k8s.io/v1"
 
@@ -119,7 +129,7 @@ class _AdmissionReview(ObjectView):
     request: _Request | None = None
 
 
-_json = msgspec.json.Decoder()
+_json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _review = msgspec.json.Decoder(_AdmissionReview)
 _whole = msgspec.json.Decoder(_Whole)
 _named = msgspec.json.Decoder(_Named)
@@ -148,16 +158,8 @@ class Review:
         self.namespace, self.name = request.namespace or "", request.name or ""
         self.user = request.user_info or UserInfo()
         self.dry_run = bool(request.dry_run)
-
-    @property
-    def has_object(self) -> bool:
-        """Whether there is an object; a DELETE carries none."""
-        return self._object != _NULL
-
-    @property
-    def has_old(self) -> bool:
-        """Whether there is the object as it was."""
-        return self._old != _NULL
+        self.has_object, self.has_old = self._object != _NULL, self._old != _NULL
+        """Whether there is the object (a DELETE carries none), and the object as it was."""
 
     @cached_property
     def object(self) -> dict[str, Any]:
@@ -188,23 +190,19 @@ class Review:
 
     def pod(self) -> PodView:
         """The pod. BadReviewError names a field that does not fit."""
-        found: PodView = self._read(_pod, self._object, "object")
-        return found
+        return self._read(_pod, self._object, "object")
 
     def old_pod(self) -> PodView:
         """The pod as it was."""
-        found: PodView = self._read(_pod, self._old, "oldObject")
-        return found
+        return self._read(_pod, self._old, "oldObject")
 
     def priority_class(self) -> PriorityClass:
         """The PriorityClass. BadReviewError names a field that does not fit."""
-        found: PriorityClass = self._read(_class, self._object, "object")
-        return found
+        return self._read(_class, self._object, "object")
 
     def old_priority_class(self) -> PriorityClass:
         """The PriorityClass as it was."""
-        found: PriorityClass = self._read(_class, self._old, "oldObject")
-        return found
+        return self._read(_class, self._old, "oldObject")
 
     def template(self, template: dict[str, Any]) -> PodView:
         """The view of a pod template. BadReviewError names a field that does not fit."""
@@ -219,7 +217,7 @@ class Review:
             raise BadReviewError(f"request.{field} is not an object", uid=self.uid)
         return found
 
-    def _read(self, decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw | bytes, field: str) -> Any:
+    def _read(self, decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, field: str) -> T:
         try:
             return decoder.decode(raw)
         except _UNREADABLE as error:
@@ -274,3 +272,75 @@ def _readable(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     return str(error).replace("`$", "`")
+
+
+Operation = dict[str, Any]
+"""One operation of a JSON Patch: `op` (add, replace or remove), `path`, and `value` unless it removes."""
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What becomes of a review, before it is written down.
+
+    `code` other than 200 says that there is no verdict, and `message` why. `unsure` names the objects, as
+    (resource, name), that the answer hinges on and that the cache may not know in their newest form: look them up
+    live and review again before this answer is given. The ids of rules that are violated are in one of `rules`
+    (these refuse the request), `warned`, `would_deny` (on trial under `audit`) and `excepted`, each once.
+    """
+
+    code: int = 200
+    message: str = ""
+    patch: list[Operation] = []
+    warnings: list[str] = []
+    audit: dict[str, str] = {}
+    verdicts: list[Verdict] = []
+    unsure: set[tuple[str, str]] = set()
+    refusals: list[str] = []
+    """Why the rules refuse the request, for its author."""
+    rules: list[str] = []
+    warned: list[str] = []
+    would_deny: list[str] = []
+    excepted: list[str] = []
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request passes."""
+        return self.code == 200 and not self.rules
+
+    @property
+    def verdict(self) -> str:
+        """`allowed`, `patched`, `denied` or `error`, as metrics and logs count it."""
+        if self.code != 200:
+            return "error"
+        if self.rules:
+            return "denied"
+        return "patched" if self.patch else "allowed"
+
+    def add(self, found: Iterable[Verdict]) -> None:
+        """Add what rules say. A rule under `warn` becomes a warning, one under `audit` an audit annotation."""
+        silent: list[str] = []
+        for verdict in found:
+            self.verdicts.append(verdict)
+            if verdict.outcome == "allow":
+                continue
+            if verdict.denies:
+                rules, texts = self.rules, self.refusals
+            elif verdict.outcome == "excepted":
+                rules, texts = self.excepted, self.warnings if verdict.warns else []
+            elif verdict.warns:
+                rules, texts = self.warned, self.warnings
+            else:
+                rules, texts = self.would_deny, silent
+            if verdict.id not in rules:
+                rules.append(verdict.id)
+            texts.append(say(verdict))
+        if silent:
+            self.audit["would-deny"] = "; ".join(silent)
+
+    def deny(self, rule: str, message: str) -> None:
+        """Refuse the request by a built-in rule."""
+        self.add([Verdict(BUILTIN, rule, Enforcement.ENFORCE, "deny", message)])
+
+
+def say(verdict: Verdict) -> str:
+    """The text of a verdict, which names its rule."""
+    return verdict.message if verdict.id in verdict.message else f"rule {verdict.id}: {verdict.message}"

@@ -1,4 +1,7 @@
-"""What admission knows of the cluster: PriorityClasses and Namespaces, from whatever source, by name."""
+"""What a review is judged by: the policies, and the cluster's PriorityClasses and Namespaces, by name.
+
+And the request that the policy engine judges, which a `Context` makes of a review.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, Protocol
 
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.admission.review import PodView, Review
+from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine, RuleTrace
-from webhook.policy.model import PriorityPolicy
+from webhook.policy.evaluation.request import PolicyRequest
 
 __all__ = ["CLASSES", "NAMESPACES", "RECONCILER", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
 
@@ -44,7 +48,10 @@ class Objects:
     """A Lookup over given objects; the two system classes are there unless given otherwise."""
 
     def __init__(self, classes: Iterable[PriorityClass] = (), namespaces: Iterable[Namespace] = ()) -> None:
-        system = {name: _system_class(name, value) for name, value in SYSTEM_CLASSES.items()}
+        system = {
+            name: PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
+            for name, value in SYSTEM_CLASSES.items()
+        }
         self._classes = system | {item.metadata.name: item for item in classes}
         self._namespaces = {item.metadata.name: item for item in namespaces}
         self._defaults = [item for item in self._classes.values() if item.global_default]
@@ -108,7 +115,10 @@ class Context:
     ) -> None:
         self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
         self.allowance, self.clock = allowance, clock
-        self.reads_everything = trace is not None or any(map(_has_expressions, engine.policies.priority))
+        self.reads_everything = trace is not None or any(
+            policy.conditions or any(rule.validate is not None for rule in policy.rules)
+            for policy in engine.policies.priority
+        )
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
         self.managed = lru_cache(4096)(engine.managed)
         """The policy and twin of a managed class, by its name."""
@@ -123,12 +133,48 @@ class Context:
         """Whether pods of this class are the reconciler's to preempt for."""
         return self.managed(name) is not None
 
+    def request(self, review: Review, data: dict[str, Any], old: dict[str, Any] | None = None) -> PolicyRequest:
+        """The request to judge, without its priority, which admission fills in once it is resolved."""
+        namespace = review.namespace
+        return PolicyRequest(
+            operation=review.operation,
+            resource=review.resource,
+            object=data,
+            old_object=old,
+            namespace=namespace,
+            name=review.name,
+            user=review.user,
+            namespace_object=self.lookup.namespace(namespace) if namespace else None,
+            raw=review.raw if self.reads_everything else {},
+            dry_run=review.dry_run,
+            allowance=self.allowance,
+            now=self.clock(),
+        )
 
-def _has_expressions(policy: PriorityPolicy) -> bool:
-    return bool(policy.conditions) or any(rule.validate is not None for rule in policy.rules)
+    def pod_request(self, review: Review, pod: PodView, old: PodView | None = None) -> PolicyRequest:
+        """The request for a pod: in full if an expression may read any field, else with what other rules look at."""
+        if self.reads_everything:
+            return self.request(review, review.object, review.old_object)
+        return self.request(review, _reduced(pod), _reduced(old) if old is not None else None)
 
 
-def _system_class(name: str, value: int) -> PriorityClass:
-    found = PriorityClass(value=value, preemption_policy="PreemptLowerPriority")
-    found.metadata.name = name
-    return found
+def _reduced(pod: PodView) -> dict[str, Any]:
+    """The fields of a pod that rules without expressions look at, as JSON data."""
+    data: dict[str, Any] = {}
+    if pod.metadata is not None:
+        meta = pod.metadata
+        data["metadata"] = {
+            "name": meta.name,
+            "labels": meta.labels,
+            "annotations": meta.annotations,
+            "deletionTimestamp": meta.deletion_timestamp,
+            "ownerReferences": [{"controller": owner.controller} for owner in meta.owner_references or ()],
+        }
+    if pod.spec is not None:
+        spec = pod.spec
+        data["spec"] = {
+            "priorityClassName": spec.priority_class_name,
+            "priority": spec.priority,
+            "preemptionPolicy": spec.preemption_policy,
+        }
+    return data

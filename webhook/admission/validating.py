@@ -1,0 +1,286 @@
+"""Validation of pods, of workloads and their pod templates, and of PriorityClasses: what holds without any policy file.
+
+A pod's metadata is written through `pods`, `pods/status` and a Binding, whose annotations and labels the API server
+copies to the pod (`registry/core/pod/storage`). So the protected keys, which are giveway's own annotations and mark and
+the annotations that policies shield, are judged on all three.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.admission.context import CLASSES, SYSTEM_CLASSES, Context
+from webhook.admission.mutating import MIRROR
+from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
+from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
+from webhook.kube.objects import PriorityClass
+from webhook.kube.workloads import template_of
+from webhook.policy.evaluation.request import PolicyRequest
+from webhook.policy.evaluation.requester import CONTROLLER
+from webhook.policy.model import DECISION, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
+
+__all__ = ["validate_binding", "validate_class", "validate_pod", "validate_status", "validate_workload"]
+
+_OWN_RULE = "own-annotations"
+_HIGHEST_USER_VALUE = 1_000_000_000
+_INT32 = range(-(2**31), 2**31)
+_SYSTEM_PREFIX = "system-"
+
+
+def validate_pod(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a pod as it would be stored; an UPDATE is judged by what it changes."""
+    pod = review.pod()
+    if pod.metadata is not None and pod.metadata.deletion_timestamp:
+        return
+    if review.operation == "CREATE":
+        _validate_new(context, review, pod, answer)
+    elif review.has_old:
+        old = review.old_pod()
+        now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
+        for field, value, was in (
+            ("priorityClassName", now.priority_class_name or None, before.priority_class_name or None),
+            ("priority", now.priority, before.priority),
+            ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
+        ):
+            if value != was:
+                shown = tuple("absent" if item is None else item for item in (was, value))
+                answer.deny(
+                    "priority-immutable",
+                    f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]});"
+                    " make a new pod instead",
+                )
+        _check_changes(context, review, pod.metadata, old.metadata, answer)
+        answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
+
+
+def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+    """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    mirror = MIRROR in (meta.annotations or {})
+    name = spec.priority_class_name or ""
+    named = context.lookup.priority_class(name) if name else None
+    if name and named is None:
+        answer.unsure.add((CLASSES, name))
+        _deny_missing(answer, name)
+    else:
+        expected = named or global_default(context)
+        if not _check_agreement(spec, named, expected, answer):
+            if expected:
+                answer.unsure.add((CLASSES, expected.metadata.name))
+        elif (spec.priority is None or spec.preemption_policy is None) and not mirror:
+            answer.deny(
+                "priority-resolved",
+                "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority"
+                " plugin nor giveway's mutating webhook. Try again; if that does not help, check the"
+                " MutatingWebhookConfiguration",
+            )
+    managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
+    _check_mark(answer, meta, name, managed=managed)
+    if managed and MARK not in (meta.labels or {}) and not mirror:
+        answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
+    # What only the reconciler writes; mutation has taken it away if it was asked
+    for key in (PLAN, DECISION):
+        if key in (meta.annotations or {}):
+            answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
+    request = context.pod_request(review, pod)
+    request.priority_class = named
+    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
+    answer.add(context.engine.judge(request, context.trace))
+
+
+def validate_workload(context: Context, review: Review, answer: Answer) -> None:
+    """Judge the pods a workload is about to make, so that its author reads the message and not only a controller.
+
+    A template that an UPDATE leaves alone is not judged: scaling or deleting what exists always works.
+    """
+    data = review.object
+    template = template_of(data, review.resource)
+    metadata = data.get("metadata")
+    if template is None or (isinstance(metadata, dict) and metadata.get("deletionTimestamp")):
+        return
+    if review.operation == "UPDATE" and template == template_of(review.old_object, review.resource):
+        return
+    pod = review.template(template)
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    as_pod = msgspec.structs.replace(context.request(review, template), operation="CREATE", resource="pods")
+    found = resolve(context, spec, _by_controller(as_pod), lambda: template)
+    answer.unsure |= found.unsure
+    answer.warnings += found.warnings
+    if found.missing:
+        _deny_missing(answer, found.name)
+    elif found.conflict:
+        _check_agreement(spec, found.priority_class, found.priority_class or global_default(context), answer)
+    _check_mark(answer, meta, found.name, managed=found.managed)
+    request = context.request(review, data, review.old_object)
+    request.priority_class = found.priority_class
+    request.priority = spec.priority if spec.priority is not None else found.value
+    answer.add(context.engine.judge(request, context.trace))
+    if answer.allowed and context.engine.asks_who:
+        # A controller makes the pods: tell the author of the workload which rule will refuse those
+        for verdict in context.engine.judge(_by_controller(request)):
+            if verdict.denies:
+                answer.warnings.append(
+                    f"a controller makes the pods, and rule {verdict.id} will refuse them: {verdict.message}"
+                )
+
+
+def _by_controller(request: PolicyRequest) -> PolicyRequest:
+    """The request as a controller makes it: what the pods of a workload will meet, whoever its author is."""
+    raw = request.raw
+    if raw:
+        raw = {**raw, "userInfo": {"username": CONTROLLER.username, "groups": list(CONTROLLER.groups)}}
+    return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
+
+
+def validate_status(context: Context, review: Review, answer: Answer) -> None:
+    """Judge what an update of `pods/status` does to the protected keys; its status is nobody's policy."""
+    if review.operation != "UPDATE" or not review.has_old:
+        return
+    pod, old = review.pod(), review.old_pod()
+    if (pod.metadata or MetadataView()).deletion_timestamp:
+        return
+    _check_changes(context, review, pod.metadata, old.metadata, answer)
+    answer.add(context.engine.judge_annotations(_change_request(context, review, pod, old)))
+
+
+def validate_binding(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a Binding as an update that sets its annotations and labels on the pod; what the pod had is not known.
+
+    Its own labels give no rights: whoever binds chooses them. So those of the pod are not known here.
+    """
+    if review.operation != "CREATE":
+        return
+    binding: PodView = review.pod()
+    meta = binding.metadata or MetadataView()
+    _check_changes(context, review, meta, None, answer)
+    data = {"metadata": {"name": review.name or meta.name, "annotations": meta.annotations}}
+    request = context.request(review, data, {"metadata": {}})
+    change = msgspec.structs.replace(request, operation="UPDATE", resource="pods", labels_known=False)
+    answer.add(context.engine.judge_annotations(change))
+
+
+def _change_request(context: Context, review: Review, pod: PodView, old: PodView) -> PolicyRequest:
+    """The request for an UPDATE of a pod: its priority is the one it was created with."""
+    spec = pod.spec or PodSpecView()
+    request = context.pod_request(review, pod, old)
+    if spec.priority_class_name:
+        request.priority_class = context.lookup.priority_class(spec.priority_class_name)
+    request.priority = spec.priority
+    return request
+
+
+def _check_changes(
+    context: Context, review: Review, now: MetadataView | None, before: MetadataView | None, answer: Answer
+) -> None:
+    """Refuse a change of giveway's own annotations or of the mark by anybody but the reconciler."""
+    if review.user.username == context.reconciler:
+        return
+    new, old = now or MetadataView(), before or MetadataView()
+    for key in OWN_ANNOTATIONS:
+        if (new.annotations or {}).get(key) != (old.annotations or {}).get(key):
+            answer.deny(
+                _OWN_RULE,
+                f"annotation {key} is giveway's own record: on a pod that exists only {context.reconciler} changes it",
+            )
+    mark, was = (new.labels or {}).get(MARK), (old.labels or {}).get(MARK)
+    if mark != was:
+        answer.deny(
+            "mark",
+            f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
+            f" (now {was or 'absent'}, requested {mark or 'absent'})",
+        )
+
+
+def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool) -> None:
+    mark = (meta.labels or {}).get(MARK)
+    if mark is None or (managed and mark == MANAGED):
+        return
+    if managed:
+        text = f"label {MARK} is {mark!r}; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
+    else:
+        whose = f"PriorityClass {name} is not one that it manages" if name else "no PriorityClass is named"
+        text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
+    answer.deny("mark", text)
+
+
+def _deny_missing(answer: Answer, name: str) -> None:
+    answer.deny(
+        "class-exists",
+        f"no PriorityClass with name {name} was found; `kubectl get priorityclasses` lists the ones that exist",
+    )
+
+
+def _check_agreement(
+    spec: PodSpecView, named: PriorityClass | None, expected: PriorityClass | None, answer: Answer
+) -> bool:
+    """Whether priority and preemption policy are those of the class that is `expected` of the pod; refuse others."""
+    value, policy = (expected.value, policy_of(expected)) if expected else (0, PREEMPT)
+    if not disagreement(spec, value, policy):
+        return True
+    if named:
+        source = f"PriorityClass {named.metadata.name}"
+    elif expected:
+        source = f"the default PriorityClass {expected.metadata.name}"
+    else:
+        source = "a pod without a PriorityClass"
+    if spec.priority is not None and spec.priority != value:
+        answer.deny(
+            "priority-agrees",
+            f"spec.priority is {spec.priority}, but {source} has {value}; leave spec.priority out, it is filled in",
+        )
+    if spec.preemption_policy is not None and spec.preemption_policy != policy:
+        answer.deny(
+            "preemption-policy-agrees",
+            f"spec.preemptionPolicy is {spec.preemption_policy}, but {source} has {policy};"
+            " leave spec.preemptionPolicy out, it is filled in",
+        )
+    return False
+
+
+def validate_class(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a PriorityClass as it would be stored, in the API server's words (docs/kubernetes-behaviour.md K4)."""
+    found = review.priority_class()
+    if found.metadata.deletion_timestamp:
+        return
+    _check_value(found, answer)
+    if review.operation == "UPDATE" and review.has_old:
+        old = review.old_priority_class()
+        changes = ("value", found.value, old.value), ("preemptionPolicy", policy_of(found), policy_of(old))
+        for field, value, was in changes:
+            if value != was:
+                answer.deny(
+                    "class-immutable",
+                    f"{field} may not be changed in an update (now {was}, requested {value}); make a new PriorityClass",
+                )
+    elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
+        answer.warnings.append(
+            f"PriorityClass {found.metadata.name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
+            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
+        )
+    others = context.lookup.default_priority_classes() if found.global_default else ()
+    other = next((item.metadata.name for item in others if item.metadata.name != found.metadata.name), None)
+    if other is not None:
+        answer.unsure.add((CLASSES, other))
+        answer.deny("one-default", f"PriorityClass {other} is already marked as default. Only one default can exist")
+    request = context.request(review, review.object, review.old_object)
+    request.priority_class, request.priority = found, found.value
+    answer.add(context.engine.judge(request, context.trace))
+
+
+def _check_value(found: PriorityClass, answer: Answer) -> None:
+    """Refuse a value that the API server refuses: too large, or below a reserved name prefix."""
+    name, value = found.metadata.name, found.value
+    if value not in _INT32:
+        answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
+    elif name.startswith(_SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value or found.global_default:
+            answer.deny(
+                "system-prefix",
+                "priority class names with 'system-' prefix are reserved for system use only;"
+                f" choose another name than {name}",
+            )
+    elif value > _HIGHEST_USER_VALUE:
+        answer.deny(
+            "highest-value",
+            f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value}",
+        )
