@@ -16,10 +16,9 @@ from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.native.compiler import Compiled, compile_policies
+from webhook.native.compiler import Compiled, compile_policies, write
 from webhook.native.keeper import PolicyKeeper
 from webhook.native.objects import Settings
-from webhook.native.output import write
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import Policies
 

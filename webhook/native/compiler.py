@@ -1,14 +1,18 @@
-"""From a policy set to the objects that the API server enforces, and what cannot be given to it. Pure."""
+"""From a policy set to the objects that the API server enforces, and what cannot be given to it; and both as YAML."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TextIO
 
 import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import LiteralScalarString
 
 from webhook.kube.objects import PriorityClass
 from webhook.native.expressions import Cel, any_of, negate, quote
-from webhook.native.management import managed
+from webhook.native.matching import managed
 from webhook.native.mutation import mutating_objects
 from webhook.native.objects import Object, Settings, Validation, binding, classes_rule, object_name, validating_policy
 from webhook.native.protected import protected_objects
@@ -18,7 +22,7 @@ from webhook.policy.evaluation.engine import originals
 from webhook.policy.evaluation.shield import BUILTIN
 from webhook.policy.model import Policies, PreemptionPolicy
 
-__all__ = ["Compiled", "compile_policies", "next_end"]
+__all__ = ["Compiled", "compile_policies", "next_end", "write"]
 
 
 class Compiled(msgspec.Struct, frozen=True):
@@ -54,6 +58,18 @@ def next_end(policies: Policies, now: float) -> float | None:
     return min(ends, default=None)
 
 
+def write(compiled: Compiled, source: Path, to: TextIO) -> None:
+    """Every object as a document of its own, for kubectl; expressions of several lines stay as they are."""
+    to.write(f"# Made by `giveway compile {source}`: do not edit, change the policies and make it again.\n")
+    to.writelines(f"# Not enforced natively: {one}\n" for one in compiled.inexpressible)
+    writer = YAML()
+    writer.width = 10_000
+    writer.explicit_start = True
+    writer.indent(mapping=2, sequence=2, offset=0)
+    for one in compiled.objects:
+        writer.dump(_readable(one), to)
+
+
 def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
     """A managed class that is made without `Never` in spite of all: its author is told."""
     ours = managed(list(policies), "object.metadata.name")
@@ -75,3 +91,11 @@ def _managed_classes(policies: Iterable[PreemptionPolicy]) -> Iterator[Object]:
     )
     yield made
     yield binding(made, "warn")
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_readable(one) for one in value]
+    return LiteralScalarString(value) if isinstance(value, str) and "\n" in value else value

@@ -6,9 +6,8 @@ that never or always holds leaves nothing behind.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from webhook.kube.objects import LabelSelector
 from webhook.policy.evaluation.globs import WILDCARD
@@ -99,7 +98,15 @@ def name_is(value: str, patterns: Iterable[str]) -> str:
         tests.append(f"{value} == {quote(literals[0])}")
     elif literals:
         tests.append(f"{value} in {listing(literals)}")
-    tests += [_glob(value, one) for one in patterns if WILDCARD in one]
+    for glob in (one for one in patterns if WILDCARD in one):
+        first, *middle, last = glob.split(WILDCARD)
+        if any(middle) or (first and last):
+            body = ".*".join(re.escape(piece).replace(r"\-", "-") for piece in (first, *middle, last))
+            tests.append(f"{value}.matches({quote(f'(?s)^{body}$')})")
+        elif first:
+            tests.append(f"{value}.startsWith({quote(first)})")
+        else:
+            tests.append(f"{value}.endsWith({quote(last)})" if last else TRUE)
     return any_of(tests)
 
 
@@ -147,16 +154,6 @@ def concatenation(parts: Iterable[str]) -> str:
     return one_line if len(one_line) <= _WIDTH else " +\n".join(terms)
 
 
-def _glob(value: str, pattern: str) -> str:
-    first, *middle, last = pattern.split(WILDCARD)
-    if any(middle) or (first and last):
-        body = ".*".join(re.escape(piece).replace(r"\-", "-") for piece in (first, *middle, last))
-        return f"{value}.matches({quote(f'(?s)^{body}$')})"
-    if not first and not last:
-        return TRUE
-    return f"{value}.startsWith({quote(first)})" if first else f"{value}.endsWith({quote(last)})"
-
-
 def _join(tests: list[str], operator: str, *, empty: str) -> str:
     if len(tests) < 2:
         return tests[0] if tests else empty
@@ -192,20 +189,12 @@ def _without_literals(text: str) -> str:
 
 def _operators(text: str) -> set[str]:
     """The operators outside of brackets and literals."""
-    return set(_outside(_without_literals(text)))
-
-
-def _outside(text: str) -> Iterator[str]:
-    depth = 0
-    for word in re.findall(r"[()\[\]{}]|&&|\|\||==|!=|\?(?=\s)|\bin\b|[<>]", text):
+    found, depth = set[str](), 0
+    for word in re.findall(r"[()\[\]{}]|&&|\|\||==|!=|\?(?=\s)|\bin\b|[<>]", _without_literals(text)):
         if word in "([{":
             depth += 1
         elif word in ")]}":
             depth -= 1
         elif depth == 0:
-            yield word
-
-
-def json_text(value: str) -> str:
-    """A string as JSON writes it."""
-    return json.dumps(value, ensure_ascii=False)
+            found.add(word)
+    return found

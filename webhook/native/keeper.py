@@ -64,7 +64,12 @@ class PolicyKeeper:
                     await self.look()
                 except (ApiError, OSError) as error:
                     self._say(f"cannot be kept: {error}")
-                await self._sleep()
+                # Until a class changes, an exception ends, or it is time to look again
+                end = next_end(self._policies, self._clock())
+                delay = self._period if end is None else min(self._period, max(0.0, end - self._clock()) + 0.05)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(delay):
+                        await self._woken.wait()
 
     async def look(self) -> list[str]:
         """Compile, and write each policy that is there and says something else; the names of those written."""
@@ -105,11 +110,3 @@ class PolicyKeeper:
     def _changed(self, change: Change[PriorityClass]) -> None:
         del change
         self._woken.set()
-
-    async def _sleep(self) -> None:
-        """Until a class changes, an exception ends, or it is time to look again."""
-        end = next_end(self._policies, self._clock())
-        delay = self._period if end is None else min(self._period, max(0.0, end - self._clock()) + 0.05)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._woken.wait()

@@ -1,4 +1,4 @@
-"""`match`, `exclude` and rights as CEL of the API server: what `webhook.policy.evaluation.matching` does as functions.
+"""`match`, `exclude`, rights and managed classes as CEL: what `webhook.policy.evaluation.matching` does as functions.
 
 What restricts and what gives differ in the same way (docs/policies.md, "Who asks").
 """
@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, name_is, negate, selected
+from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, name_is, negate, quote, selected
 from webhook.policy.evaluation.attributes import CLASSES, PODS
+from webhook.policy.evaluation.globs import WILDCARD, intersect, literal_prefix
 from webhook.policy.evaluation.requester import (
     CONTROLLER_MANAGER,
     SERVICE_ACCOUNT,
@@ -18,7 +19,7 @@ from webhook.policy.evaluation.requester import (
     names_exactly,
     user_pattern,
 )
-from webhook.policy.model import Definers, RequestMatch, Subject
+from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
 
 __all__ = [
     "BINDING",
@@ -31,9 +32,12 @@ __all__ = [
     "asks",
     "by_operation",
     "excluded",
+    "managed",
+    "managed_if_generated",
     "may",
     "may_define",
     "restricted",
+    "twins_of",
     "who_is_given",
 ]
 
@@ -66,25 +70,29 @@ _CONTROLLER_ASKS = any_of(
 
 def restricted(match: RequestMatch, asked: Asked) -> str:
     """The request is one that `match` restricts, leaving out what `matchConstraints` say by themselves."""
-    tests = [_operation(match, asked), _namespaces(match, asked)]
+    who = TRUE
     if match.subjects is not None:
         who = asks(match.subjects)
-        tests.append(any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who)
-    if match.object_selector is not None:
-        tests.append(_selected(match, asked, any_of) if asked.labels_known else TRUE)
-    tests.append(_namespace_labels(match, asked))
-    return all_of(tests)
+        who = any_of([SERVICE_ACCOUNT_ASKS, who]) if asked.kind == PODS else who
+    return _holds(match, asked, who, any_of, unknown_labels=TRUE)
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
-    """The request is one to which `match` gives something, or which it lets off."""
-    tests = [_operation(match, asked), _namespaces(match, asked)]
+    """The request is one to which `match` gives something, or which it lets off.
+
+    Subjects say nothing of an account that makes a pod for somebody else, so it is given something by namespace only;
+    an account that they name exactly, and that is no controller, asks for itself (docs/policies.md, "Who asks").
+    """
+    who = TRUE
     if match.subjects is not None:
-        tests.append(_given_subject(match, asked))
-    if match.object_selector is not None:
-        tests.append(_selected(match, asked, all_of) if asked.labels_known else FALSE)
-    tests.append(_namespace_labels(match, asked))
-    return all_of(tests)
+        who = asks(match.subjects)
+        if asked.kind == PODS and asked.operation == "CREATE":
+            exactly = sorted(filter(None, map(names_exactly, match.subjects)))
+            accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
+            silent = TRUE if by_namespace(match) else FALSE
+            itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
+            who = if_else(SERVICE_ACCOUNT_ASKS, if_else(itself, TRUE, silent) if accounts else silent, who)
+    return _holds(match, asked, who, all_of, unknown_labels=FALSE)
 
 
 def excluded(exclude: RequestMatch | None, asked: Asked) -> str:
@@ -128,43 +136,65 @@ def asks(subjects: Iterable[Subject]) -> str:
     users = [pattern for row in rows if (pattern := user_pattern(row)) is not None]
     groups = [row.name for row in rows if row.kind == "Group"]
     tests = [name_is(USER, users)]
-    literal = [name for name in groups if "*" not in name]
+    literal = [name for name in groups if WILDCARD not in name]
     tests += [f"{listing([name])[1:-1]} in {GROUPS}" for name in literal]
-    globs = [name for name in groups if "*" in name]
+    globs = [name for name in groups if WILDCARD in name]
     if globs:
         tests.append(f"{GROUPS}.exists(group, {name_is('group', globs)})")
     return any_of(tests)
 
 
-def _given_subject(match: RequestMatch, asked: Asked) -> str:
-    who = asks(match.subjects or ())
-    if asked.kind != PODS or asked.operation != "CREATE":
-        return who
-    exactly = sorted(filter(None, map(names_exactly, match.subjects or ())))
-    silent = TRUE if by_namespace(match) else FALSE
-    accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
-    itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
-    return if_else(SERVICE_ACCOUNT_ASKS, if_else(itself, TRUE, silent) if accounts else silent, who)
+def twins_of(policies: Iterable[PreemptionPolicy]) -> dict[str, str]:
+    """Every class with its twin; the first policy counts. Kubernetes' own classes have none."""
+    found: dict[str, str] = {}
+    for policy in policies:
+        for name, twin in policy.preemptors.twins.items():
+            if not name.startswith("system-"):
+                found.setdefault(name, twin)
+    return found
 
 
-def _operation(match: RequestMatch, asked: Asked) -> str:
-    return FALSE if match.operations is not None and asked.operation not in match.operations else TRUE
+def managed(policies: Iterable[PreemptionPolicy], name: str) -> str:
+    """The class of this name (an expression) is managed (docs/semantics.md A); Kubernetes' own never are."""
+    preemptors = [policy.preemptors for policy in policies]
+    patterns = [name for one in preemptors for name in (*one.priority_classes, *one.twins, *one.twins.values())]
+    if not patterns:
+        return FALSE
+    may_be_system = any(intersect(pattern, f"system-{WILDCARD}") for pattern in patterns)
+    own = f"!{name}.startsWith('system-')" if may_be_system else TRUE
+    return all_of([own, name_is(name, patterns)])
 
 
-def _namespaces(match: RequestMatch, asked: Asked) -> str:
-    if match.namespaces is None or asked.kind != PODS:
-        return TRUE
-    return name_is("request.namespace", match.namespaces)
+def managed_if_generated(policies: Iterable[PreemptionPolicy], prefix: str) -> str:
+    """A class whose name the API server makes of this `generateName` (an expression) may be managed.
+
+    A glob matches some name with the prefix if the prefix begins with what stands before the first `*`, or the reverse.
+    """
+    globs = [one for policy in policies for one in policy.preemptors.priority_classes if WILDCARD in one]
+    tests = []
+    for literal in dict.fromkeys(map(literal_prefix, globs)):
+        begins = any_of([f"{prefix}.startsWith({quote(literal)})", f"{quote(literal)}.startsWith({prefix})"])
+        tests.append(begins if literal else TRUE)
+    may_be = any_of(tests)
+    return FALSE if may_be == FALSE else all_of([f"{prefix} != ''", f"!{prefix}.startsWith('system-')", may_be])
 
 
-def _namespace_labels(match: RequestMatch, asked: Asked) -> str:
-    if match.namespace_selector is None or asked.kind != PODS:
-        return TRUE
-    return selected("namespaceObject.metadata.?labels", match.namespace_selector)
+def _holds(
+    match: RequestMatch, asked: Asked, who: str, of_labels: Callable[[Iterable[str]], str], *, unknown_labels: str
+) -> str:
+    """Every part of a match holds; `who` is its subjects.
 
-
-def _selected(match: RequestMatch, asked: Asked, enough: Callable[[Iterable[str]], str]) -> str:
-    now = selected("object.metadata.?labels", match.object_selector)
-    if asked.operation == "CREATE":
-        return now
-    return enough([now, selected("oldObject.metadata.?labels", match.object_selector)])
+    `of_labels` says whether an object's labels must be selected before and after a change, or one of them suffices.
+    """
+    tests = [TRUE if match.operations is None or asked.operation in match.operations else FALSE]
+    if match.namespaces is not None and asked.kind == PODS:
+        tests.append(name_is("request.namespace", match.namespaces))
+    tests.append(who)
+    if match.object_selector is not None and asked.labels_known:
+        states = ["object"] if asked.operation == "CREATE" else ["object", "oldObject"]
+        tests.append(of_labels(selected(f"{one}.metadata.?labels", match.object_selector) for one in states))
+    elif match.object_selector is not None:
+        tests.append(unknown_labels)
+    if match.namespace_selector is not None and asked.kind == PODS:
+        tests.append(selected("namespaceObject.metadata.?labels", match.namespace_selector))
+    return all_of(tests)

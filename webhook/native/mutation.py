@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from webhook.native.expressions import FALSE, all_of, any_of, if_else, listing, mapping, negate, quote
-from webhook.native.management import managed, managed_if_generated, twins_of
-from webhook.native.matching import NEW_POD, excluded, who_is_given
+from webhook.native.matching import NEW_POD, excluded, managed, managed_if_generated, twins_of, who_is_given
 from webhook.native.objects import (
     Condition,
     Object,
@@ -43,21 +42,46 @@ _ANNOTATIONS = "variables.annotations"
 
 
 def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
-    """The two policies with their bindings."""
-    for made in (_pods(policies, table, sink), _classes(policies)):
-        if made is not None:
-            yield made
-            yield binding(made)
+    """The policy for new pods, and one by which a managed PriorityClass is made `Never`; each with its binding."""
+    pods = _pods(policies, table, sink)
+    yield pods
+    yield binding(pods)
+    name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
+    ours = if_else(
+        f"{name} != ''", managed(policies.preemption, name), managed_if_generated(policies.preemption, prefix)
+    )
+    if ours == FALSE:
+        return
+    # It stays `Never` when its manifest is applied again. The field is immutable: a class that exists and is not
+    # `Never` is left alone, and needs a twin.
+    was_never = f"oldObject.?preemptionPolicy.orValue('') == {quote(NEVER)}"
+    classes = mutating_policy(
+        object_name(BUILTIN, "priorityclasses", "mutate"),
+        [f"{BUILTIN}/managed-classes"],
+        description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
+        constraints={"resourceRules": [classes_rule(["CREATE", "UPDATE"])]},
+        conditions=[
+            Condition("managed", ours),
+            Condition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
+            Condition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
+        ],
+        patch=f"[{_add(quote('/preemptionPolicy'), quote(NEVER))}]",
+    )
+    yield classes
+    yield binding(classes)
 
 
 def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
     """New pods: class, priority and preemption policy, copied annotations, the mark; what is giveway's own goes."""
+    # The record of an earlier call for this pod; what a client wrote counts for nothing
+    forged = _owned(["metadata", "annotations", GIVEN])
+    given = f"{forged}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')"
+    variables = [("annotations", "object.metadata.?annotations.orValue({})"), ("given", given)]
     rules: list[str] = []
-    variables = [("annotations", "object.metadata.?annotations.orValue({})")]
-    variables.append(("given", _given()))
     default = _default(policies, table, rules, sink)
-    copying = _copying(policies, table, rules, sink)
-    twins = _usable_twins(policies, table, sink)
+    copies = _copies(policies, table, rules, sink)
+    twins = _twins(policies, table, sink)
+    # The class that the pod gets
     named = _OWN_NAME
     if default != quote(""):
         variables.append(("default", default))
@@ -65,19 +89,16 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
         named = "variables.named"
     to_twins = mapping((one, quote(twin)) for one, twin in twins.items())
     variables.append(("className", f"{to_twins}[?{named}].orValue({named})" if twins else named))
-    given_classes = [*_default_names(policies), *twins.values()]
-    numbers = table.numbers(given_classes) if table is not None else ("{}", "{}")
-    moves = numbers[0] != "{}"
-    if moves:
-        variables += [("value", numbers[0]), ("preemptionPolicy", numbers[1])]
-    policy = f"variables.preemptionPolicy[?{_CLASS}].orValue({_OWN_POLICY})" if moves else _OWN_POLICY
+    # What the Priority plugin fills in for it, and whether giveway serves it
+    given_classes = [rule.default_priority_class or "" for policy in policies.priority for rule in policy.rules]
+    given_classes += twins.values()
+    values, preemption_policies = table.numbers(given_classes) if table is not None else ("{}", "{}")
+    policy = _OWN_POLICY
+    if moves := values != "{}":
+        variables += [("value", values), ("preemptionPolicy", preemption_policies)]
+        policy = f"variables.preemptionPolicy[?{_CLASS}].orValue({_OWN_POLICY})"
     ours = all_of([managed(policies.preemption, _CLASS), f"{policy} == {quote(NEVER)}"])
-    variables.append(("managed", ours))
-    keys = sorted({key for found, _ in copying for key in found if table is not None and table.annotation(key) != "{}"})
-    if keys and table is not None:
-        variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
-        variables += _copied(copying, keys)
-    patch = _patch(copies=bool(keys), moves=moves, defaults=default != quote(""))
+    variables += [("managed", ours), *copies]
     for _, expression in variables:
         if len(expression) > LONGEST_EXPRESSION:
             reason = f"its table of classes has {len(expression)} characters; the API server takes {LONGEST_EXPRESSION}"
@@ -92,7 +113,7 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
         },
         conditions=[Condition("no-mirror-pod", f"!({quote(_MIRROR)} in object.metadata.?annotations.orValue({{}}))")],
         variables=variables,
-        patch=patch,
+        patch=_patch(copies=bool(copies), moves=moves, defaults=default != quote("")),
     )
 
 
@@ -102,80 +123,66 @@ def _owned(path: Sequence[str]) -> str:
     return f"object.metadata.?managedFields.orValue([]).exists(m, m.?fieldsV1{steps}.hasValue())"
 
 
-def _given() -> str:
-    """The record of an earlier call for this pod; what a client wrote counts for nothing."""
-    forged = _owned(["metadata", "annotations", GIVEN])
-    return f"{forged}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')"
-
-
-def _default(policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink) -> str:
-    """The class for a pod that names none, or the empty string; the first rule that applies decides."""
-    found: list[tuple[str, str]] = []
-    for policy in policies.priority:
-        for rule in policy.rules:
-            name = rule.default_priority_class
-            if name is None:
-                continue
-            rule_id = f"{policy.name}/{rule.name}"
-            try:
-                when = _gives(policy)
-            except InexpressibleError as error:
-                sink.inexpressible.append(Inexpressible(rule_id, str(error)))
-                break
-            if table is None:
-                reason = "a pod that is given a class must be given its priority, too: give the classes"
-                sink.inexpressible.append(Inexpressible(rule_id, reason))
-                break
-            if name not in table:
-                sink.inexpressible.append(
-                    Inexpressible(rule_id, f"PriorityClass {name} does not exist, so it is not given")
-                )
-            rules.append(rule_id)
-            found.append((when, name if name in table else ""))
-            break
-    if not any(name for _, name in found):
-        return quote("")
-    chosen = quote("")
-    for when, name in reversed(found):
-        chosen = if_else(when, quote(name), chosen)
-    return if_else(_names_none(table), chosen, quote(""))
-
-
-def _names_none(table: ClassTable | None) -> str:
-    """The pod names no class: it has none, or the Priority plugin filled in the global default."""
-    tests = [f"{_OWN_NAME} == ''"]
-    defaults = table.global_defaults if table is not None else []
-    if defaults:
-        sent = "object.metadata.?managedFields.orValue([])"
-        tests.append(
-            all_of(
-                [
-                    "variables.given == ''",
-                    f"{_OWN_NAME} in {listing(defaults)}",
-                    f"{sent}.exists(m, m.?fieldsV1[?'f:spec'].hasValue())",
-                    negate(_owned(["spec", "priorityClassName"])),
-                ]
-            )
-        )
-    return any_of(tests)
-
-
-def _default_names(policies: Policies) -> list[str]:
-    rules = (rule for policy in policies.priority for rule in policy.rules)
-    return [rule.default_priority_class for rule in rules if rule.default_priority_class is not None]
-
-
 def _gives(policy: PriorityPolicy) -> str:
     """The policy fills something in for the pod. Raises InexpressibleError."""
     tests = [who_is_given(policy.match, NEW_POD), negate(excluded(policy.exclude, NEW_POD))]
     return all_of([*tests, *(bracketed(one.expression) for one in conditions_of(policy))])
 
 
-def _copying(
-    policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink
-) -> list[tuple[tuple[str, ...], str]]:
-    """The annotations that are copied, in groups of keys, each with when."""
-    found: list[tuple[tuple[str, ...], str]] = []
+def _default(policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink) -> str:
+    """The class for a pod that names none, or the empty string; the first rule that applies decides."""
+    found: list[tuple[str, str]] = []
+    for policy in policies.priority:
+        rule = next((one for one in policy.rules if one.default_priority_class is not None), None)
+        if rule is None:
+            continue
+        name, rule_id = rule.default_priority_class or "", f"{policy.name}/{rule.name}"
+        try:
+            when = _gives(policy)
+        except InexpressibleError as error:
+            sink.inexpressible.append(Inexpressible(rule_id, str(error)))
+            continue
+        if table is None:
+            reason = "a pod that is given a class must be given its priority, too: give the classes"
+            sink.inexpressible.append(Inexpressible(rule_id, reason))
+            continue
+        if name not in table:
+            reason = f"PriorityClass {name} does not exist, so it is not given"
+            sink.inexpressible.append(Inexpressible(rule_id, reason))
+        rules.append(rule_id)
+        found.append((when, name if name in table else ""))
+    if table is None or not any(name for _, name in found):
+        return quote("")
+    chosen = quote("")
+    for when, name in reversed(found):
+        chosen = if_else(when, quote(name), chosen)
+    # A pod names no class if it has none, or if the Priority plugin filled in the global default
+    names_none = [f"{_OWN_NAME} == ''"]
+    if defaults := table.global_defaults:
+        filled_in = [
+            "variables.given == ''",
+            f"{_OWN_NAME} in {listing(defaults)}",
+            _owned(["spec"]),
+            negate(_owned(["spec", "priorityClassName"])),
+        ]
+        names_none.append(all_of(filled_in))
+    return if_else(any_of(names_none), chosen, quote(""))
+
+
+def _twins(policies: Policies, table: ClassTable | None, sink: Sink) -> dict[str, str]:
+    """The classes whose pods are moved to a twin."""
+    wanted = twins_of(policies.preemption)
+    if table is not None:
+        return table.usable_twins(wanted)
+    if wanted:
+        reason = "a pod that is moved to a twin must be given its priority, too: give the classes"
+        sink.inexpressible.append(Inexpressible(f"{BUILTIN}/twins", reason))
+    return {}
+
+
+def _copies(policies: Policies, table: ClassTable | None, rules: list[str], sink: Sink) -> list[tuple[str, str]]:
+    """Variables: what the class offers of the annotations to copy, what an earlier call copied, what is copied now."""
+    when: dict[str, list[str]] = {}
     for policy in policies.priority:
         for rule in policy.rules:
             if rule.copy_annotations is None:
@@ -186,92 +193,74 @@ def _copying(
                 sink.inexpressible.append(Inexpressible(rule_id, reason))
                 continue
             try:
-                found.append((rule.copy_annotations, _gives(policy)))
+                gives = _gives(policy)
             except InexpressibleError as error:
                 sink.inexpressible.append(Inexpressible(rule_id, str(error)))
                 continue
             rules.append(rule_id)
             for key in rule.copy_annotations:
+                when.setdefault(key, []).append(gives)
                 if classes := table.unrecordable(key):
                     reason = f"{key} of PriorityClass {', '.join(classes)} is not copied: it has quotes, or is too long"
                     sink.inexpressible.append(Inexpressible(rule_id, reason))
-    return found
-
-
-def _usable_twins(policies: Policies, table: ClassTable | None, sink: Sink) -> dict[str, str]:
-    wanted = twins_of(policies.preemption)
-    if table is not None:
-        return table.usable_twins(wanted)
-    if wanted:
-        reason = "a pod that is moved to a twin must be given its priority, too: give the classes"
-        sink.inexpressible.append(Inexpressible(f"{BUILTIN}/twins", reason))
-    return {}
-
-
-def _copied(copying: list[tuple[tuple[str, ...], str]], keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Variables: what the class offers, what an earlier call copied, and what is copied now."""
-    offers = (f"?{quote(key)}: variables.{value_variable(key, keys)}[?{_CLASS}]" for key in keys)
-    when: dict[str, list[str]] = {}
-    for found, condition in copying:
-        for key in found:
-            when.setdefault(key, []).append(condition)
+    said = {key: table.annotation(key) for key in sorted(when)} if table is not None else {}
+    keys = [key for key, values in said.items() if values != "{}"]
+    if not keys:
+        return []
+    names = {key: value_variable(key, keys) for key in keys}
+    offers = (f"?{quote(key)}: variables.{names[key]}[?{_CLASS}]" for key in keys)
     groups: dict[str, list[str]] = {}
     for key in keys:
         groups.setdefault(any_of(when[key]), []).append(key)
-    lists = [if_else(condition, listing(found), "[]") for condition, found in groups.items()]
+    lists = [if_else(gives, listing(found), "[]") for gives, found in groups.items()]
     asked = " + ".join(one if one.startswith("[") else f"({one})" for one in lists if one != "[]") or "[]"
     ours = (
         f"{listing(keys)}.filter(k, k in {_ANNOTATIONS} &&"
         f" variables.given.contains('\"' + k + '\":\"' + {_ANNOTATIONS}[k] + '\"'))"
     )
     copied = f"({asked}).filter(k, k in variables.offered && (!(k in {_ANNOTATIONS}) || k in variables.copiedBefore))"
-    return [("offered", f"{{{', '.join(offers)}}}"), ("copiedBefore", ours), ("copied", copied)]
+    values = [(names[key], said[key]) for key in keys]
+    return [*values, ("offered", f"{{{', '.join(offers)}}}"), ("copiedBefore", ours), ("copied", copied)]
 
 
 def _patch(*, copies: bool, moves: bool, defaults: bool) -> str:
     """One JSON patch; each part is empty if there is nothing to do."""
     given_class = f"{_CLASS} != {_OWN_NAME}"
+    parts = []
+    # Class, priority and preemption policy
+    if moves:
+        values = {
+            "priorityClassName": _CLASS,
+            "priority": f"variables.value[{_CLASS}]",
+            "preemptionPolicy": f"variables.preemptionPolicy[{_CLASS}]",
+        }
+        parts.append(_when(given_class, *(_add(quote(f"/spec/{field}"), value) for field, value in values.items())))
+    # Annotations: those that are copied, and without giveway's own
     noted = [given_class] if moves else []
     noted += ["variables.default != ''"] if defaults else []
+    noted += ["variables.copied.size() > 0"] if copies else []
+    noted.append("variables.given != ''")
+    has_none = all_of([bracketed(any_of(noted)), "!has(object.metadata.annotations)"])
+    parts.append(_when(has_none, _add(quote("/metadata/annotations"), "{}")))
     record = [f"({_CLASS} == '' ? '' : '\"class\":\"' + {_CLASS} + '\"')"]
     if copies:
-        noted.append("variables.copied.size() > 0")
+        one = _path("annotations", "k")
+        parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {_remove(one)})")
+        parts.append(f"variables.copied.map(k, {_add(one, 'variables.offered[k]')})")
         pairs = "variables.copied.map(k, '\"' + k + '\":\"' + variables.offered[k] + '\"').join(',')"
         comma = f"({_CLASS} == '' ? '' : ',')"
         record.append(f"(variables.copied.size() == 0 ? '' : {comma} + '\"copied\":{{' + {pairs} + '}}')")
-    noted.append("variables.given != ''")
-    parts = []
-    if moves:
-        parts.append(
-            _when(
-                given_class,
-                _add("/spec/priorityClassName", _CLASS),
-                _add("/spec/priority", f"variables.value[{_CLASS}]"),
-                _add("/spec/preemptionPolicy", f"variables.preemptionPolicy[{_CLASS}]"),
-            )
-        )
-    parts.append(
-        _when(
-            all_of([bracketed(any_of(noted)), "!has(object.metadata.annotations)"]), _add("/metadata/annotations", "{}")
-        )
-    )
-    if copies:
-        add = f'JSONPatch{{op: "add", path: {_path("annotations", "k")}, value: variables.offered[k]}}'
-        remove = f'JSONPatch{{op: "remove", path: {_path("annotations", "k")}}}'
-        parts.append(f"variables.copiedBefore.filter(k, !(k in variables.copied)).map(k, {remove})")
-        parts.append(f"variables.copied.map(k, {add})")
-    parts += [_when(f"{quote(key)} in {_ANNOTATIONS}", _remove("annotations", key)) for key in (PLAN, DECISION)]
-    text = f"'{{' + {' + '.join(record)} + '}}'"
-    note = _add_at(_path("annotations", quote(GIVEN)), text)
-    parts.append(
-        f"({any_of(noted)}\n? [{note}]\n: {quote(GIVEN)} in {_ANNOTATIONS}\n? [{_remove('annotations', GIVEN)}]\n: [])"
-    )
-    marked = "variables.managed"
-    parts.append(_when(f"{marked} && !has(object.metadata.labels)", _add("/metadata/labels", "{}")))
-    parts.append(
-        f"({marked}\n? [{_add_at(_path('labels', quote(MARK)), quote(MANAGED))}]"
-        f"\n: {quote(MARK)} in object.metadata.?labels.orValue({{}})\n? [{_remove('labels', MARK)}]\n: [])"
-    )
+    own = map(quote, (PLAN, DECISION))
+    parts += [_when(f"{key} in {_ANNOTATIONS}", _remove(_path("annotations", key))) for key in own]
+    # The record of what was given
+    given = _path("annotations", quote(GIVEN))
+    note = _add(given, f"'{{' + {' + '.join(record)} + '}}'")
+    parts.append(f"({any_of(noted)}\n? [{note}]\n: {quote(GIVEN)} in {_ANNOTATIONS}\n? [{_remove(given)}]\n: [])")
+    # The mark
+    ours, mark, labels = "variables.managed", _path("labels", quote(MARK)), "object.metadata.?labels.orValue({})"
+    parts.append(_when(f"{ours} && !has(object.metadata.labels)", _add(quote("/metadata/labels"), "{}")))
+    set_mark = _add(mark, quote(MANAGED))
+    parts.append(f"({ours}\n? [{set_mark}]\n: {quote(MARK)} in {labels}\n? [{_remove(mark)}]\n: [])")
     return " +\n".join(parts)
 
 
@@ -281,45 +270,13 @@ def _when(condition: str, *operations: str) -> str:
 
 
 def _add(path: str, value: str) -> str:
-    return _add_at(quote(path), value)
-
-
-def _add_at(path: str, value: str) -> str:
     return f'JSONPatch{{op: "add", path: {path}, value: {value}}}'
 
 
-def _remove(field: str, key: str) -> str:
-    return f'JSONPatch{{op: "remove", path: {_path(field, quote(key))}}}'
+def _remove(path: str) -> str:
+    return f'JSONPatch{{op: "remove", path: {path}}}'
 
 
 def _path(field: str, key: str) -> str:
+    """The path of an annotation or label whose key is an expression."""
     return f"'/metadata/{field}/' + jsonpatch.escapeKey({key})"
-
-
-def _classes(policies: Policies) -> Object | None:
-    """A managed PriorityClass is made `Never`, and stays so when its manifest is applied again.
-
-    The field is immutable: one that exists and is not `Never` is left alone and needs a twin.
-    """
-    name, prefix = "object.metadata.?name.orValue('')", "object.metadata.?generateName.orValue('')"
-    ours = if_else(
-        f"{name} != ''", managed(policies.preemption, name), managed_if_generated(policies.preemption, prefix)
-    )
-    if ours == FALSE:
-        return None
-    never = _add("/preemptionPolicy", quote(NEVER))
-    return mutating_policy(
-        object_name(BUILTIN, "priorityclasses", "mutate"),
-        [f"{BUILTIN}/managed-classes"],
-        description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
-        constraints={"resourceRules": [classes_rule(["CREATE", "UPDATE"])]},
-        conditions=[
-            Condition("managed", ours),
-            Condition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
-            Condition(
-                "new-or-never",
-                f"request.operation == 'CREATE' || oldObject.?preemptionPolicy.orValue('') == {quote(NEVER)}",
-            ),
-        ],
-        patch=f"[{never}]",
-    )

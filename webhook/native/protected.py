@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote
-from webhook.native.management import managed
-from webhook.native.matching import BINDING, CHANGED_POD, NEW_POD, USER, Asked, may, who_is_given
+from webhook.native.matching import BINDING, CHANGED_POD, NEW_POD, USER, Asked, managed, may, who_is_given
 from webhook.native.objects import (
     EXCEPTED,
     Condition,
@@ -46,15 +45,32 @@ from webhook.policy.model import (
 __all__ = ["protected_objects", "value_variable"]
 
 _MIRROR = "kubernetes.io/config.mirror"
+_CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
 
 
-_WHAT = {
-    "pods": "Judges giveway's own keys and protected annotations of new pods",
-    "newannotations": "Judges annotations of new pods by rules on trial",
-    "annotations": "Keeps protected annotations and giveway's own keys of pods as they are",
-    "bindings": "Keeps Bindings from setting protected annotations and giveway's own keys of pods",
-}
-"""What the objects of this module do."""
+class _Place(NamedTuple):
+    """Where the metadata of a pod is written; `what` is part of the objects' names, `does` of their descriptions."""
+
+    what: str
+    asked: Asked
+    resources: tuple[str, ...]
+    does: str
+
+
+_PODS = _Place("pods", NEW_POD, ("pods",), "Judges giveway's own keys and protected annotations of new pods")
+_TRIED_PODS = _Place("newannotations", NEW_POD, ("pods",), "Judges annotations of new pods by rules on trial")
+_CHANGES = _Place(
+    "annotations",
+    CHANGED_POD,
+    ("pods", "pods/status"),
+    "Keeps protected annotations and giveway's own keys of pods as they are",
+)
+_BINDINGS = _Place(
+    "bindings",
+    BINDING,
+    ("pods/binding", "bindings"),
+    "Keeps Bindings from setting protected annotations and giveway's own keys of pods",
+)
 
 
 class _Shield(NamedTuple):
@@ -78,10 +94,32 @@ class _Shield(NamedTuple):
 
 def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[Object]:
     """The policies about new pods, about changes of pods, and about Bindings, with their bindings."""
-    shields = list(_shields(policies, table, sink))
+    shields: list[_Shield] = []
+    for policy in policies.priority:
+        for rule in policy.rules:
+            if rule.protect_annotations is None:
+                continue
+            shield = _Shield(policy, rule, rule.protect_annotations)
+            try:
+                shield.applies(CHANGED_POD)
+            except InexpressibleError as error:
+                sink.inexpressible.append(Inexpressible(shield.id, str(error)))
+                continue
+            if table is None and "CREATE" in shield.body.operations:
+                reason = "at CREATE it turns on what the pod's class says: give the classes"
+                sink.inexpressible.append(Inexpressible(shield.id, reason))
+            shields.append(shield)
     yield from _new_pods(policies, shields, table, sink)
-    yield from _changes(policies, shields, sink)
-    yield from _bindings(policies, shields, sink)
+    # Changes through a pod and through its status, which the reconciler writes, and Bindings, whose annotations and
+    # labels go to a pod that is not known here
+    enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
+    builtin = shielded(policies.preemption)
+    keys = sorted(builtin | {key for one in shields for key in one.body.keys})
+    for place in (_CHANGES, _BINDINGS):
+        own = _own_keys(place.asked, sink.settings.reconciler)
+        rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
+        yield from _policy(BUILTIN, place, "enforce", [*own, *rows], sink)
+        yield from _policy(BUILTIN, place, EXCEPTED, told, sink)
     yield from _on_trial(shields, table, sink)
 
 
@@ -92,128 +130,93 @@ def value_variable(key: str, keys: Sequence[str]) -> str:
     return f"class{name}{same.index(key) + 1 if len(same) > 1 else ''}"
 
 
-def _shields(policies: Policies, table: ClassTable | None, sink: Sink) -> Iterator[_Shield]:
-    for policy in policies.priority:
-        for rule in policy.rules:
-            if rule.protect_annotations is None:
-                continue
-            rule_id = f"{policy.name}/{rule.name}"
-            try:
-                applies(policy, CHANGED_POD)
-            except InexpressibleError as error:
-                sink.inexpressible.append(Inexpressible(rule_id, str(error)))
-                continue
-            if table is None and "CREATE" in rule.protect_annotations.operations:
-                reason = "at CREATE it turns on what the pod's class says: give the classes"
-                sink.inexpressible.append(Inexpressible(rule_id, reason))
-            yield _Shield(policy, rule, rule.protect_annotations)
+def _builtin(rule: str, expression: str, *text: str) -> Validation:
+    """A validation of a built-in rule, which its text names."""
+    return Validation(rule=f"{BUILTIN}/{rule}", expression=expression, text=(f"rule {BUILTIN}/{rule}: ", *text))
 
 
 def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
+    """What new pods may not say, and what their authors are warned of: that nobody preempts for them."""
+    mark, mirror = f"object.metadata.?labels[?{quote(MARK)}]", f"{_annotation('object', _MIRROR)}.hasValue()"
+    preemption_policy = "object.spec.?preemptionPolicy.orValue('')"
     ours = managed(policies.preemption, CLASS_NAME)
-    is_ours = all_of([ours, f"object.spec.?preemptionPolicy.orValue('') == {quote(NEVER)}"])
-    mark = f"object.metadata.?labels[?{quote(MARK)}]"
+    served = all_of([ours, f"{preemption_policy} == {quote(NEVER)}"])
     validations = [
-        Validation(
-            rule=f"{BUILTIN}/own-annotations",
-            expression=f"!{_annotation('object', key)}.hasValue()",
-            text=(
-                f"rule {BUILTIN}/own-annotations: annotation {key} is written by giveway's reconciler",
-                " only: leave it out",
-            ),
+        _builtin(
+            "own-annotations",
+            f"!{_annotation('object', key)}.hasValue()",
+            f"annotation {key} is written by giveway's reconciler only: leave it out",
         )
         for key in (PLAN, DECISION)
     ]
-    filled_in = "has(object.spec.priority) && has(object.spec.preemptionPolicy)"
-    resolved = [filled_in, f"{_annotation('object', _MIRROR)}.hasValue()"]
     validations.append(
-        Validation(
-            rule=f"{BUILTIN}/priority-resolved",
-            expression=any_of(resolved),
-            text=(
-                f"rule {BUILTIN}/priority-resolved: spec.priority and spec.preemptionPolicy were never filled in: the",
-                " pod did not pass the API server's Priority plugin, without which giveway's policies do not work",
-            ),
+        _builtin(
+            "priority-resolved",
+            any_of(["has(object.spec.priority) && has(object.spec.preemptionPolicy)", mirror]),
+            "spec.priority and spec.preemptionPolicy were never filled in: the pod did not pass the API server's",
+            " Priority plugin, without which giveway's policies do not work",
         )
     )
-    marked = all_of([is_ours, f"{mark}.value() == {quote(MANAGED)}"])
-    validations.append(
-        Validation(
-            rule=f"{BUILTIN}/mark",
-            expression=any_of([f"!{mark}.hasValue()", marked]),
-            text=(f"rule {BUILTIN}/mark: label {MARK} is ", Cel(if_else(is_ours, _wrong_mark(mark), _STRAY_MARK))),
-        )
-    )
-    unmarked = all_of([is_ours, f"!{mark}.hasValue()", f"!{_annotation('object', _MIRROR)}.hasValue()"])
+    right_mark = any_of([f"!{mark}.hasValue()", all_of([served, f"{mark}.value() == {quote(MANAGED)}"])])
+    other_value = concatenation((Cel(f"'\\'' + {mark}.value() + '\\''"), _OTHER_VALUE))
+    is_mark = (f"label {MARK} is ", Cel(if_else(served, other_value, _STRAY_MARK)))
+    validations.append(_builtin("mark", right_mark, *is_mark))
+    unmarked = all_of([served, f"!{mark}.hasValue()", f"!{mirror}"])
     nobody = (f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class ", Cel(CLASS_NAME))
-    if not sink.settings.mutates and unmarked != FALSE:
-        text = (f"rule {BUILTIN}/mark: ", *nobody, ": it did not pass giveway's mutating webhook; try again")
-        validations.append(Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=text))
-    enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
-    variables = [("className", "object.spec.?priorityClassName.orValue('')")]
-    keys = sorted({key for one in shields for key in one.body.keys if "CREATE" in one.body.operations})
+    warned: list[Validation] = []
+    if sink.settings.mutates and ours != FALSE:
+        warned.append(Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody))
+    elif unmarked != FALSE:
+        missed = ": it did not pass giveway's mutating webhook; try again"
+        validations.append(_builtin("mark", negate(unmarked), *nobody, missed))
+    if ours != FALSE:
+        by_itself = all_of([ours, f"{preemption_policy} != {quote(NEVER)}"])
+        warned.append(Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
+    variables = [_CLASS_VARIABLE]
     if table is not None:
+        keys = sorted({key for one in shields for key in one.body.keys if "CREATE" in one.body.operations})
+        enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
         rows, told = _key_rows(NEW_POD, enforced, frozenset(), keys, sink)
         validations += rows
         variables += [(value_variable(key, keys), table.annotation(key)) for key in keys]
-        yield from _policy(BUILTIN, "pods", EXCEPTED, ["pods"], "CREATE", told, sink, variables)
-    yield from _policy(BUILTIN, "pods", "enforce", ["pods"], "CREATE", validations, sink, variables)
-    warned = list(_served_by_nobody(ours, unmarked, nobody, sink))
-    yield from _policy(BUILTIN, "pods", "warn", ["pods"], "CREATE", warned, sink, variables[:1])
+        yield from _policy(BUILTIN, _PODS, EXCEPTED, told, sink, variables)
+    yield from _policy(BUILTIN, _PODS, "enforce", validations, sink, variables)
+    yield from _policy(BUILTIN, _PODS, "warn", warned, sink, variables)
 
 
-def _wrong_mark(mark: str) -> str:
-    said = [
-        Cel(f"'\\'' + {mark}.value() + '\\''"),
-        f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out",
-    ]
-    return concatenation(said)
-
-
+_OTHER_VALUE = f"; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
 _STRAY_MARK = (
     "'giveway\\'s own mark and ' + (variables.className == '' ? 'no PriorityClass is named'"
     " : 'PriorityClass ' + variables.className + ' is not one that it manages') + ': leave the label out'"
 )
+_NO_TWIN = (
+    "PriorityClass ",
+    Cel(CLASS_NAME),
+    " is managed but has preemptionPolicy PreemptLowerPriority and no usable twin: kube-scheduler preempts for the",
+    " pod, giveway does not",
+)
 
 
-def _served_by_nobody(ours: str, unmarked: str, nobody: tuple[str, ...], sink: Sink) -> Iterator[Validation]:
-    """Pods of managed classes for which giveway does not preempt: their authors are warned."""
-    if ours == FALSE:
-        return
-    if sink.settings.mutates:
-        yield Validation(rule=f"{BUILTIN}/mark", expression=negate(unmarked), text=nobody)
-    preempting = all_of([ours, f"object.spec.?preemptionPolicy.orValue('') != {quote(NEVER)}"])
-    text = (
-        "PriorityClass ",
-        Cel(CLASS_NAME),
-        " is managed but has preemptionPolicy PreemptLowerPriority and no usable twin: kube-scheduler preempts for the",
-        " pod, giveway does not",
+def _own_keys(asked: Asked, reconciler: str) -> list[Validation]:
+    """The keys that only the reconciler writes once a pod exists."""
+    writes = f"{USER} == {quote(reconciler)}"
+    rows = [
+        _builtin(
+            "own-annotations",
+            any_of([_unchanged(asked, "annotations", key), writes]),
+            f"annotation {key} is giveway's own record: on a pod that exists only {reconciler} changes it",
+        )
+        for key in OWN_ANNOTATIONS
+    ]
+    label = f"metadata.?labels[?{quote(MARK)}].orValue('absent')"
+    mark = (
+        f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is (now ",
+        Cel(f"oldObject.{label}" if asked.labels_known else quote("absent")),
+        ", requested ",
+        Cel(f"object.{label}"),
+        ")",
     )
-    yield Validation(rule=f"{BUILTIN}/twins", expression=negate(preempting), text=text)
-
-
-def _changes(policies: Policies, shields: list[_Shield], sink: Sink) -> Iterator[Object]:
-    """Changes through the pod and through its status; the reconciler writes the latter."""
-    validations = list(_own_keys("object", "oldObject", sink.settings.reconciler))
-    enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
-    builtin = shielded(policies.preemption)
-    keys = sorted(builtin | {key for one in shields for key in one.body.keys})
-    rows, told = _key_rows(CHANGED_POD, enforced, builtin, keys, sink)
-    resources = ["pods", "pods/status"]
-    yield from _policy(BUILTIN, "annotations", "enforce", resources, "UPDATE", [*validations, *rows], sink)
-    yield from _policy(BUILTIN, "annotations", EXCEPTED, resources, "UPDATE", told, sink)
-
-
-def _bindings(policies: Policies, shields: list[_Shield], sink: Sink) -> Iterator[Object]:
-    """A Binding's annotations and labels go to its pod, whose own are not known here."""
-    validations = list(_own_keys("object", "", sink.settings.reconciler))
-    enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
-    builtin = shielded(policies.preemption)
-    keys = sorted(builtin | {key for one in shields for key in one.body.keys})
-    rows, told = _key_rows(BINDING, enforced, builtin, keys, sink)
-    resources = ["pods/binding", "bindings"]
-    yield from _policy(BUILTIN, "bindings", "enforce", resources, "CREATE", [*validations, *rows], sink)
-    yield from _policy(BUILTIN, "bindings", EXCEPTED, resources, "CREATE", told, sink)
+    return [*rows, _builtin("mark", any_of([_unchanged(asked, "labels", MARK), writes]), *mark)]
 
 
 def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> Iterator[Object]:
@@ -222,49 +225,15 @@ def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> I
     for one in shields:
         if one.rule.enforcement is not Enforcement.ENFORCE:
             groups.setdefault((one.policy.name, one.rule.enforcement.value), []).append(one)
-    asked_about: list[tuple[Asked, str, list[str], str]] = [
-        (NEW_POD, "newannotations", ["pods"], "CREATE"),
-        (CHANGED_POD, "annotations", ["pods", "pods/status"], "UPDATE"),
-        (BINDING, "bindings", ["pods/binding", "bindings"], "CREATE"),
-    ]
     for (policy, how), found in groups.items():
         keys = sorted({key for one in found for key in one.body.keys})
-        variables = [("className", "object.spec.?priorityClassName.orValue('')")]
-        variables += [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
-        for asked, what, resources, operation in asked_about:
-            if asked == NEW_POD and table is None:
-                continue
-            made = [_key_rows(asked, [one], frozenset(), keys, sink) for one in found]
+        values = [(value_variable(key, keys), table.annotation(key)) for key in keys] if table is not None else []
+        for place in (_TRIED_PODS, _CHANGES, _BINDINGS) if table is not None else (_CHANGES, _BINDINGS):
+            made = [_key_rows(place.asked, [one], frozenset(), keys, sink) for one in found]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
-            yield from _policy(policy, what, how, resources, operation, rows, sink, variables)
+            yield from _policy(policy, place, how, rows, sink, [_CLASS_VARIABLE, *values])
             if how == "warn":
-                yield from _policy(policy, what, EXCEPTED, resources, operation, told, sink, variables)
-
-
-def _own_keys(now: str, before: str, reconciler: str) -> Iterator[Validation]:
-    writes = f"{USER} == {quote(reconciler)}"
-    for key in OWN_ANNOTATIONS:
-        yield Validation(
-            rule=f"{BUILTIN}/own-annotations",
-            expression=any_of([_same(now, before, "annotations", key), writes]),
-            text=(
-                f"rule {BUILTIN}/own-annotations: annotation {key} is giveway's own record: on a pod that exists only",
-                f" {reconciler} changes it",
-            ),
-        )
-    was = f"{before}.metadata.?labels[?{quote(MARK)}].orValue('absent')" if before else quote("absent")
-    yield Validation(
-        rule=f"{BUILTIN}/mark",
-        expression=any_of([_same(now, before, "labels", MARK), writes]),
-        text=(
-            f"rule {BUILTIN}/mark: label {MARK} says that giveway preempts for this pod; it is set at creation and",
-            " stays as it is (now ",
-            Cel(was),
-            ", requested ",
-            Cel(f"{now}.metadata.?labels[?{quote(MARK)}].orValue('absent')"),
-            ")",
-        ),
-    )
+                yield from _policy(policy, place, EXCEPTED, told, sink, [_CLASS_VARIABLE, *values])
 
 
 def _key_rows(
@@ -276,10 +245,12 @@ def _key_rows(
     """
     rows: list[Validation] = []
     told: list[Validation] = []
-    operation = asked.operation
     for key in keys:
-        speaking = [one for one in enforced if key in one.body.keys and operation in one.body.operations]
-        unchanged = _unchanged(asked, key, keys)
+        speaking = [one for one in enforced if key in one.body.keys and asked.operation in one.body.operations]
+        unchanged = _unchanged(asked, "annotations", key)
+        if asked == NEW_POD:
+            copied = f"variables.{value_variable(key, keys)}[?{CLASS_NAME}]"
+            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {copied}"])
         granted = [one.grants(asked) for one in speaking]
         for one in speaking:
             test = any_of([unchanged, negate(one.applies(asked)), *granted])
@@ -296,17 +267,12 @@ def _key_rows(
     return [one for one in rows if one.expression != TRUE], told
 
 
-def _unchanged(asked: Asked, key: str, keys: Sequence[str]) -> str:
-    now = _annotation("object", key)
-    if asked == NEW_POD:
-        copied = f"{now} == variables.{value_variable(key, keys)}[?{CLASS_NAME}]"
-        return any_of([f"!{now}.hasValue()", copied])
-    return _same("object", "oldObject" if asked.labels_known else "", "annotations", key)
-
-
-def _same(now: str, before: str, field: str, key: str) -> str:
+def _unchanged(asked: Asked, field: str, key: str) -> str:
+    """A label or annotation is as it was; it was not there if nothing is known of before."""
     path = f"metadata.?{field}[?{quote(key)}]"
-    return f"{now}.{path} == {before}.{path}" if before else f"!{now}.{path}.hasValue()"
+    if asked == CHANGED_POD:
+        return f"object.{path} == oldObject.{path}"
+    return f"!object.{path}.hasValue()"
 
 
 def _annotation(of: str, key: str) -> str:
@@ -314,6 +280,7 @@ def _annotation(of: str, key: str) -> str:
 
 
 def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
+    """What whoever changed a key is told; without a shield the built-in rule speaks."""
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.body.allow) if shield else "nobody once the pod exists"
     now, was = _annotation("object", key), _annotation("oldObject", key)
@@ -331,31 +298,30 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
 
 def _policy(  # noqa: PLR0917 - a row of a table
     policy: str,
-    what: str,
+    place: _Place,
     enforcement: str,
-    resources: list[str],
-    operation: str,
     validations: list[Validation],
     sink: Sink,
     variables: Sequence[tuple[str, str]] = (),
 ) -> Iterator[Object]:
+    """The policy for one place and enforcement, with its binding; nothing without validations."""
     if not validations:
         return
     conditions = []
-    if operation == "UPDATE":
+    if place is _CHANGES:
         conditions.append(Condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"))
         by_reconciler = ["request.?subResource.orValue('') != 'status'", f"{USER} != {quote(sink.settings.reconciler)}"]
         conditions.append(Condition("not-the-reconciler", any_of(by_reconciler)))
+    operation = "UPDATE" if place is _CHANGES else "CREATE"
     used = repr([(one.expression, one.text) for one in validations])
-    constraints: Object = {
-        "namespaceSelector": namespaces_reached(sink.settings),
-        "resourceRules": [resource_rule(resources, [operation])],
-    }
     made = validating_policy(
-        object_name(policy, what, enforcement),
+        object_name(policy, place.what, enforcement),
         policy,
-        description=f"{_WHAT[what]} ({enforcement}).",
-        constraints=constraints,
+        description=f"{place.does} ({enforcement}).",
+        constraints={
+            "namespaceSelector": namespaces_reached(sink.settings),
+            "resourceRules": [resource_rule(place.resources, [operation])],
+        },
         conditions=conditions,
         validations=validations,
         variables=[(name, text) for name, text in variables if f"variables.{name}" in used],

@@ -8,8 +8,6 @@ be absent become optionals. What giveway's CEL has and the API server's has not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from webhook.native.expressions import TRUE
 from webhook.policy.cel.program import compile_bool, is_certain
@@ -38,110 +36,79 @@ _REQUEST_KNOWN = frozenset(
 _OBJECTS = ("object", "oldObject", "namespaceObject")
 
 
-class _Token(NamedTuple):
-    text: str
-    space: str
-    """What stands before it, comments included."""
-
-
 def condition(expression: str) -> str:
     """A rule's or condition's expression, of type bool. Raises InexpressibleError."""
-    rewritten = _rewrite(expression)
+    rewritten = text(expression)
     # The API server takes an expression only if it is known to be a bool; here a value of unknown type is enough.
     return rewritten if is_certain(compile_bool(expression)) else f"({rewritten}) == {TRUE}"
 
 
 def text(expression: str) -> str:
     """A messageExpression. Raises InexpressibleError."""
-    return _rewrite(expression)
-
-
-def _rewrite(expression: str) -> str:
-    tokens = list(_tokens(expression.strip()))
-    words = [token.text for token in tokens]
+    words, spaces = list[str](), [""]
+    for found in _TOKEN.finditer(expression.strip()):
+        if found[0].startswith("//"):
+            continue  # comments are for readers of the policy file
+        if found[0].isspace():
+            spaces[-1] += found[0]
+        else:
+            words.append(found[0])
+            spaces.append("")
     written: list[str] = []
     place = 0
-    while place < len(tokens):
-        step, new = _at(words, place)
-        written.append(_line(tokens[place].space) + new)
-        place += step
+    while place < len(words):
+        taken, new = _at(words, place)
+        written += [spaces[place], new]
+        place += taken
     return "".join(written).strip()
 
 
-def _tokens(expression: str) -> Iterator[_Token]:
-    space = ""
-    for found in _TOKEN.finditer(expression):
-        word = found[0]
-        if word.isspace() or word.startswith("//"):
-            space += word
-        else:
-            yield _Token(word, space)
-            space = ""
-
-
-def _line(space: str) -> str:
-    """White space without comments, which are for readers of the policy file."""
-    return re.sub(r"//[^\n]*", "", space)
-
-
 def _at(words: list[str], place: int) -> tuple[int, str]:
-    """How many tokens are taken from here, and what is written for them."""
-    word = words[place]
-    before, after = words[place - 1] if place else "", words[place + 1 : place + 6]
+    """How many words are taken from here, and what is written for them."""
+    before = words[place - 1] if place else ""
     if before in (".", ".?"):
-        if word == "reverse":
+        if words[place] == "reverse":
             raise InexpressibleError("uses reverse(), which the API server's CEL does not have")
-        return 1, word
-    if word == "priorityClass":
-        raise InexpressibleError(
-            "reads priorityClass: the API server gives an expression no object but the one it is about"
-        )
-    if [word, *after[:2]] == ["cel", ".", "bind"]:
-        raise InexpressibleError("uses cel.bind, which the API server's CEL does not have")
-    if word == "has" and (always := _always_there(after, words, place)):
-        return always, TRUE
-    if word in (*_OBJECTS, "request") and before == "(" and after[:1] == [","]:
-        raise InexpressibleError(f"names a variable of its own {word}")
-    if word in _OBJECTS:
-        return _object(word, after)
-    if word == "request":
-        return _request(after)
-    return 1, word
-
-
-def _always_there(after: list[str], words: list[str], place: int) -> int:
-    """The length of `has(object.metadata.labels)`, which always holds in a policy file; 0 for anything else."""
-    inside = words[place + 2 : place + 7]
-    if after[:1] != ["("] or len(words) <= place + 7 or words[place + 7] != ")":
-        return 0
-    known = inside[0] in _OBJECTS and inside[1:4] == [".", "metadata", "."] and inside[4] in _EMPTY
-    return 8 if known else 0
+        return 1, words[place]
+    match words[place : place + 8]:
+        case ["priorityClass", *_]:
+            raise InexpressibleError(
+                "reads priorityClass: the API server gives an expression no object but the one it is about"
+            )
+        case ["cel", ".", "bind", *_]:
+            raise InexpressibleError("uses cel.bind, which the API server's CEL does not have")
+        case ["has", "(", word, ".", "metadata", ".", field, ")"] if word in _OBJECTS and field in _EMPTY:
+            return 8, TRUE  # it always holds in a policy file
+        case [word, ",", *_] if before == "(" and word in (*_OBJECTS, "request"):
+            raise InexpressibleError(f"names a variable of its own {word}")
+        case [word, *after] if word in _OBJECTS:
+            return _object(word, after)
+        case ["request", ".", field, *_] if field in _REQUEST:
+            return 3, f"request.?{field}.{_REQUEST[field]}"
+        case ["request", ".", field, *_] if field in _REQUEST_KNOWN:
+            return 3, f"request.{field}"
+        case ["request", *after]:
+            what = f"request.{after[1]}" if after[:1] == ["."] else "request as a whole"
+            raise InexpressibleError(f"reads {what}, which the API server does not give to an expression")
+    return 1, words[place]
 
 
 def _object(word: str, after: list[str]) -> tuple[int, str]:
-    if after[:1] in (["=="], ["!="]) and after[1:2] == ["null"]:
-        return 1, word
-    if after[:1] not in (["."], [".?"]):
-        raise InexpressibleError(f"uses {word} as a whole, in which giveway fills in labels and annotations")
-    if after[1] != "metadata":
-        return 2, word + after[0]
-    if after[0] == ".?" or after[2:3] not in (["."], [".?"]):
-        raise InexpressibleError(f"uses {word}.metadata as a whole, in which giveway fills in labels and annotations")
-    if after[3] == "managedFields":
-        raise InexpressibleError("reads managedFields, which giveway leaves out")
-    if after[3] not in _EMPTY:
-        return 4, f"{word}.metadata{after[2]}"
-    if after[2] == ".":
-        return 5, f"{word}.metadata.?{after[3]}.{_EMPTY[after[3]]}"
-    if after[4:5] not in (["[?"], [".?"]):
-        raise InexpressibleError(f"tests whether {word}.metadata has {after[3]}, which giveway fills in")
-    return 5, f"{word}.metadata.?{after[3]}"
-
-
-def _request(after: list[str]) -> tuple[int, str]:
-    if after[:1] != ["."] or after[1] not in (*_REQUEST, *_REQUEST_KNOWN):
-        what = f"request.{after[1]}" if after[:1] == ["."] else "request as a whole"
-        raise InexpressibleError(f"reads {what}, which the API server does not give to an expression")
-    if after[1] in _REQUEST:
-        return 3, f"request.?{after[1]}.{_REQUEST[after[1]]}"
-    return 3, f"request.{after[1]}"
+    """The same for an object: its labels and annotations may be absent, and what giveway fills in is not there."""
+    match after:
+        case ["==" | "!=", "null", *_]:
+            return 1, word
+        case ["." | ".?" as dot, field, *_] if field != "metadata":
+            return 2, word + dot
+        case [".", "metadata", "." | ".?", "managedFields", *_]:
+            raise InexpressibleError("reads managedFields, which giveway leaves out")
+        case [".", "metadata", "." | ".?" as dot, field, *_] if field not in _EMPTY:
+            return 4, f"{word}.metadata{dot}"
+        case [".", "metadata", ".", field, *_]:
+            return 5, f"{word}.metadata.?{field}.{_EMPTY[field]}"
+        case [".", "metadata", ".?", field, "[?" | ".?", *_]:
+            return 5, f"{word}.metadata.?{field}"
+        case [".", "metadata", ".?", field, *_]:
+            raise InexpressibleError(f"tests whether {word}.metadata has {field}, which giveway fills in")
+    whole = f"{word}.metadata" if after[1:2] == ["metadata"] else word
+    raise InexpressibleError(f"uses {whole} as a whole, in which giveway fills in labels and annotations")

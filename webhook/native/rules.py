@@ -6,6 +6,7 @@ The texts are those of `webhook.policy.evaluation.rules`, so that people read th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -46,7 +47,7 @@ from webhook.policy.evaluation.describing import classes_text, definers_text, ex
 from webhook.policy.evaluation.globs import WILDCARD, name_matcher
 from webhook.policy.evaluation.reads import reads_on_update
 from webhook.policy.evaluation.rules import REGARDLESS, Twins
-from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Validate
+from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
 from webhook.registration.conditions import changed, changed_key, changed_metadata
 
 __all__ = [
@@ -109,7 +110,7 @@ BODIES = (
 
 
 class _Row(NamedTuple):
-    """One rule's validation, before it is put into the policy of its group."""
+    """One rule's validation of one kind of object, before it is put into the policy of its group."""
 
     rule: PriorityRule
     kind: str
@@ -120,27 +121,29 @@ class _Row(NamedTuple):
 
 def policy_objects(policy: PriorityPolicy, twins: Twins, sink: Sink) -> Iterator[Object]:
     """The ValidatingAdmissionPolicies and bindings of one policy's rules about priorities and its `validate` rules."""
-    groups: dict[tuple[str, str], list[tuple[_Row, str, tuple[str, ...]]]] = {}
+    groups: dict[tuple[str, str], list[_Row]] = {}
     for rule in policy.rules:
+        rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
         try:
             rows = list(_rows(policy, rule, twins))
             if rows:
                 conditions_of(policy)
         except InexpressibleError as error:
-            sink.inexpressible.append(Inexpressible(f"{policy.name}/{rule.name}", str(error)))
+            sink.inexpressible.append(Inexpressible(rule_id, str(error)))
             continue
         for row in rows:
             about = tuple(one for one in _asked(row.kind) if one.operation in row.operations)
             excepted = excepting(policy, rule, about, sink)
             test = any_of([row.test, *(one for _, one in excepted)])
-            groups.setdefault((row.kind, rule.enforcement.value), []).append((row, test, row.text))
-            if rule.enforcement.value == "audit":
+            groups.setdefault((row.kind, enforcement), []).append(row._replace(test=test))
+            if enforcement == "audit":
                 continue
             for exception, holds in excepted:
-                text = (excepted_text(f"{policy.name}/{rule.name}", exception, ""), *row.text)
-                groups.setdefault((row.kind, EXCEPTED), []).append((row, any_of([row.test, negate(holds)]), text))
-    for (kind, enforcement), found in groups.items():
-        yield from _group(policy, kind, enforcement, found, sink.settings)
+                text = (excepted_text(rule_id, exception, ""), *row.text)
+                told = row._replace(test=any_of([row.test, negate(holds)]), text=text)
+                groups.setdefault((row.kind, EXCEPTED), []).append(told)
+    for (kind, enforcement), rows in groups.items():
+        yield from _group(policy, kind, enforcement, rows, sink.settings)
 
 
 def excepting(
@@ -201,77 +204,61 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
         raise InexpressibleError("rules of its kind are not compiled")
     rule_id = f"{policy.name}/{rule.name}"
     operations = frozenset(policy.match.operations or _BOTH)
-    if rule.priority_classes is not None and "CREATE" in operations:
-        yield _classes_row(rule, rule_id, twins)
-    if rule.reserve is not None:
-        if "CREATE" in operations:
-            yield _use_row(rule, rule_id)
-        yield _define_row(rule, rule_id, operations)
-    if rule.validate is not None:
-        test, text = bracketed(rewriting.condition(rule.validate.expression)), _validate_text(rule.validate, rule_id)
-        for kind in rule.validate.resources:
-            yield _Row(rule, kind, operations, test, text)
+    if (classes := rule.priority_classes) is not None and "CREATE" in operations:
+        denied, allowed = name_matcher(classes.deny), name_matcher(classes.allow or ())
+        test = negate(name_is(CLASS_NAME, classes.deny))
+        if classes.allow is not None:
+            test = all_of([test, name_is(CLASS_NAME, classes.allow)])
+        for twin, originals in sorted(twins.items()):
+            names = (twin, *originals)  # a twin counts as the class whose pods it takes, too
+            if not any(map(denied, names)) and (classes.allow is None or any(map(allowed, names))):
+                test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
+            else:
+                test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
+        where = ('PriorityClass "', Cel(CLASS_NAME), '" may not be used in namespace ', Cel("request.namespace"))
+        text = (*where, f": rule {rule_id} {classes_text(classes)}")
+        yield _Row(rule, PODS, _CREATE, any_of([f"{CLASS_NAME} == ''", test]), text)
+    if (reserve := rule.reserve) is not None:
+        yield from _reserve_rows(rule, reserve, rule_id, operations)
+    if (body := rule.validate) is not None:
+        test = bracketed(rewriting.condition(body.expression))
+        message = " ".join((body.message or f"the expression {body.expression!r} is false").split())
+        if body.message_expression:
+            # One that cannot be given natively, or that fails there, is replaced by the message
+            with suppress(InexpressibleError):
+                message = Cel(bracketed(rewriting.text(body.message_expression)))
+        for kind in body.resources:
+            yield _Row(rule, kind, operations, test, (message, f" (rule {rule_id})"))
 
 
-def _classes_row(rule: PriorityRule, rule_id: str, twins: Twins) -> _Row:
-    """A twin counts as the class whose pods it takes, too."""
-    body = rule.priority_classes
-    assert body is not None
-    denied, allowed = name_matcher(body.deny), name_matcher(body.allow) if body.allow is not None else None
-    test = negate(name_is(CLASS_NAME, body.deny))
-    if body.allow is not None:
-        test = all_of([test, name_is(CLASS_NAME, body.allow)])
-    for twin, originals in sorted(twins.items()):
-        names = (twin, *originals)
-        if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
-            test = any_of([f"{CLASS_NAME} == {quote(twin)}", test])
-        else:
-            test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
-    text = (
-        'PriorityClass "',
-        Cel(CLASS_NAME),
-        '" may not be used in namespace ',
-        Cel("request.namespace"),
-        f": rule {rule_id} {classes_text(body)}",
-    )
-    return _Row(rule, PODS, _CREATE, any_of([f"{CLASS_NAME} == ''", test]), text)
-
-
-def _use_row(rule: PriorityRule, rule_id: str) -> _Row:
-    reserve = rule.reserve
-    assert reserve is not None
-    named = concatenation([' (PriorityClass "', Cel(CLASS_NAME), '")'])
-    by_class = f"{CLASS_NAME} == '' ? '' : {named}"
-    hint = Cel(f"{SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''") if any(one.subjects for one in reserve.use) else ""
-    text = (
-        "priority ",
-        Cel(f"string({PRIORITY})"),
-        Cel(by_class),
-        f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves for",
-        f" {rights_text(reserve.use)}",
-        hint,
-        "; choose a PriorityClass with a value outside that range",
-    )
-    outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
-    return _Row(rule, PODS, _CREATE, any_of([*outside, may(reserve.use, NEW_POD)]), text)
-
-
-def _define_row(rule: PriorityRule, rule_id: str, operations: frozenset[str]) -> _Row:
-    reserve = rule.reserve
-    assert reserve is not None
+def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations: frozenset[str]) -> Iterator[_Row]:
+    """Who may use a priority of the range, and who may define a class with one."""
+    lies = f" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves"
+    if "CREATE" in operations:
+        named = concatenation([' (PriorityClass "', Cel(CLASS_NAME), '")'])
+        hint = f"{SERVICE_ACCOUNT_ASKS} ? {quote(REGARDLESS)} : ''"
+        text: tuple[str, ...] = (
+            "priority ",
+            Cel(f"string({PRIORITY})"),
+            Cel(f"{CLASS_NAME} == '' ? '' : {named}"),
+            f"{lies} for {rights_text(reserve.use)}",
+            Cel(hint) if any(one.subjects for one in reserve.use) else "",
+            "; choose a PriorityClass with a value outside that range",
+        )
+        outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
+        yield _Row(rule, PODS, _CREATE, any_of([*outside, may(reserve.use, NEW_POD)]), text)
     text = (
         "value ",
         Cel("string(object.value)"),
         ' of PriorityClass "',
         Cel("object.metadata.name"),
-        f'" lies in the range {reserve.from_} to {reserve.to}, which rule {rule_id} reserves: classes there may be',
-        f" defined by {definers_text(reserve.define)}; choose a value outside that range",
+        f'"{lies}: classes there may be defined by {definers_text(reserve.define)}; choose a value outside that range',
     )
+    unchanged = FALSE
+    if "UPDATE" in operations:
+        unchanged = all_of(["request.operation == 'UPDATE'", *map(negate, _DEFINITION)])
     outside = [f"object.value < {reserve.from_}", f"object.value > {reserve.to}"]
-    unchanged = (
-        all_of(["request.operation == 'UPDATE'", *map(negate, _DEFINITION)]) if "UPDATE" in operations else FALSE
-    )
-    return _Row(rule, "priorityclasses", operations, any_of([*outside, may_define(reserve.define), unchanged]), text)
+    yield _Row(rule, "priorityclasses", operations, any_of([*outside, may_define(reserve.define), unchanged]), text)
 
 
 _DEFINITION = [
@@ -281,46 +268,41 @@ _DEFINITION = [
 """What of a PriorityClass an UPDATE can change, beyond bookkeeping."""
 
 
-def _validate_text(body: Validate, rule_id: str) -> tuple[str, ...]:
-    """A message that cannot be given natively, or fails there, is the one that stands for it here, too."""
-    plain = body.message or f"the expression {body.expression!r} is false"
-    if not body.message_expression:
-        return (f"{' '.join(plain.split())} (rule {rule_id})",)
-    try:
-        return (Cel(bracketed(rewriting.text(body.message_expression))), f" (rule {rule_id})")
-    except InexpressibleError:
-        return (f"{' '.join(plain.split())} (rule {rule_id})",)
-
-
 def _group(
-    policy: PriorityPolicy,
-    kind: str,
-    enforcement: str,
-    found: list[tuple[_Row, str, tuple[str, ...]]],
-    settings: Settings,
+    policy: PriorityPolicy, kind: str, enforcement: str, rows: list[_Row], settings: Settings
 ) -> Iterator[Object]:
     """The object of the rules of one kind and enforcement, and its binding."""
-    operations = frozenset[str]().union(*(row.operations for row, _, _ in found))
+    operations = frozenset[str]().union(*(row.operations for row in rows))
     validations = []
-    for row, test, text in found:
+    for row in rows:
         guard = f"request.operation != {quote(min(row.operations))}" if row.operations < operations else FALSE
-        expression = any_of([guard, test])
+        expression = any_of([guard, row.test])
         if expression != TRUE:
             rule = f"{policy.name}/{row.rule.name}"
-            validations.append(Validation(rule=rule, expression=expression, text=text))
+            validations.append(Validation(rule=rule, expression=expression, text=row.text))
     if not validations:
         return
+    # What of the policy's `match` the API server looks at by itself, before any expression
+    match = policy.match
+    constraints: Object = {"objectSelector": _selector(match.object_selector)}
+    if kind == PODS:
+        labels = _selector(match.namespace_selector)
+        if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
+            by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
+            labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
+        constraints["namespaceSelector"] = namespaces_reached(settings, labels)
+        constraints["resourceRules"] = [resource_rule(["pods"], operations)]
+    else:
+        constraints["resourceRules"] = [classes_rule(operations)]
     used = repr([(one.expression, one.text) for one in validations])
-    variables = [(name.removeprefix("variables."), text) for name, text in _VARIABLES.items() if name in used]
-    name = object_name(policy.name, kind, enforcement)
     made = validating_policy(
-        name,
+        object_name(policy.name, kind, enforcement),
         policy.name,
         description=f"{_DOES[enforcement]} {kind} that violate PriorityPolicy {policy.name}.",
-        constraints=_constraints(policy.match, kind, operations, settings),
-        conditions=list(_conditions(policy, kind, operations, [row for row, _, _ in found])),
+        constraints=constraints,
+        conditions=list(_conditions(policy, kind, operations, rows)),
         validations=validations,
-        variables=variables,
+        variables=[(name.removeprefix("variables."), text) for name, text in _VARIABLES.items() if name in used],
     )
     yield made
     yield binding(made, enforcement)
@@ -328,19 +310,6 @@ def _group(
 
 def _asked(kind: str) -> tuple[Asked, Asked]:
     return (NEW_POD, CHANGED_POD) if kind == PODS else (NEW_CLASS, CHANGED_CLASS)
-
-
-def _constraints(match: RequestMatch, kind: str, operations: frozenset[str], settings: Settings) -> Object:
-    """What of a `match` the API server looks at by itself, before any expression."""
-    found: Object = {"objectSelector": _selector(match.object_selector)}
-    if kind != PODS:
-        return {**found, "resourceRules": [classes_rule(operations)]}
-    labels = _selector(match.namespace_selector)
-    if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
-        by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
-        labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
-    reached = namespaces_reached(settings, labels)
-    return {**found, "namespaceSelector": reached, "resourceRules": [resource_rule(["pods"], operations)]}
 
 
 def _selector(selector: LabelSelector | None) -> Object:
@@ -369,7 +338,13 @@ def _conditions(
     if "UPDATE" in operations:
         yield Condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
     if "UPDATE" in operations and kind == PODS:
-        yield Condition("changes-what-is-read", _changes(policy))
+        # Otherwise a pod that violates a newer rule could not lose a finalizer, or renew a leader election's label
+        reads = reads_on_update(Policies(priority=(policy,)))
+        tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
+        if "labels" not in reads.parts:
+            tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
+        changes = if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
+        yield Condition("changes-what-is-read", changes)
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
@@ -382,15 +357,3 @@ def _conditions(
 def _unless_true(name: str, expression: str) -> Iterator[Condition]:
     if expression != TRUE:
         yield Condition(name, expression)
-
-
-def _changes(policy: PriorityPolicy) -> str:
-    """The change of a pod is one that the policy's expressions or selectors read; else it need not be judged again.
-
-    Without it a pod that violates a newer rule could not lose a finalizer, or renew the label of a leader election.
-    """
-    reads = reads_on_update(Policies(priority=(policy,)))
-    tests = [changed("spec") if part == "spec" else changed_metadata(part) for part in sorted(reads.parts)]
-    if "labels" not in reads.parts:
-        tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
-    return if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
