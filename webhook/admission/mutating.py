@@ -16,7 +16,6 @@ import msgspec
 from webhook.admission.context import Context, Lookup
 from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
-from webhook.policy.evaluation.request import PolicyRequest
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 
 __all__ = ["MIRROR", "Given", "apply", "escape", "given_earlier", "mutate_class", "mutate_pod"]
@@ -93,7 +92,12 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
         request.priority_class, request.priority = found.priority_class, found.value
         if context.trace is not None:
             context.engine.judge(request, context.trace)
-        copied = _copied(context, request, present.keys() - ours)
+        offered = (found.priority_class.metadata.annotations if found.priority_class else None) or {}
+        if offered:
+            # What the pod says by itself stays, and what only giveway writes is not copied
+            kept = {*present.keys() - ours, *OWN_ANNOTATIONS}
+            pairs = context.engine.annotations_to_copy(request)
+            copied = {key: (offered[key], rule) for key, rule in pairs if key in offered and key not in kept}
     values = {key: value for key, (value, _) in copied.items()}
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
@@ -104,18 +108,6 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
     if rules:
         answer.audit["applied"] = ",".join(dict.fromkeys(rules))
-
-
-def _copied(context: Context, request: PolicyRequest, present: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Annotations that a rule copies from the class to a pod if they are not `present`, as (value, rule) by key."""
-    offered = request.priority_class.metadata.annotations if request.priority_class else None
-    if not offered:
-        return {}
-    return {
-        key: (offered[key], rule)
-        for key, rule in context.engine.annotations_to_copy(request)
-        if key in offered and key not in present and key not in OWN_ANNOTATIONS
-    }
 
 
 def _labels(review: Review, meta: MetadataView, found: Resolution, answer: Answer) -> dict[str, str | None]:

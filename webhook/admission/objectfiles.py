@@ -24,7 +24,19 @@ class ObjectsError(Exception):
 
 def read_objects(files: Iterable[Path]) -> Objects:
     """The PriorityClasses and Namespaces of these files; other kinds are passed over. Raises ObjectsError."""
-    return objects_from(document for file in files for document in _documents(file))
+    documents: list[tuple[str, Any]] = []
+    for file in files:
+        try:
+            content = file.read_bytes()
+            parsed = (
+                [msgspec.json.decode(content)]
+                if file.suffix == ".json"
+                else list(YAML(typ="safe", pure=True).load_all(content))
+            )
+        except (OSError, YAMLError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ObjectsError(f"{file}: {error}") from error
+        documents += [(str(file), document) for document in parsed if document is not None]
+    return objects_from(documents)
 
 
 def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
@@ -41,19 +53,6 @@ def objects_from(documents: Iterable[tuple[str, Any]]) -> Objects:
                     raise ObjectsError(f"{where}: {kind}: metadata.name is missing")
                 found[kind].append(obj)
     return Objects(found["PriorityClass"], found["Namespace"])
-
-
-def _documents(file: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        content = file.read_bytes()
-        parsed = (
-            [msgspec.json.decode(content)]
-            if file.suffix == ".json"
-            else list(YAML(typ="safe", pure=True).load_all(content))
-        )
-    except (OSError, YAMLError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ObjectsError(f"{file}: {error}") from error
-    return ((str(file), document) for document in parsed if document is not None)
 
 
 def _flatten(where: str, document: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -100,11 +100,14 @@ def resolve(
         if disagreement(spec, found.value, found.preemption_policy):
             found.conflict = True
             found.unsure.add((CLASSES, name))
-        elif named.global_default and _named_by_plugin(sent()):
-            # As the user sent it, before the plugin named the global default
-            fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
-            unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
-            _take_policy_default(context, unnamed, found)
+        elif named.global_default:
+            # If no field manager owns the name, the Priority plugin filled it in: judge the pod as the user sent it.
+            # Without managedFields the name counts as the user's choice
+            specs = list(owned(sent(), "spec"))
+            if specs and not any("f:priorityClassName" in spec for spec in specs):
+                fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
+                unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
+                _take_policy_default(context, unnamed, found)
     elif disagreement(spec, found.value, found.preemption_policy):
         found.conflict = True
     elif not _take_policy_default(context, request, found):
@@ -164,12 +167,3 @@ def _apply_management(context: Context, found: Resolution, own: PriorityClass) -
         f"the pod gets PriorityClass {twin_name}, the twin of {name}: giveway preempts for it, and kube-scheduler does"
         f" not (PreemptionPolicy {managed.policy.name})"
     )
-
-
-def _named_by_plugin(pod: dict[str, Any]) -> bool:
-    """Whether the class name came from the Priority plugin: no field manager of the new pod owns it.
-
-    Without managedFields the name counts as the user's choice.
-    """
-    fields = list(owned(pod, "spec"))
-    return bool(fields) and not any("f:priorityClassName" in spec for spec in fields)

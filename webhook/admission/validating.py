@@ -242,33 +242,6 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     found = review.priority_class()
     if found.metadata.deletion_timestamp:
         return
-    _check_value(found, answer)
-    if review.operation == "UPDATE" and review.has_old:
-        old = review.old_priority_class()
-        changes = ("value", found.value, old.value), ("preemptionPolicy", policy_of(found), policy_of(old))
-        for field, value, was in changes:
-            if value != was:
-                answer.deny(
-                    "class-immutable",
-                    f"{field} may not be changed in an update (now {was}, requested {value}); make a new PriorityClass",
-                )
-    elif policy_of(found) != NEVER and context.is_managed(found.metadata.name):
-        answer.warnings.append(
-            f"PriorityClass {found.metadata.name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
-            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
-        )
-    others = context.lookup.default_priority_classes() if found.global_default else ()
-    other = next((item.metadata.name for item in others if item.metadata.name != found.metadata.name), None)
-    if other is not None:
-        answer.unsure.add((CLASSES, other))
-        answer.deny("one-default", f"PriorityClass {other} is already marked as default. Only one default can exist")
-    request = context.request(review, review.object, review.old_object)
-    request.priority_class, request.priority = found, found.value
-    answer.add(context.engine.judge(request, context.trace))
-
-
-def _check_value(found: PriorityClass, answer: Answer) -> None:
-    """Refuse a value that the API server refuses: too large, or below a reserved name prefix."""
     name, value = found.metadata.name, found.value
     if value not in _INT32:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
@@ -284,3 +257,25 @@ def _check_value(found: PriorityClass, answer: Answer) -> None:
             "highest-value",
             f"maximum allowed value of a user defined priority is {_HIGHEST_USER_VALUE}; {name} asks for {value}",
         )
+    if review.operation == "UPDATE" and review.has_old:
+        old = review.old_priority_class()
+        changes = ("value", value, old.value), ("preemptionPolicy", policy_of(found), policy_of(old))
+        for field, new, was in changes:
+            if new != was:
+                answer.deny(
+                    "class-immutable",
+                    f"{field} may not be changed in an update (now {was}, requested {new}); make a new PriorityClass",
+                )
+    elif policy_of(found) != NEVER and context.is_managed(name):
+        answer.warnings.append(
+            f"PriorityClass {name} is managed but not {NEVER}: kube-scheduler preempts for its pods,"
+            f' giveway does not. Delete it and make it again with "preemptionPolicy: {NEVER}"'
+        )
+    others = context.lookup.default_priority_classes() if found.global_default else ()
+    other = next((item.metadata.name for item in others if item.metadata.name != name), None)
+    if other is not None:
+        answer.unsure.add((CLASSES, other))
+        answer.deny("one-default", f"PriorityClass {other} is already marked as default. Only one default can exist")
+    request = context.request(review, review.object, review.old_object)
+    request.priority_class, request.priority = found, value
+    answer.add(context.engine.judge(request, context.trace))

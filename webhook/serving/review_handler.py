@@ -133,7 +133,16 @@ class ReviewHandler:
             error.__traceback__ = None  # the stream keeps the error, and its traceback would keep the body
             return refuse(400, "the body is not encoded as its header says")
         except OversizedError as error:
-            return _oversized(error)
+            # A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough
+            uid = uid_of(error.beginning)
+            if not uid:
+                return refuse(413, f"the body is {error}, and it does not begin with the uid of an AdmissionReview")
+            message = (
+                f"the review of this request is {error}, so giveway refuses it unread; make the object smaller"
+                " (in a review the characters < > & and control characters take six bytes each, and an update carries"
+                " the object twice)"
+            )
+            return deny(uid, "size", message)
         except EndedError as ended:
             return refuse(504 if ended.reason == "slow" else 503, str(ended))
         except TimeoutError:
@@ -202,19 +211,6 @@ def _budget(query: str) -> float:
     parts = _DURATION.findall(match[1]) if match else []
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     return _SHARE * (min(seconds, _TIMEOUT) if seconds > 0 else _TIMEOUT)
-
-
-def _oversized(error: OversizedError) -> Reviewed:
-    """A refusal, not an error: what passes by failurePolicy would pass unjudged by whoever makes it large enough."""
-    uid = uid_of(error.beginning)
-    if not uid:
-        return refuse(413, f"the body is {error}, and it does not begin with the uid of an AdmissionReview")
-    message = (
-        f"the review of this request is {error}, so giveway refuses it unread; make the object smaller"
-        " (in a review the characters < > & and control characters take six bytes each, and an update carries the"
-        " object twice)"
-    )
-    return deny(uid, "size", message)
 
 
 class ReviewLine(LogLine):

@@ -82,7 +82,7 @@ class ReviewProcess:
             self._policies = policies
         await self._send(("review", phase, body))
         while True:
-            match await self._receive():
+            match await _read(self._process):
                 case ("lookup", method, *names):
                     await self._send(getattr(context.lookup, method)(*names))
                 case ("reviewed", answer, uid, error):
@@ -93,10 +93,6 @@ class ReviewProcess:
         assert self._process.stdin is not None
         self._process.stdin.write(frame(message))
         await self._process.stdin.drain()
-
-    async def _receive(self) -> Any:
-        assert self._process is not None
-        return await _read(self._process)
 
     async def _end(self) -> None:
         process, self._process = self._process, None
