@@ -193,10 +193,10 @@ def _patrol() -> None:
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
         plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, step=PlanStep.WAITING)
-        reconciler.plans.add(plan)
+        reconciler.plan_manager.add(plan)
     setting.clock.now = 60.0
     stalls = []
-    while not stalls or reconciler.plan_manager.has_unchecked:
+    while not stalls or reconciler.plan_manager.unchecked:
         begun = time.perf_counter()
         reconciler.turn()
         stalls.append(time.perf_counter() - begun)

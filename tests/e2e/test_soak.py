@@ -245,7 +245,10 @@ def stranded(sandbox, service: Service) -> list[str]:
     now, found = reconciler.clock.monotonic(), []
     for key, pod in state.pods.items().items():
         entry = reconciler.queue.get(key)
-        if entry is None or entry.attempts >= service.reconciler.policy_set.policies()[0].limits.attempts_per_preemptor:
+        if (
+            entry is None
+            or entry.attempts >= service.reconciler.policy_set.policies.preemption[0].limits.attempts_per_preemptor
+        ):
             continue
         out = {left.node for left in entry.nodes.left_out(now)}
         where = plans_for(pod, state.pods.items().values(), nodes, state.budgets.items().values(), _may_go)

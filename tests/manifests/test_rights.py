@@ -21,7 +21,7 @@ from webhook.embedded.access.rights import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources
 from webhook.kube.client import ApiError
-from webhook.reconciler.state.watched import WATCHED
+from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 
 POLICY = """
 apiVersion: giveway.dev/v1alpha1
@@ -44,10 +44,10 @@ def rules_of(account):
 
 
 def test_the_reconciler_may_watch_what_it_watches():
-    """Each kind in the reconciler's registry can be listed and watched, and no other kind of the cluster can."""
+    """Each kind that a snapshot is made of can be listed and watched, and no other kind of the cluster can."""
     watching = [rule for rule in rules_of("giveway-reconciler") if "watch" in rule["verbs"] and "list" in rule["verbs"]]
     allowed = {(group, name) for rule in watching for group in rule["apiGroups"] for name in rule["resources"]}
-    assert allowed == {(kind.resource.group, kind.resource.plural) for kind in WATCHED}
+    assert allowed == {(kind.resource.group, kind.resource.plural) for kind in SNAPSHOT_KINDS}
 
 
 async def test_the_reconciler_needs_its_rights_and_no_more(tmp_path):

@@ -16,7 +16,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, Pree
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.state import State
@@ -137,7 +137,7 @@ class Setting:
     def evaluate(self, one: Pod, attempts: int = 0, **more: Any) -> Any:
         """What would be done for a preemptor now."""
         self.add(one)
-        return self.evaluator.evaluate(one, self.policy, self.policy_set.rules_of(self.policy), attempts, **more)
+        return self.evaluator.evaluate(one, self.policy, self.policy_set.rules[self.policy.name], attempts, **more)
 
     def expect(self, one: Pod, outcome: Any, plan: str = "plan") -> None:
         """Begin to carry out an outcome, as far as later decisions are concerned."""

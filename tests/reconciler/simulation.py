@@ -260,7 +260,7 @@ class Simulation:
     def _judge(self, name: str) -> None:
         """Whether the preemptor behind an eviction would have fitted without it, for all that the reconciler knew."""
         uid = self.seen.get(name, {}).get("metadata", {}).get("uid")
-        plan = next((one for one in self.reconciler.plans if uid in one.asking), None)
+        plan = next((one for one in self.reconciler.plans.values() if uid in one.asking), None)
         if plan is None:
             self.needless.append(f"{name} was asked to leave for nobody")
             return
@@ -277,7 +277,7 @@ class Simulation:
 
     def ask(self, pods: dict[str, Json], preemptor: str, gone: Any, may_go: oracle.MayGo | None = None) -> Json:
         """What the oracle says of a preemptor, as if it could preempt by itself and had no nomination."""
-        nominated = {plan.key.partition("/")[2]: plan.node for plan in self.reconciler.plans}
+        nominated = {plan.key.partition("/")[2]: plan.node for plan in self.reconciler.plans.values()}
         there = []
         for name, pod in pods.items():
             if name in gone or name == preemptor:
@@ -340,10 +340,10 @@ class Simulation:
 
     def remembered(self) -> list[str]:
         """What the reconciler still expects or remembers of pods although it has ended all its plans."""
-        state, plan_manager = self.setting.state, self.reconciler.plan_manager
+        state = self.setting.state
         found = [f"{len(state.expectations)} expectations"] if len(state.expectations) else []
         found += [f"{len(state.disruptions)} disruptions"] if len(state.disruptions) else []
-        gone = plan_manager._cleared.keys() - {f"default/{name}" for name in self.pods}
+        gone = state.expectations.cleared.keys() - {f"default/{name}" for name in self.pods}
         return found + [f"the plan that was taken off {key}, which is gone" for key in sorted(gone)]
 
     def _within_rates(self, candidate: Json) -> bool:

@@ -30,9 +30,8 @@ from webhook.reconciler.debug import queue_rows
 from webhook.reconciler.overview.history import BUCKETS, History
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, encode
-from webhook.reconciler.state.watched import PODS
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
@@ -72,7 +71,7 @@ class TestHistory:
         history = History(FakeClock().wall)
         written = preemptor()
         written.metadata.annotations = {DECISION: encode(decision())}
-        history.changed(PODS, change(None, written))
+        history.changed(change(None, written))
         history.told(told(decision()))
         (known,) = history.decisions()
         assert known.preemptor == "default/p"
@@ -83,9 +82,9 @@ class TestHistory:
         history.told(told(decision()))
         history.told(told(decision("fedcba9876543210", victim="default/w", owner="")))
         leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
-        history.changed(PODS, change(pod("v", node="n1"), leaving))
-        history.changed(PODS, change(leaving, None))
-        history.changed(PODS, change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
+        history.changed(change(pod("v", node="n1"), leaving))
+        history.changed(change(leaving, None))
+        history.changed(change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
         begins, counts = history.evictions()
         assert counts == {"Deployment/default/v": [0] * (BUCKETS - 1) + [1]}
         assert begins <= clock.wall() - 3000
@@ -98,7 +97,7 @@ class TestHistory:
             forged = preemptor(f"f{number}")
             at = START + (10_000_000 if number % 2 else 60)
             forged.metadata.annotations = {DECISION: encode(decision(f"forged-{number}", at))}
-            history.changed(PODS, change(None, forged))
+            history.changed(change(None, forged))
         known = history.decisions()
         assert "0123456789abcdef" in [one.record.plan for one in known]
         assert max(one.at for one in known) == START + 60

@@ -16,8 +16,8 @@ from webhook.policy.model import (
     VictimMode,
     Victims,
 )
-from webhook.reconciler.policy_set import PolicySet
 from webhook.reconciler.possible_evictions import possible_evictions
+from webhook.reconciler.preemptors import PolicySet
 
 MAY = {CAN_BE_PREEMPTED: "true"}
 OPT_OUT = Victims(mode=VictimMode.OPT_OUT)

@@ -20,15 +20,13 @@ from webhook.preemption.decision import decide
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluator import Evaluator, decide_with_exclusions
+from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extenders import ExtenderCache, url_of
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.evaluate.victim_exclusions import immovable
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.possible_evictions import possible_evictions
+from webhook.reconciler.preemptors import PolicySet, ineligible_reason
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
-from webhook.reconciler.state.preemptors import ineligible_reason
 from webhook.reconciler.state.state import State
 from webhook.simulation.offline import check_judgeable, offline_state
 from webhook.simulation.snapshot.format import SnapshotError
@@ -87,7 +85,7 @@ async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> N
         reading = asyncio.create_task(state.run())
         synced = asyncio.create_task(state.wait_for_sync())
         await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
-        pod = state.pod(key)
+        pod = state.pods.get(key)
         if not state.synced:
             raise ApiError(0, "Timeout", "the cluster could not be listed within 60 s; see the log lines above")
         for task in (reading, synced):
@@ -100,9 +98,9 @@ async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> N
 
 def _explain_offline(key: str, files: tuple[Path, ...], policy_set: PolicySet) -> None:
     objects = read_cluster(files)
-    check_judgeable(policy_set.policies_in_force, objects)
+    check_judgeable(policy_set.policies, objects)
     state = offline_state(objects, policy_set.annotations() | kubernetes_rules().annotations)
-    pod = state.pod(key)
+    pod = state.pods.get(key)
     if pod is None:
         raise click.ClickException(f"there is no pod {key} in {', '.join(map(str, files))}")
     show(pod, state, policy_set, SteadyClock(system=lambda: objects.taken_at, elapsed=lambda: 0.0))
@@ -131,7 +129,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
         rules = kubernetes_rules()
         decision = decide(state.snapshot, pod, rules, clock.wall())
     else:
-        rules = policy_set.rules_of(policy)
+        rules = policy_set.rules[policy.name]
         decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
     console.print()
     explain_decision("cluster", pod, state.snapshot, rules, decision)
@@ -174,7 +172,7 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
     outcome: Outcome = Evaluator(state, EvictionLimiter(), clock).evaluate(
         pod,
         policy,
-        policy_set.rules_of(policy),
+        policy_set.rules[policy.name],
         0,
         extenders=[ExtenderCache(extender, {}) for extender in policy.extenders],
     )

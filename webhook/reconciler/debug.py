@@ -68,7 +68,7 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
             "asked": sorted(victim.key for victim in plan.victims if victim.uid in plan.gone),
             **msgspec.to_builtins(plan.record),
         }
-        for plan in sorted(reconciler.plans, key=lambda plan: plan.started)
+        for plan in sorted(reconciler.plans.values(), key=lambda plan: plan.started)
     ]
 
 

@@ -19,7 +19,7 @@ from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
 from webhook.preemption.victims.rules import Rules, compile_rules
 from webhook.reconciler.evaluate.victim_exclusions import immovable, last_resort
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
 __all__ = ["PossibleEviction", "possible_evictions"]
@@ -49,7 +49,7 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     view = state.snapshot.pod(key)
     if view is None or not view.node:
         return []
-    found = [_by_policy(state, policy_set, policy, view, now) for policy in policy_set.policies()]
+    found = [_by_policy(state, policy_set, policy, view, now) for policy in policy_set.policies.preemption]
     return [*found, _by_scheduler(state, policy_set, view)]
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from webhook.kube.client import Client
@@ -22,30 +23,22 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extenders import ExtenderAnswered, ExtenderClient
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
-from webhook.reconciler.plans.plan import ActivePlans, Ending, Plan
-from webhook.reconciler.plans.plan_manager import (
-    NominationCleared,
-    PlanEnded,
-    PlanManager,
-    VictimsCountAsGone,
-    decision_record,
-)
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan_manager import NominationCleared, PlanEnded, PlanManager, VictimsCountAsGone
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.event_handlers import EventHandlers
-from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
+from webhook.reconciler.queue.queue import LeftOut, Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PLAN, encode
-from webhook.reconciler.state.preemptors import ineligible_reason
+from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.state import State
-from webhook.reconciler.state.watched import NODES, PODS, WatchedKind
 
 __all__ = ["Reconciler"]
 
@@ -84,6 +77,7 @@ class Reconciler:
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
         self.plan_manager = PlanManager(self.evaluator, dry_run=dry_run)
+        self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
         self.extender_client = ExtenderClient(self._news)
@@ -91,12 +85,8 @@ class Reconciler:
         self.executor = Executor(
             writer, self.plan_manager, policy_set, reporter, news=self._news, checkpoint=checkpoint
         )
-        state.listeners.append(self._changed)
-
-    @property
-    def plans(self) -> ActivePlans:
-        """The plans under way."""
-        return self.plan_manager.plans
+        for kind in SNAPSHOT_KINDS:
+            state.caches[kind.resource].handlers.append(partial(self._changed, kind))
 
     # How a process begins and ends to lead.
 
@@ -137,24 +127,24 @@ class Reconciler:
             return
         if self.plan_manager.dry_run or key in self.plans:
             return
-        match adopt(pod, self.plan_manager, self.policy_set):
+        match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
-            case Adopted(plan, remaining, outdated):
+            case Adopted(plan, policy, remaining, outdated):
                 self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
-                policy = self.policy_set.policy_of(pod)
                 if outdated:
                     self._end(plan, Ending.OUTDATED, outdated)
-                elif remaining and policy is not None:
-                    self.executor.go_on(plan, policy)
+                elif remaining:
+                    self.executor.carry_out(plan, policy)
 
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
-        for plan in self.plans:
+        for plan in list(self.plans.values()):
             self._end(plan, Ending.DEPOSED)
         await self.executor.stop()
         await self.extender_client.close()
-        self.plan_manager.forget()
+        self.plan_manager.unchecked.clear()
+        self.state.expectations.cleared.clear()
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()
@@ -162,7 +152,7 @@ class Reconciler:
 
     # What the watches show.
 
-    def _changed(self, kind: WatchedKind, change: Change[Any]) -> None:
+    def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
         """An object changed, and the state has taken it in."""
         if not self.leading:
             return
@@ -173,7 +163,7 @@ class Reconciler:
             work |= self.event_handlers.changed(kind, change)
             if kind is NODES:
                 self.plan_manager.node_changed(change)
-        if work or self.plan_manager.has_unchecked:
+        if work or self.plan_manager.unchecked:
             self._wake()
 
     def _pod_changed(self, change: Change[Pod]) -> bool:
@@ -197,32 +187,45 @@ class Reconciler:
         """Work the queue until cancelled."""
         while True:
             self.turn()
-            await self._sleep()
+            # Wait until there is news, or something is due.
+            if not self._news.empty():
+                await asyncio.sleep(0)
+                continue
+            now = self.clock.monotonic()
+            dues = [plan.deadline for plan in self.plans.values()]
+            if (due := self.queue.next_due()) is not None:
+                dues.append(due)
+            try:
+                async with asyncio.timeout(max(0.0, min([*dues, now + _LONGEST_SLEEP]) - now)):
+                    first = await self._news.get()
+            except TimeoutError:
+                continue
+            self._take(first)
 
     def turn(self) -> None:
         """One turn of the loop."""
         # 1. Take in what tasks have told since the last turn.
         self._take_news()
         # 2. End the plans that are over, and those that have lost their room.
-        self._check_plans()
-        # 3. Preempt for those whose turn it is.
-        self._preempt_due()
-        self.reporter.depths(self.queue.depths(), len(self.plans))
-
-    async def _sleep(self) -> None:
-        """Wait until there is news, or something is due."""
-        if not self._news.empty():
-            await asyncio.sleep(0)
-            return
-        now = self.clock.monotonic()
-        dues = (self.queue.next_due(), self.plans.next_deadline())
-        due = min((due for due in dues if due is not None), default=now + _LONGEST_SLEEP)
         try:
-            async with asyncio.timeout(max(0.0, min(due - now, _LONGEST_SLEEP))):
-                first = await self._news.get()
-        except TimeoutError:
-            return
-        self._take(first)
+            for news in self.plan_manager.check():
+                self._take(news)
+        except Exception:
+            log.exception("plans could not be looked at")
+        if self.plan_manager.unchecked:
+            self._wake()
+        # 3. Preempt for those whose turn it is, for a moment.
+        end = self.clock.stopwatch() + _TURN
+        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
+            try:
+                self._preempt(entry)
+            except Exception as error:
+                log.exception("%s could not be evaluated", entry.key)
+                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
+            if self.clock.stopwatch() > end:
+                self._wake()
+                break
+        self.reporter.depths(self.queue.depths(), len(self.plans))
 
     def _wake(self) -> None:
         """There is work to do, so the loop must not sleep."""
@@ -244,7 +247,7 @@ class Reconciler:
                     self._follow_up(news)
                 case Concluded(plan, None):
                     self.plan_manager.all_asked(plan)
-                    if (preemptor := self.state.pod(plan.key)) is not None:
+                    if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
                 case Concluded(plan, Ending() as ending):
                     self._end(plan, ending)
@@ -255,89 +258,70 @@ class Reconciler:
                 case VictimsCountAsGone():
                     self.queue.wake(self.clock.monotonic())
                 case ExtenderAnswered(preemptor):
-                    self._extender_answered(preemptor)
+                    # Decide again, if the preemptor still waits for that.
+                    key, uid = key_of(preemptor), preemptor.metadata.uid
+                    entry = self.queue.get(key)
+                    if entry is None or entry.uid != uid or key in self.plans:
+                        self.extender_client.forget(uid)
+                    else:
+                        now = self.clock.monotonic()
+                        self.queue.retry(key, now, after=0.0, reason="an extender has answered")
         except Exception:
             log.exception("news could not be taken in: %s", news)
-
-    def _extender_answered(self, preemptor: Pod) -> None:
-        """Decide again for a preemptor whose extender has answered, if it still waits for that."""
-        key, uid = key_of(preemptor), preemptor.metadata.uid
-        entry = self.queue.get(key)
-        if entry is None or entry.uid != uid or key in self.plans:
-            self.extender_client.forget(uid)
-        else:
-            self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
-
-    def _check_plans(self) -> None:
-        try:
-            for news in self.plan_manager.check():
-                self._take(news)
-        except Exception:
-            log.exception("plans could not be looked at")
-        if self.plan_manager.has_unchecked:
-            self._wake()
-
-    def _preempt_due(self) -> None:
-        """Preempt for those whose turn it is, for a moment."""
-        end = self.clock.stopwatch() + _TURN
-        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
-            try:
-                self._preempt(entry)
-            except Exception as error:
-                log.exception("%s could not be evaluated", entry.key)
-                self.queue.park(entry.key, self.clock.monotonic(), reason=f"internal error: {error}")
-            if self.clock.stopwatch() > end:
-                self._wake()
-                return
 
     # The way of one preemptor.
 
     def _preempt(self, entry: QueuedPreemptor) -> None:
         """Do for one preemptor what can be done now, as kube-scheduler's `Preempt` does for a pod that did not fit."""
         # 1. Is it still a preemptor to act for?
-        pod = self.state.pod(entry.key)
-        policy = self.policy_set.policy_of(pod) if pod else None
-        if pod is None or policy is None or ineligible_reason(pod, policy):
+        pod = self.state.pods.get(entry.key)
+        policy = self.policy_set.policy_to_act_by(pod) if pod else None
+        if pod is None or policy is None:
             self.queue.remove(entry.key)
             self.extender_client.forget(entry.uid)
             return
         # 2. What would help it?
-        begun = self.clock.stopwatch()
-        outcome = self._evaluate(entry, pod, policy)
+        begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
+        left_out = entry.nodes.left_out(now)
+        outcome = self._evaluate(entry, pod, policy, left_out)
         seconds = self.clock.stopwatch() - begun
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
-        more_fits = self._note_fits(entry, pod, outcome)
-        # 4. Act on it: wait for an event that helps, begin a plan, or ask an extender.
+        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
+        left, more_fits = entry.nodes.fitting(nodes, self.evaluator.scheduled.get(pod.spec.scheduler_name), now)
+        for one in left:
+            self.reporter.left_out(entry.key, one, now)
+        # 4. Wait for an event that helps, ask an extender, or begin a plan.
         match outcome:
             case Fits(nodes):
                 reason = f"it fits without preemption on {len(nodes)} nodes"
-                self.queue.park(entry.key, self.clock.monotonic(), reason=reason, due=more_fits)
+                self.queue.park(entry.key, now, reason=reason, due=now if left else more_fits)
             case Unschedulable(reason, _, due):
-                if reason != entry.reason:
-                    self.reporter.unschedulable(pod, outcome)
-                self.queue.park(entry.key, self.clock.monotonic(), reason=reason, due=due)
-            case Waits() | Evicts():
-                self._begin_plan(entry, pod, policy, outcome, seconds)
+                self.queue.park(entry.key, now, reason=reason, due=due)
             case Asks(question):
                 self.extender_client.ask(question)
+            case Waits() | Evicts():
+                out, dry_run = [one.node for one in left_out], self.plan_manager.dry_run
+                plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, out)
+                self.queue.hold(entry.key)
+                decision = self.reporter.decided(plan, outcome, seconds, self.clock.wall(), dry_run=dry_run)
+                if not dry_run:
+                    self.executor.carry_out(plan, policy, pod, decision)
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
-        self.reporter.evaluated(entry.key, outcome, self.clock.stopwatch() - begun)
+        self.reporter.evaluated(pod, outcome, self.clock.stopwatch() - begun, told=told)
 
-    def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy) -> Outcome:
+    def _evaluate(
+        self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, left_out: Sequence[LeftOut]
+    ) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
-        now = self.clock.monotonic()
-        entry.decay(now)
-        left_out = entry.nodes.left_out(now)
-        nodes = [left.node for left in left_out]
-        rules = self.policy_set.rules_of(policy)
+        rules, nodes = self.policy_set.rules[policy.name], [left.node for left in left_out]
         try:
             extenders = self.extender_client.extenders(policy, pod)
             outcome = self.evaluator.evaluate(pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
         except ClusterError as error:
             return Unschedulable(str(error))
         except ExtenderError as error:
-            return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
+            return Unschedulable(str(error), due=self.clock.monotonic() + entry.back_off() + _EXTENDER_PAUSE)
         if isinstance(outcome, Fits) and (node := self.plan_manager.rehearsed_room(outcome.nodes)):
             return Waits(node, 0)
         if not left_out or not isinstance(outcome, Unschedulable):
@@ -346,27 +330,6 @@ class Reconciler:
         reason = f"{outcome.reason}; left out for now, since its scheduler did not take them: {shown}"
         due = min(left.until for left in left_out)
         return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
-
-    def _note_fits(self, entry: QueuedPreemptor, pod: Pod, outcome: Outcome) -> float:
-        """Leave out nodes that the pod has fitted on for too long; when there may be more of them."""
-        now = self.clock.monotonic()
-        nodes = outcome.nodes if isinstance(outcome, Fits) else ()
-        left, due = entry.nodes.fitting(nodes, self.evaluator.scheduled.get(pod.spec.scheduler_name), now)
-        for one in left:
-            self.reporter.left_out(entry.key, one, now)
-        return now if left else due
-
-    def _begin_plan(
-        self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, seconds: float
-    ) -> None:
-        """Make a plan of an outcome and start carrying it out, or rehearse it; `seconds` is what the decision took."""
-        left_out = [left.node for left in entry.nodes.left_out(self.clock.monotonic())]
-        plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, left_out)
-        self.queue.hold(entry.key)
-        decision = decision_record(plan, outcome, seconds, self.clock.wall())
-        self.reporter.decided(plan, decision, dry_run=self.plan_manager.dry_run)
-        if not self.plan_manager.dry_run:
-            self.executor.carry_out(plan, pod, policy, encode(decision))
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
         """End a plan if it has not ended yet."""
@@ -384,7 +347,7 @@ class Reconciler:
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
         pod = self.state.pod_of(plan.key, plan.uid)
         if ending is not Ending.DEPOSED and pod is not None:
-            self.executor.clear_after(plan)
+            self.executor.clear(pod, plan.record.id, plan.node, ended=plan)
         # 3. If there is room on the node and it was not bound there in time, kube-scheduler does not want that node.
         entry = self.queue.get(plan.key)
         timed_out = entry is not None and ending is Ending.TIMED_OUT

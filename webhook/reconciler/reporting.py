@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from webhook.kube.events import EventRecorder, reference
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.evaluator import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.queue.node_backoff import LeftOut
-from webhook.reconciler.queue.queue import QueueState
-from webhook.reconciler.state.annotations import DecisionRecord, PlanVictim
+from webhook.reconciler.queue.queue import LeftOut, QueueState
+from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 
 __all__ = ["Reporter", "Tell"]
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 Tell = Callable[[dict[str, Any]], None]
 """Takes the fields of one structured log line."""
 _SHOWN = 5
+"""Victims and nodes that an Event names."""
+_LEFT_OUT = 20
+"""Nodes that were left out that are written down."""
 
 
 class Reporter:
@@ -37,11 +41,58 @@ class Reporter:
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
-    def evaluated(self, key: str, outcome: Outcome, seconds: float) -> None:
-        """A preemptor was evaluated and a plan, if any, begun, in that time."""
-        self.metrics.attempts.labels(_result(outcome)).inc()
+    def evaluated(self, pod: Pod, outcome: Outcome, seconds: float, *, told: str) -> None:
+        """A preemptor was evaluated and a plan, if any, begun, in that time.
+
+        Why it is left pending is told once: `told` is the reason that it was left with before.
+        """
+        self.metrics.attempts.labels(outcome.result).inc()
         self.metrics.decision_seconds.observe(seconds)
-        log.debug("%s: %s", key, outcome)
+        log.debug("%s: %s", key_of(pod), outcome)
+        if isinstance(outcome, Unschedulable) and outcome.reason != told:
+            self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
+
+    def decided(
+        self, plan: Plan, outcome: Evicts | Waits, seconds: float, wall: float, *, dry_run: bool
+    ) -> DecisionRecord:
+        """A plan was made of an outcome, or would have been: what was decided, in so many `seconds`.
+
+        `wall` is now in seconds since the epoch.
+        """
+        record = DecisionRecord(
+            plan=plan.record.id,
+            at=rfc3339(wall),
+            node=plan.node,
+            policy=plan.record.policy,
+            attempt=plan.record.attempt,
+            already_leaving=outcome.leaving,
+            left_out=tuple(sorted(plan.left_out)[:_LEFT_OUT]),
+            decision_ms=round(seconds * 1000, 3),
+        )
+        if isinstance(outcome, Evicts):
+            victims = tuple(
+                DecidedVictim(
+                    pod=key_of(pod),
+                    priority=pod.spec.priority or 0,
+                    owner=workload_of(pod),
+                    rule=outcome.grounds[key_of(pod)].rule,
+                    because=outcome.grounds[key_of(pod)].text,
+                    last_resort=key_of(pod) in outcome.last_resort,
+                )
+                for pod in outcome.victims
+            )
+            record = msgspec.structs.replace(
+                record,
+                victims=victims,
+                selected=outcome.selected,
+                alternatives=outcome.alternatives,
+                because=outcome.because,
+                candidates=outcome.candidates,
+            )
+        self.metrics.victims.observe(len(record.victims))
+        line: dict[str, Any] = {"message": "decision", "preemptor": plan.key, "priority": plan.priority}
+        self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
+        return record
 
     def rechecked(self, seconds: float) -> None:
         """A plan was looked at again, in that time."""
@@ -50,16 +101,6 @@ class Reporter:
     def wrote(self, write: str, seconds: float) -> None:
         """The API server has answered a write."""
         self.metrics.write_seconds.labels(write).observe(seconds)
-
-    def decided(self, plan: Plan, record: DecisionRecord, *, dry_run: bool = False) -> None:
-        """A plan was made, or would have been."""
-        self.metrics.victims.observe(len(record.victims))
-        line: dict[str, Any] = {"message": "decision", "preemptor": plan.key, "priority": plan.priority}
-        self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
-
-    def unschedulable(self, pod: Pod, outcome: Unschedulable) -> None:
-        """A preemptor was left pending for another reason than before."""
-        self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
 
     def left_out(self, key: str, left: LeftOut, now: float) -> None:
         """A node is left out for a preemptor for a while."""
@@ -126,19 +167,3 @@ class Reporter:
     def _event(self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False) -> None:
         if self._recorder is not None:
             self._recorder.event(reference(POD, pod.metadata), None, "Normal", reason, action, note, urgent=urgent)
-
-
-def _result(outcome: Outcome) -> str:
-    match outcome:
-        case Fits():
-            return "fits"
-        case Waits():
-            return "waits"
-        case Evicts():
-            return "evicts"
-        case Asks():
-            return "asks"
-        case Unschedulable(limited=True):
-            return "limited"
-        case _:
-            return "unschedulable"

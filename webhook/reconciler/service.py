@@ -23,7 +23,7 @@ from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.overview.history import History, PendingPods
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
 from webhook.reconciler.state.state import State
@@ -71,7 +71,7 @@ class Service:
         """When the policies were taken into use, in seconds since the epoch."""
         self.history = History(self.clock.wall)
         self.pending = PendingPods()
-        self.state.listeners += [self.history.changed, self.pending.changed]
+        self.state.pods.handlers += [self.history.changed, self.pending.changed]
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder

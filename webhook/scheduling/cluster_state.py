@@ -10,28 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    StorageClass,
-)
-from webhook.kube.resources import (
-    CSI_NODE,
-    NAMESPACE,
-    NODE,
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
-    POD,
-    POD_DISRUPTION_BUDGET,
-    STORAGE_CLASS,
-    Resource,
-)
+from webhook.kube.objects import Node, Pod
+from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import NODES, PODS, PRIORITY_CLASSES, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import SELECTING, Selecting, Selectors
 from webhook.scheduling.scores import View
@@ -67,30 +49,18 @@ class ClusterState:
         self.snapshot = Snapshot()
         self.tally = Tally()
         self.selectors = Selectors()
-        self.pods = informers.cache(POD, Pod)
+        self.pods: Informer[Pod] = informers.cache(PODS.resource, Pod)
         self._assumed: dict[str, Pod] = {}
         self._on_pod = on_pod
         self._on_node = on_node
+        self._on_other = on_other
         self.pods.handlers.append(self._pod_changed)
-        informers.cache(NODE, Node).handlers.append(self._node_changed)
-        take = self.snapshot
-        rows: list[tuple[Any, Any, Callable[[Any], None], Callable[[str], None]]] = [
-            (NAMESPACE, Namespace, take.set_namespace, take.remove_namespace),
-            (PERSISTENT_VOLUME, PersistentVolume, take.set_persistent_volume, take.remove_persistent_volume),
-            (
-                PERSISTENT_VOLUME_CLAIM,
-                PersistentVolumeClaim,
-                take.set_persistent_volume_claim,
-                take.remove_persistent_volume_claim,
-            ),
-            (CSI_NODE, CSINode, take.set_csi_node, take.remove_csi_node),
-            (STORAGE_CLASS, StorageClass, take.set_storage_class, take.remove_storage_class),
-            (POD_DISRUPTION_BUDGET, PodDisruptionBudget, take.set_budget, take.remove_budget),
-        ]
+        informers.cache(NODES.resource, Node).handlers.append(self._node_changed)
         for resource in SELECTING:
             informers.cache(resource, Selecting).handlers.append(partial(self.selectors.changed, resource))
-        for resource, type_, set_, remove in rows:
-            informers.cache(resource, type_).handlers.append(_feed(resource.kind, set_, remove, on_other))
+        for kind in SNAPSHOT_KINDS:
+            if kind not in {PODS, NODES, PRIORITY_CLASSES}:
+                informers.cache(kind.resource, kind.type_).handlers.append(partial(self._other_changed, kind))
 
     @property
     def view(self) -> View:
@@ -134,19 +104,14 @@ class ClusterState:
             self.snapshot.set_node(change.new)
         self._on_node(change)
 
-
-def _feed(
-    kind: str, set_: Callable[[Any], None], remove: Callable[[str], None], tell: Callable[[str], None]
-) -> Callable[[Change[Any]], None]:
-    def handler(change: Change[Any]) -> None:
+    def _other_changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
+        name, new = kind.resource.kind, change.new
         try:
-            if change.new is not None:
-                set_(change.new)
+            if new is not None:
+                kind.put(self.snapshot, new)
         except ClusterError as error:
-            log.warning("%s %s is ignored: %s", kind, change.key, error)
-            remove(change.key)
-        if change.new is None:
-            remove(change.key)
-        tell(kind)
-
-    return handler
+            log.warning("%s %s is ignored: %s", name, change.key, error)
+            new = None
+        if new is None:
+            kind.remove(self.snapshot, change.key)
+        self._on_other(name)

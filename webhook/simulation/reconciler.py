@@ -11,10 +11,11 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from webhook.kube.client import Client
+from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import Policies
-from webhook.reconciler.evaluate.outcomes import Fits, Outcome, Unschedulable
+from webhook.reconciler.evaluate.evaluator import Fits, Outcome, Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
@@ -36,14 +37,14 @@ class _Reporter(Reporter):
         self.waits_for_time: dict[str, bool] = {}
         self.evaluations = 0
 
-    def evaluated(self, key: str, outcome: Outcome, seconds: float) -> None:
+    def evaluated(self, pod: Pod, outcome: Outcome, seconds: float, *, told: str) -> None:
         """A preemptor was evaluated."""
-        super().evaluated(key, outcome, seconds)
+        super().evaluated(pod, outcome, seconds, told=told)
         self.evaluations += 1
         if isinstance(outcome, Unschedulable):
-            self.waits_for_time[key] = outcome.due is not None
+            self.waits_for_time[key_of(pod)] = outcome.due is not None
         else:
-            self.waits_for_time[key] = isinstance(outcome, Fits)
+            self.waits_for_time[key_of(pod)] = isinstance(outcome, Fits)
 
 
 class SimulatedReconciler:

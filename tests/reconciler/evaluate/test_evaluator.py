@@ -7,8 +7,8 @@ import pytest
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
+from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
-from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable, Waits
 
 
 def names(outcome: Evicts) -> list[str]:

@@ -17,8 +17,8 @@ from tests.workloads import eventually
 from webhook.policy.model import ExtenderConfig
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.victims.candidates import Candidate, Victim
+from webhook.reconciler.evaluate.evaluator import Asks, Evicts, Unschedulable
 from webhook.reconciler.evaluate.extenders import ExtenderClient, Question, UnaskedError, ask
-from webhook.reconciler.evaluate.outcomes import Asks, Evicts, Unschedulable
 
 CANDIDATES = [
     Candidate("n1", [Victim("default", name, f"uid-{name}", 1, 0.0, "n1") for name in ("a", "b")], 1),
@@ -137,7 +137,7 @@ class Talk:
         self.extender_client = ExtenderClient(self.news)
 
     def evaluate(self):
-        rules = self.setting.policy_set.rules_of(self.setting.policy)
+        rules = self.setting.policy_set.rules[self.setting.policy.name]
         extenders = self.extender_client.extenders(self.setting.policy, self.preemptor)
         return self.setting.evaluator.evaluate(self.preemptor, self.setting.policy, rules, 0, extenders=extenders)
 

@@ -8,9 +8,10 @@ import math
 import pytest
 
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.reconciler.evict.writer import DeposedError, EvictionResult, Writer
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
 
 
 class Slow:
@@ -61,7 +62,8 @@ async def test_nomination_is_not_behind_evictions():
     await asyncio.sleep(0.05)
     pod = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u", resource_version="1"))
     record = PlanRecord(id="x", node="n1")
-    await asyncio.wait_for(writer.nominate(pod, record, "{}", lambda _: True), 1.0)
+    decision = DecisionRecord(plan="x", at=rfc3339(0), node="n1", policy="test", attempt=1)
+    await asyncio.wait_for(writer.nominate(pod, record, decision, lambda _: True), 1.0)
     server.answer.set()
     await asyncio.gather(*tasks)
 

@@ -109,6 +109,6 @@ def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
         pod("web", "4", node="n1", priority=90),
         made,
     )
-    said = disagreement(setting.evaluator, made, setting.policy_set.rules_of(setting.policy), record)
+    said = disagreement(setting.evaluator, made, setting.policy_set.rules[setting.policy.name], record)
     assert said.startswith(why)
     assert bool(said) == bool(why)

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 from tests.reconciler.acting import PODS, playing
 from tests.reconciler.builders import Desk, Setting, node, preemptor
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.plans.rechecking import to_displace
+from webhook.reconciler.plans.plan import Ending, Plan, to_displace
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
@@ -76,7 +75,7 @@ async def test_attempts_that_count(ending: Ending, counts: bool):
     reconciler = Reconciler(None, setting.state, setting.policy_set, reporter, setting.clock, fence=lambda: 0.0)  # type: ignore[arg-type]
     entry = reconciler.queue.offer("default/p", uid="uid-p", priority=100, created=0.0, now=0.0)
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0, gone={"uid-v"})
-    reconciler.plans.add(plan)
+    reconciler.plan_manager.add(plan)
     reconciler._end(plan, ending)
     assert entry.attempts == int(counts)
 
@@ -88,8 +87,8 @@ async def test_a_clearing_that_never_began():
     reconciler = desk.reconciler
     setting.add(preemptor())
     plan = Plan(PlanRecord(id="x", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
-    reconciler.plans.add(plan)
+    reconciler.plan_manager.add(plan)
     reconciler._end(plan, Ending.TIMED_OUT)
-    assert reconciler.plan_manager.is_being_cleared("default/p", "x")
+    assert reconciler.executor.clearing == {"x"}
     await reconciler.stop()
-    assert not reconciler.plan_manager.is_being_cleared("default/p", "x")
+    assert not reconciler.executor.clearing

@@ -6,8 +6,7 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.rechecking import objection
+from webhook.reconciler.plans.plan import Plan, objection
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 

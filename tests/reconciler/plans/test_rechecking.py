@@ -15,8 +15,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Plan, PlanStep
-from webhook.reconciler.plans.rechecking import unneeded
+from webhook.reconciler.plans.plan import Plan, PlanStep, unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import Service
@@ -42,7 +41,7 @@ class Interlude:
         await play.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace})
 
         def seen() -> bool:
-            pod = service.state.pod(f"default/{name}")
+            pod = service.state.pods.get(f"default/{name}")
             return pod is None or bool(grace and pod.metadata.deletion_timestamp)
 
         await eventually(seen)
@@ -202,7 +201,7 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         setting.add(waiting)
         plan = Plan(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0)
         plan.step = PlanStep.WAITING
-        reconciler.plans.add(plan)
+        reconciler.plan_manager.add(plan)
 
     def slow(looking):
         def look(*arguments, **options):

@@ -12,8 +12,8 @@ from tests.reconciler.builders import Desk, Setting, node, pod, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Limits
-from webhook.reconciler.evaluate.outcomes import Evicts, Fits, Unschedulable
-from webhook.reconciler.queue.node_backoff import PATIENCE, UNSEEN_PATIENCE, NodeBackoff
+from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable
+from webhook.reconciler.queue.queue import PATIENCE, UNSEEN_PATIENCE, NodeBackoff
 
 
 def test_left_out_for_a_growing_while():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
+from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.evaluate.outcomes import Evicts
+from webhook.kube.objects import Pod
+from webhook.reconciler.evaluate.evaluator import Evicts
 from webhook.reconciler.state.annotations import PLAN
-from webhook.reconciler.state.expectations import Disruptions, Expectations
+from webhook.reconciler.state.disruptions import Disruptions
+from webhook.reconciler.state.state import Expectations
 
 VICTIM = "default/v"
 
@@ -26,7 +29,7 @@ def test_victim_counts_as_leaving_until_it_is_seen_leaving():
     assert seen.metadata.deletion_timestamp is None
     leaving = pod("v", node="n1", deleted=rfc3339(START + 30))
     assert expectations.overlay(VICTIM, leaving) is leaving
-    assert not expectations.is_leaving(VICTIM, "uid-v")
+    assert expectations.overlay(VICTIM, seen) is seen, "nothing is expected of it any more"
 
 
 def test_successor_of_the_same_name_is_not_the_victim():
@@ -60,8 +63,9 @@ def test_giving_up_keeps_those_already_asked():
     expectations = expecting()
     expectations.expect_leaving("default/w", "uid-w", "plan", START)
     assert set(expectations.give_up("plan", but={"uid-v"})) == {"default/w", "default/p"}
-    assert expectations.is_leaving(VICTIM, "uid-v")
-    assert not expectations.is_leaving("default/w", "uid-w")
+    assert expectations.overlay(VICTIM, pod("v", node="n1")).metadata.deletion_timestamp == rfc3339(START)
+    other = pod("w", node="n1")
+    assert expectations.overlay("default/w", other) is other
 
 
 def test_nothing_is_expected_of_a_pod_that_is_gone():
@@ -111,9 +115,15 @@ def test_health_that_falls_for_another_reason():
     """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
     disruptions = Disruptions()
     disruptions.expect("default/web", "v", "plan")
-    disruptions.fell("default/web", 1, lambda _: False)
-    disruptions.fell("default/other", 1, lambda _: True)
-    disruptions.fell("default/web", -1, lambda _: True)
+    running, terminating = pod("v", node="n1"), pod("v", node="n1", deleted=rfc3339(START + 30))
+
+    def healthy(name: str, before: int, now: int, seen: Pod) -> None:
+        old, new = (budget(name, 1, {}, currentHealthy=number) for number in (before, now))
+        disruptions.changed(Change("modified", f"default/{name}", old, new), {"default/v": seen})
+
+    healthy("web", 3, 2, running)
+    healthy("other", 3, 2, terminating)
+    healthy("web", 2, 3, terminating)
     assert len(disruptions) == 1
-    disruptions.fell("default/web", 1, lambda _: True)
+    healthy("web", 3, 2, terminating)
     assert len(disruptions) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.state.indexes import Indexes
+from webhook.reconciler.state.state import Indexes
 
 
 def empty(indexes: Indexes) -> bool:
@@ -52,5 +52,5 @@ def test_nothing_is_left_of_what_is_gone():
         state.give_up("plan", ())
         state.budgets._remove(f"{team}/web", covering)
     assert empty(state.index)
-    assert (len(state.expectations), len(state.disruptions), state._covers) == (0, 0, {})
+    assert (len(state.expectations), len(state.disruptions), state.disruptions._covers) == (0, 0, {})
     assert len(state.snapshot.budgets._rows) == 1, "the row of a budget that is gone is used again"

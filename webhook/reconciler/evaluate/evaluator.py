@@ -2,46 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.informer import Change
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
-from webhook.policy.model import Limits, PreemptionPolicy
-from webhook.preemption.decision import decide, fits, fits_on
+from webhook.kube.pods import is_last_resort
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import fits, fits_on
 from webhook.preemption.extenders import Extender
-from webhook.preemption.filters.filtering import NO_PODS
+from webhook.preemption.ranking import Score, preferred_because, sum_of_priorities
 from webhook.preemption.result import Decision
-from webhook.preemption.victims.candidates import CandidateFilter
+from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import protection_ends
-from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.evaluate import victim_exclusions
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, ExhaustedLimits, has_rates
-from webhook.reconciler.evaluate.extenders import UnaskedError
-from webhook.reconciler.evaluate.outcomes import (
-    Asks,
-    Evicts,
-    Fits,
-    Outcome,
-    Unschedulable,
-    Waits,
-    evicts,
-    unschedulable,
+from webhook.reconciler.evaluate.eviction_limiter import (
+    NOT_NOW,
+    EvictionLimiter,
+    ExhaustedLimits,
+    Rates,
+    has_rates,
+    too_large,
 )
-from webhook.reconciler.evaluate.rates import NOT_NOW, Rates
-from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
-from webhook.reconciler.state.annotations import PLAN
-from webhook.reconciler.state.preemptors import unschedulable_since
+from webhook.reconciler.evaluate.extenders import Question, UnaskedError
+from webhook.reconciler.evaluate.victim_exclusions import (
+    EvictionBackoff,
+    decide_with_exclusions,
+    excluded_pods,
+    immovable,
+    of_rows,
+)
+from webhook.reconciler.preemptors import unschedulable_since
+from webhook.reconciler.state.annotations import PLAN, Alternative
 from webhook.reconciler.state.state import State
 
-__all__ = ["Evaluator", "decide_with_exclusions"]
+__all__ = ["Asks", "Evaluator", "Evicts", "Fits", "Outcome", "Unschedulable", "Waits"]
 
 Rows = NDArray[np.intp]
 
+_SHOWN = 5
+"""Other nodes that are written down."""
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _SCHEDULERS = 100
@@ -50,6 +59,69 @@ _LOWEST = -(2**31)
 """The lowest priority there is."""
 _PROTECTION_PAUSE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """It fits without preemption: kube-scheduler's business."""
+
+    result: ClassVar[str] = "fits"
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """It fits on `node` once the pods that are leaving anyway are gone: reserve the node, evict nobody."""
+
+    result: ClassVar[str] = "waits"
+    node: str
+    leaving: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evicts:
+    """It fits on `node` once `victims` have left too; `alternatives` are other nodes that would have done."""
+
+    result: ClassVar[str] = "evicts"
+    node: str
+    victims: tuple[Pod, ...]
+    leaving: int
+    candidates: int
+    alternatives: tuple[Alternative, ...]
+    selected: Alternative | None = None
+    """What the node was compared by."""
+    because: str = ""
+    """Why the node was preferred to the best of the others."""
+    last_resort: frozenset[str] = frozenset()
+    """Keys of the victims whose replacement can run nowhere else."""
+    grounds: dict[str, VictimReason] = field(default_factory=dict)
+    """Key of each victim to the `policy/rule` by which it may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """Nothing helps now. `due` is when it may, in monotonic seconds, if that is known."""
+
+    reason: str
+    limited: bool = False
+    due: float | None = None
+
+    @property
+    def result(self) -> str:
+        """Whether it was a rate of the policy that did not let anybody help it."""
+        return "limited" if self.limited else "unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """Which candidates may stand is an extender's to say; it is decided again once that has answered."""
+
+    result: ClassVar[str] = "asks"
+    question: Question
+
+
+Outcome = Fits | Waits | Evicts | Unschedulable | Asks
+"""What can come of an evaluation; `result` is its name in metrics."""
 
 
 class Evaluator:
@@ -77,13 +149,14 @@ class Evaluator:
 
         `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
         """
-        now = self.clock.monotonic()
+        now, limits = self.clock.monotonic(), policy.limits
         # 1. Which rates are used up, and which pods will be gone soon enough to wait for them.
-        exhausted = self.limiter.exhausted(policy.limits, now)
+        exhausted = self.limiter.exhausted(limits, now)
+        rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
         leaving = self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
-            decision = self._decide(pod, rules, policy.limits, leaving, extenders=extenders, left_out=left_out)
+            decision = self._decide(pod, rules, exhausted, rates, leaving, extenders=extenders, left_out=left_out)
         except UnaskedError as unasked:
             return Asks(unasked.question)
         # 3. If it fits without preemption, nothing is to be done.
@@ -96,18 +169,27 @@ class Evaluator:
             return Unschedulable(decision.reason)
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        if decision.selected is not None:
-            outcome = _within_attempts(evicts(self.state, decision, decision.selected), policy, attempts)
+        most = policy.limits.attempts_per_preemptor
+        if decision.selected is None:
+            outcome = self._unschedulable(pod, rules, decision, exhausted, rates)
         else:
-            outcome = unschedulable(
-                decision,
-                rate_exhausted=exhausted.until is not None,
-                some_refused=bool(self.eviction_backoff.excluded(now)),
-                due=self._next_chance(pod, rules, policy, decision, exhausted),
-            )
+            outcome = _evicts(self.state, decision, decision.selected)
+            if attempts >= most and isinstance(outcome, Evicts):
+                forgiven = "one stops to count every 15 min"
+                reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
+                outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
         return (self._wait(pod, decision, later) or outcome) if len(later) > len(leaving) else outcome
+
+    def decide_again(self, pod: Pod, rules: Rules) -> Decision:
+        """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
+
+        Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
+        """
+        refused = self.eviction_backoff.excluded(self.clock.monotonic())
+        without, going = immovable(self.state, refused), self.state.snapshot.pods.leaving()
+        return decide_with_exclusions(self.state, _unnominated(pod), rules, self.clock.wall(), without, going=going)
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
@@ -141,20 +223,12 @@ class Evaluator:
         """Whether the pod fits on the node once every pod that is leaving is gone."""
         return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
-    def decide_again(self, pod: Pod, rules: Rules) -> Decision:
-        """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
-
-        Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
-        """
-        excluded = victim_exclusions.immovable(self.state, self.eviction_backoff.excluded(self.clock.monotonic()))
-        going = self.state.snapshot.pods.leaving()
-        return decide_with_exclusions(self.state, _unnominated(pod), rules, self.clock.wall(), excluded, going=going)
-
     def _decide(
         self,
         pod: Pod,
         rules: Rules,
-        limits: Limits,
+        exhausted: ExhaustedLimits,
+        rates: Rates | None,
         soon: Rows,
         *,
         extenders: Sequence[Extender],
@@ -167,35 +241,24 @@ class Evaluator:
         If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it
         excluded: fewer pods that are more important may do.
         """
-        state, now = self.state, self.clock.monotonic()
-        rates = Rates(state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
-        excluded = victim_exclusions.union(
-            victim_exclusions.immovable(state, self.eviction_backoff.excluded(now)),
-            victim_exclusions.over_rate(state, self.limiter.exhausted(limits, now)),
+        state, wall = self.state, self.clock.wall()
+        refused = self.eviction_backoff.excluded(self.clock.monotonic())
+        without = excluded_pods(state, refused, exhausted, np.setdiff1d(state.snapshot.pods.leaving(), soon))
+        decided = partial(
+            decide_with_exclusions,
+            state,
+            _unnominated(pod),
+            rules,
+            wall,
+            extenders=extenders,
+            candidate_filter=rates,
+            left_out=left_out,
+            going=soon,
         )
-        leaving = state.snapshot.pods.leaving()
-        if len(leaving) > len(soon):
-            excluded = victim_exclusions.union(excluded, victim_exclusions.of_rows(state, np.setdiff1d(leaving, soon)))
-        pod, wall = _unnominated(pod), self.clock.wall()
-
-        def decided() -> Decision:
-            return decide_with_exclusions(
-                state,
-                pod,
-                rules,
-                wall,
-                excluded,
-                extenders=extenders,
-                candidate_filter=rates,
-                left_out=left_out,
-                going=soon,
-            )
-
-        decision = decided()
+        decision = decided(without)
         if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
             return decision
-        excluded = victim_exclusions.union(excluded, victim_exclusions.of_rows(state, np.concatenate(rates.surplus)))
-        narrowed = decided()
+        narrowed = decided(without | of_rows(state, np.concatenate(rates.surplus)))
         narrowed.rejections |= decision.rejections
         return narrowed
 
@@ -227,18 +290,28 @@ class Evaluator:
         together = set(fits(self.state.snapshot, humble, without=leaving))
         return min(preferred, key=lambda node: 0 if node in together else lower[node])
 
-    def _next_chance(
-        self, pod: Pod, rules: Rules, policy: PreemptionPolicy, decision: Decision, exhausted: ExhaustedLimits
-    ) -> float | None:
-        """When time alone may let the pod be helped, in monotonic seconds; None if that is not known.
+    def _unschedulable(
+        self, pod: Pod, rules: Rules, decision: Decision, exhausted: ExhaustedLimits, rates: Rates | None
+    ) -> Unschedulable:
+        """Nothing helps now: why, and when time alone may let the pod be helped.
 
         A rate leaves room again, the API server may be asked again for a pod that it did not remove, or a protection
         window of a pod of lower priority ends.
         """
         now, wall = self.clock.monotonic(), self.clock.wall()
         dues = [exhausted.until, self.eviction_backoff.next_end(now)]
-        if NOT_NOW in decision.rejections:
-            dues.append(self.limiter.remaining(policy.limits, now).until)
+        reason = decision.reason or "no node where evicting pods that may be evicted makes room"
+        never = too_large(decision.rejections)
+        if never and not decision.reason:
+            reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
+        elif NOT_NOW in decision.rejections and not decision.reason:
+            reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
+        elif exhausted.until is not None:
+            reason += "; the policy's limits leave out pods that would do otherwise"
+        if self.eviction_backoff.excluded(now):
+            reason += "; pods that the API server would not remove are left out for now"
+        if NOT_NOW in decision.rejections and rates is not None:
+            dues.append(rates.left.until)
         ends = protection_ends(self.state.snapshot, rules)
         if ends is not None:
             pods, count = self.state.snapshot.pods, len(ends)
@@ -246,56 +319,9 @@ class Evaluator:
             protecting = ends[(ends > wall) & np.isfinite(ends) & lower]
             if len(protecting):
                 dues.append(now + max(float(protecting.min()) - wall, _PROTECTION_PAUSE))
-        return min((due for due in dues if due is not None), default=None)
-
-
-def decide_with_exclusions(
-    state: State,
-    pod: Pod,
-    rules: Rules,
-    now: float,
-    excluded: victim_exclusions.Mask,
-    *,
-    extenders: Sequence[Extender] = (),
-    candidate_filter: CandidateFilter | None = None,
-    left_out: Collection[str] = (),
-    going: Rows = NO_PODS,
-) -> Decision:
-    """Decide with last-resort victims excluded; only if that finds nothing, with them too.
-
-    The pods `excluded` never go, the pods in the rows `going` go anyway; nothing is planned on the nodes `left_out`.
-    """
-    mask = victim_exclusions.of_rows(state, going) if len(going) else None
-
-    def decided(without: victim_exclusions.Mask) -> Decision:
-        return decide(
-            state.snapshot,
-            pod,
-            rules,
-            now,
-            extenders,
-            exclusions=without,
-            candidate_filter=candidate_filter,
-            excluded_nodes=left_out,
-            leaving=mask,
-        )
-
-    last = victim_exclusions.last_resort(state)
-    first = decided(victim_exclusions.union(excluded, last))
-    if first.selected is not None or not first.eligible or not last.any() or first.fits:
-        return first
-    second = decided(excluded)
-    second.rejections |= first.rejections
-    return second
-
-
-def _within_attempts(outcome: Evicts | Waits, policy: PreemptionPolicy, attempts: int) -> Outcome:
-    most = policy.limits.attempts_per_preemptor
-    if attempts < most or isinstance(outcome, Waits):
-        return outcome
-    forgiven = "one stops to count every 15 min"
-    reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
-    return Unschedulable(reason, limited=True)
+        due = min((due for due in dues if due is not None), default=None)
+        limited = exhausted.until is not None or bool(decision.rejections)
+        return Unschedulable(reason, limited=limited, due=due)
 
 
 def _unnominated(pod: Pod) -> Pod:
@@ -303,3 +329,38 @@ def _unnominated(pod: Pod) -> Pod:
     if not pod.status.nominated_node_name:
         return pod
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
+
+
+def _evicts(state: State, decision: Decision, chosen: Candidate) -> Evicts | Waits:
+    """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are."""
+    leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving]
+    pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in state.index.leaving]
+    victims = tuple(pod for pod in pods if pod is not None)
+    if not victims:
+        return Waits(chosen.node, len(leaving))
+    scores = decision.scores(_SHOWN + 1)
+    own = next((score for score in scores if score.node == chosen.node), None)
+    others = [score for score in scores if score.node != chosen.node][:_SHOWN]
+    return Evicts(
+        node=chosen.node,
+        victims=victims,
+        leaving=len(leaving),
+        candidates=decision.candidate_count,
+        selected=_alternative(own) if own else None,
+        alternatives=tuple(map(_alternative, others)),
+        because=preferred_because(own, others[0]) if own and others else "",
+        last_resort=frozenset(key_of(victim) for victim in victims if is_last_resort(victim)),
+        grounds={key_of(victim): decision.victim_reason(key_of(victim)) for victim in victims},
+    )
+
+
+def _alternative(score: Score) -> Alternative:
+    start = score.values["earliest_start"]
+    return Alternative(
+        node=score.node,
+        victims=score.values["victims"],
+        budget_violations=score.values["violations"],
+        highest_priority=score.values["highest_priority"],
+        priority_sum=sum_of_priorities(score),
+        earliest_start="" if math.isinf(start) else rfc3339(start),
+    )

@@ -161,8 +161,17 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
     """The candidates that remain. Raises ExtenderError for silence, refusal and answers that make no sense."""
     extender, preemptor, candidates = question
     url = url_of(extender)
+    victims = {
+        one.node: {"Pods": [{"UID": victim.uid} for victim in one.victims], "NumPDBViolations": one.pdb_violations}
+        for one in candidates
+    }
+    arguments = msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
+    limit, headers = aiohttp.ClientTimeout(total=extender.http_timeout), {"Content-Type": "application/json"}
     try:
-        answer = await _post(session, url, _arguments(preemptor, candidates), extender.http_timeout)
+        async with session.post(url, data=arguments, headers=headers, timeout=limit, raise_for_status=True) as response:
+            answer = await response.content.read(_LARGEST_ANSWER)
+            while len(answer) < _LARGEST_ANSWER and (more := await response.content.read(_LARGEST_ANSWER)):
+                answer += more
     except TimeoutError as error:
         raise ExtenderError(f"extender {url}: no answer within {extender.http_timeout:g} s") from error
     except (aiohttp.ClientError, OSError) as error:
@@ -174,27 +183,6 @@ async def ask(session: aiohttp.ClientSession, question: Question) -> list[Candid
         return [_chosen(node, victims, offered) for node, victims in sorted(remaining.items())]
     except (msgspec.DecodeError, _NonsenseError, AttributeError, TypeError) as error:
         raise ExtenderError(f"extender {url}: not a fitting ExtenderPreemptionResult: {error}") from error
-
-
-async def _post(session: aiohttp.ClientSession, url: str, body: bytes, seconds: float) -> bytes:
-    limit = aiohttp.ClientTimeout(total=seconds)
-    headers = {"Content-Type": "application/json"}
-    async with session.post(url, data=body, headers=headers, timeout=limit, raise_for_status=True) as response:
-        answer = await response.content.read(_LARGEST_ANSWER)
-        while len(answer) < _LARGEST_ANSWER and (more := await response.content.read(_LARGEST_ANSWER)):
-            answer += more
-        return answer
-
-
-def _arguments(preemptor: Pod, candidates: list[Candidate]) -> bytes:
-    victims = {
-        one.node: {
-            "Pods": [{"UID": victim.uid} for victim in one.victims],
-            "NumPDBViolations": one.pdb_violations,
-        }
-        for one in candidates
-    }
-    return msgspec.json.encode({"Pod": preemptor, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
 
 
 class _NonsenseError(ValueError):

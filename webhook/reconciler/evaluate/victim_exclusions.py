@@ -1,4 +1,4 @@
-"""Which pods are no victims although the policy's rules allow it, and why: one mask by pod row for each reason.
+"""Which pods are no victims although the policy's rules allow it, as masks by pod row, and a decision without them.
 
 Some go on running however often they are evicted, some the API server does not remove, of some the rate is used up, and
 some are taken only if nothing else helps.
@@ -6,19 +6,27 @@ some are taken only if nothing else helps.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.backoff import exponential
+from webhook.kube.objects import Pod
+from webhook.preemption.decision import decide
+from webhook.preemption.extenders import Extender
+from webhook.preemption.filters.filtering import NO_PODS
+from webhook.preemption.result import Decision
+from webhook.preemption.victims.candidates import CandidateFilter
+from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
 from webhook.reconciler.state.state import State
 
-__all__ = ["EvictionBackoff", "Mask", "immovable", "last_resort", "of_rows", "over_rate", "union"]
+__all__ = ["EvictionBackoff", "decide_with_exclusions", "excluded_pods", "immovable", "last_resort", "of_rows"]
 
 Mask = NDArray[np.bool_]
+Rows = NDArray[np.intp]
 
 _FIRST = 15.0
 _LONGEST = 600.0
@@ -59,18 +67,17 @@ class EvictionBackoff:
         return min((it.until for it in self._by_key.values() if now < it.until), default=None)
 
 
-def over_rate(state: State, exhausted: ExhaustedLimits) -> Mask | None:
-    """The pods whose owner, node or cluster has had its evictions for now; None if there are none."""
-    if exhausted.until is None:
-        return None
-    pods = state.snapshot.pods
-    mask = np.full(pods.rows, exhausted.cluster, np.bool_)
-    for owner in exhausted.owners:
-        mask[state.snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-    for node in exhausted.nodes:
-        row = state.snapshot.nodes.find(node)
-        if row is not None:
-            mask |= pods.node[: pods.rows] == row
+def excluded_pods(state: State, refused: Collection[str], exhausted: ExhaustedLimits, rows: Rows) -> Mask:
+    """The pods that never go now: `immovable` ones, those whose rate is `exhausted`, and those in the `rows`."""
+    snapshot, pods, mask = state.snapshot, state.snapshot.pods, immovable(state, refused)
+    mask[rows] = True
+    if exhausted.until is not None:
+        mask |= exhausted.cluster
+        for owner in exhausted.owners:
+            mask[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
+        for node in exhausted.nodes:
+            if (row := snapshot.nodes.find(node)) is not None:
+                mask |= pods.node[: pods.rows] == row
     return mask
 
 
@@ -98,13 +105,45 @@ def last_resort(state: State) -> Mask:
     return mask
 
 
-def of_rows(state: State, rows: NDArray[np.intp]) -> Mask:
+def of_rows(state: State, rows: Rows) -> Mask:
     """The pods in these rows."""
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
     mask[rows] = True
     return mask
 
 
-def union(one: Mask, other: Mask | None) -> Mask:
-    """What either mask covers."""
-    return one if other is None else one | other
+def decide_with_exclusions(
+    state: State,
+    pod: Pod,
+    rules: Rules,
+    now: float,
+    excluded: Mask,
+    *,
+    extenders: Sequence[Extender] = (),
+    candidate_filter: CandidateFilter | None = None,
+    left_out: Collection[str] = (),
+    going: Rows = NO_PODS,
+) -> Decision:
+    """Decide with last-resort victims excluded; only if that finds nothing, with them too.
+
+    The pods `excluded` never go, the pods in the rows `going` go anyway; nothing is planned on the nodes `left_out`.
+    """
+    leaving, last = of_rows(state, going) if len(going) else None, last_resort(state)
+    rejections: frozenset[int] = frozenset()
+    for exclusions in (excluded | last, excluded):
+        decision = decide(
+            state.snapshot,
+            pod,
+            rules,
+            now,
+            extenders,
+            exclusions=exclusions,
+            candidate_filter=candidate_filter,
+            excluded_nodes=left_out,
+            leaving=leaving,
+        )
+        decision.rejections |= rejections
+        if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:
+            break
+        rejections = decision.rejections
+    return decision

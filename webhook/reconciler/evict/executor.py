@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep
+from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, is_there, objection, remaining, to_displace, unneeded
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.plans.rechecking import is_there, objection, to_displace, unneeded
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PlanVictim
-from webhook.reconciler.state.preemptors import ineligible_reason
+from webhook.reconciler.state.annotations import DecisionRecord, PlanVictim
 
 __all__ = ["FAULT_POINTS", "Concluded", "Displaced", "Executor", "no_checkpoint"]
 
@@ -31,6 +29,8 @@ FAULT_POINTS = ("decided", "nominated", "displaced", "first-victim", "all-but-la
 """The steps between which a process can end, in their order."""
 _CLEAR_PAUSE = 5.0
 """Seconds before a nomination that could not be cleared is tried again."""
+_WEIGHTS = {Ending.DEPOSED: 0, Ending.REFUSED: 1, Ending.FAILED: 2}
+"""Of several endings of one plan, a lost lease weighs more than a refusal, a refusal more than a failure."""
 
 
 class Concluded(NamedTuple):
@@ -78,47 +78,63 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._task_of: dict[str, asyncio.Task[None]] = {}
         """Plan's id to the task that carries it out."""
+        self.clearing: set[str] = set()
+        """Ids of the plans that are being taken off their pods."""
 
-    def carry_out(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> None:
-        """Begin with the nomination, on which the `decision` is written, too."""
-        self._begin(plan, self._nominate_and_evict(plan, pod, policy, decision))
+    def carry_out(
+        self, plan: Plan, policy: PreemptionPolicy, pod: Pod | None = None, decision: DecisionRecord | None = None
+    ) -> None:
+        """Begin with the nomination of the pod, on which the `decision` is written, too; without one it stands."""
+        task = self._start(self._carry_out(plan, policy, pod, decision))
+        self._task_of[plan.record.id] = task
+        task.add_done_callback(lambda _: self._task_of.pop(plan.record.id, None))
 
-    def go_on(self, plan: Plan, policy: PreemptionPolicy) -> None:
-        """Begin with the victims: the nomination stands."""
-        self._begin(plan, self._evict(plan, policy))
+    def clear(self, pod: Pod, plan_id: str, node: str, ended: Plan | None = None) -> None:
+        """Take the plan of that id off the pod, and its nomination to that node.
 
-    def clear(self, pod: Pod, plan_id: str, node: str) -> None:
-        """Take the plan of that id off the pod, and its nomination to that node."""
-        self._manager.begin_clearing(plan_id)
-        self._start(self._clear(pod, plan_id, node))
-
-    def clear_after(self, plan: Plan) -> None:
-        """The same for a plan that has just ended, once its nomination is not on its way any more."""
-        self._manager.begin_clearing(plan.record.id)
-        self._start(self._clear_after(plan))
+        For a plan that has just `ended` it is done once its nomination is not on its way any more.
+        """
+        self.clearing.add(plan_id)
+        self._start(self._clear(pod, plan_id, node, ended))
 
     async def stop(self) -> None:
-        """End every task without writing: this process leads no more."""
+        """End every task without writing: this process leads no more. One may not even have begun."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.clearing.clear()
 
-    def _begin(self, plan: Plan, steps: Coroutine[Any, Any, Ending | None]) -> None:
-        task = self._start(self._conclude(plan, steps))
-        self._task_of[plan.record.id] = task
-        task.add_done_callback(lambda _: self._task_of.pop(plan.record.id, None))
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
 
-    async def _conclude(self, plan: Plan, steps: Coroutine[Any, Any, Ending | None]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a plan's task failed", exc_info=error)
+
+    async def _carry_out(
+        self, plan: Plan, policy: PreemptionPolicy, pod: Pod | None, decision: DecisionRecord | None
+    ) -> None:
+        """From the nomination to the last victim, and tell what came of it."""
+        ending: Ending | None
         try:
-            ending = await steps
+            # 1. Nominate, unless an earlier leader has.
+            ending = await self._nominate(plan, pod, decision) if pod is not None and decision is not None else None
+            # 2. Displace lower nominations, and evict.
+            ending = ending or plan.ended or await self._evict(plan, policy)
+        except DeposedError:
+            ending = Ending.DEPOSED
         except Exception:
             log.exception("plan %s for %s failed", plan.record.id, plan.key)
             ending = Ending.FAILED
         self._news.put_nowait(Concluded(plan, ending))
 
-    async def _nominate_and_evict(self, plan: Plan, pod: Pod, policy: PreemptionPolicy, decision: str) -> Ending | None:
-        """From the nomination to the last victim; None if all victims have been asked to leave."""
+    async def _nominate(self, plan: Plan, pod: Pod, decision: DecisionRecord) -> Ending | None:
+        """Write nomination, plan and decision; why the plan must end, None if it goes on."""
         try:
             await self._checkpoint("decided")
             await self._writer.nominate(pod, plan.record, decision, self._is_eligible)
@@ -126,32 +142,16 @@ class Executor:
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
-        except DeposedError:
-            return Ending.DEPOSED
-        return await self._evict(plan, policy)
+        return None
 
     def _is_eligible(self, pod: Pod) -> bool:
         """Whether the pod, read again, is still a preemptor to act for."""
-        return not ineligible_reason(pod, self._policy_set.policy_of(pod))
+        return self._policy_set.policy_to_act_by(pod) is not None
 
     async def _evict(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
         """From a nomination that stands to the last victim; None if all have been asked to leave."""
-        if plan.ended is not None:
-            return plan.ended
         plan.step = PlanStep.EVICTING
-        try:
-            await self._displace(plan)
-            await self._checkpoint("displaced")
-            ending = await self._remove(plan, policy)
-            await self._checkpoint("evicted")
-        except DeposedError:
-            return Ending.DEPOSED
-        if ending is None:
-            plan.step = PlanStep.WAITING
-        return ending
-
-    async def _displace(self, plan: Plan) -> None:
-        """A failure here is reported, not fatal: kube-scheduler gives room to the higher priority anyway."""
+        # 1. Displace. A failure is reported, not fatal: kube-scheduler gives room to the higher priority anyway.
         for pod in to_displace(self._state, plan):
             try:
                 await self._writer.displace(pod)
@@ -159,21 +159,24 @@ class Executor:
                 log.warning("plan %s: nomination of %s stays: %s", plan.record.id, key_of(pod), error)
             else:
                 self._news.put_nowait(Displaced(pod))
-
-    async def _remove(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
-        """Ask all victims but one, then the last one; each time only those that are still needed."""
-        while self._waiting(plan):
-            if plan.ended is not None:
-                return plan.ended
-            if not self._goes_on(plan, policy):
-                return Ending.OUTDATED
-            waiting = self._waiting(plan)
-            wave = waiting[:-1] or waiting
-            results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
-            ending = _worst(results)
-            if ending is not None:
-                return ending
-        return None
+        await self._checkpoint("displaced")
+        # 2. Ask all victims but one side by side, since evictions wait rather than work, then the last one; each time
+        #    only those that are still needed.
+        ending: Ending | None = None
+        while ending is None and remaining(self._state, plan):
+            ending = plan.ended
+            if ending is None and not self._goes_on(plan, policy):
+                ending = Ending.OUTDATED
+            if ending is None:
+                waiting = remaining(self._state, plan)
+                wave = waiting[:-1] or waiting
+                results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
+                endings = [result for result in results if result is not None]
+                ending = min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)), default=None)
+        await self._checkpoint("evicted")
+        if ending is None:
+            plan.step = PlanStep.WAITING
+        return ending
 
     def _goes_on(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str] = frozenset()) -> bool:
         """Look at the newest state: whether the plan still makes sense; victims that it does not need stay.
@@ -195,48 +198,36 @@ class Executor:
             self._manager.exclude(plan, found.uids)
         return True
 
-    def _waiting(self, plan: Plan) -> list[PlanVictim]:
-        """The victims that have yet to be asked, in their order.
-
-        All but one are asked side by side, since evictions wait rather than work; if one fails, the last one stays.
-        If a budget can keep some of them and others not, the last is one of the others.
-        """
-        waiting = [victim for victim in plan.victims if is_there(self._state, plan, victim)]
-        pods = {victim.uid: self._state.pod(victim.key) for victim in waiting}
-        waiting.sort(key=lambda victim: not ((pod := pods[victim.uid]) is not None and self._state.has_budget(pod)))
-        return waiting
-
     async def _ask(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> Ending | None:
         """Ask one victim to leave; why the plan must end, None if it goes on."""
-        pod = self._state.pod(victim.key)
+        pod, grace = self._state.pods.get(victim.key), policy.grace_period
         if plan.ended is not None:
             return plan.ended
         if pod is None or not is_there(self._state, plan, victim):
             return None
-        self._manager.begin_asking(plan, victim.uid)
-        try:
-            left = await self._leave(plan, victim, pod, policy)
-        except ApiError as error:
-            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
-            self._evaluator.note_refusal(victim.key)
-            return Ending.FAILED
-        except DeposedError:
-            return Ending.DEPOSED
-        else:
-            return await self._note_result(plan, victim, pod, left)
-        finally:
-            self._manager.end_asking(plan, victim.uid)
 
-    async def _leave(self, plan: Plan, victim: PlanVictim, pod: Pod, policy: PreemptionPolicy) -> EvictionResult:
         def wanted() -> bool:
             """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
             return self._goes_on(plan, policy, frozenset(plan.asking - {victim.uid})) and plan.needs(victim.uid)
 
-        if policy.eviction is EvictionMode.DELETE:
-            return await self._writer.delete(victim, pod, policy.grace_period, self._manager.clock.wall(), wanted)
-        return await self._writer.evict(victim, policy.grace_period, wanted)
+        plan.asking.add(victim.uid)
+        try:
+            if policy.eviction is EvictionMode.DELETE:
+                result = await self._writer.delete(victim, pod, grace, self._manager.clock.wall(), wanted)
+            else:
+                result = await self._writer.evict(victim, grace, wanted)
+            return await self._note_result(plan, victim, pod, result)
+        except ApiError as error:
+            log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
+            self._evaluator.note_refusal(victim.key)
+            return Ending.FAILED
+        except DeposedError:
+            return Ending.DEPOSED
+        finally:
+            plan.asking.discard(victim.uid)
+            self._manager.settle(plan)
 
     async def _note_result(self, plan: Plan, victim: PlanVictim, pod: Pod, left: EvictionResult) -> Ending | None:
         """What came of asking a victim: why the plan must end, None if it goes on."""
@@ -260,51 +251,27 @@ class Executor:
             await self._checkpoint("all-but-last")
         return None
 
-    async def _clear_after(self, plan: Plan) -> None:
-        """Clear once the nomination is not on its way any more: what is written last must be the clearing."""
-        try:
-            if plan.step is PlanStep.NOMINATING and (nominating := self._task_of.get(plan.record.id)) is not None:
-                await asyncio.wait((nominating,))
-            if plan.ended is Ending.BOUND:
-                await self._checkpoint("bound")
-            pod = self._state.pod_of(plan.key, plan.uid)
-            if pod is not None:
-                await self._clear(pod, plan.record.id, plan.node)
-        finally:
-            self._manager.end_clearing(plan.record.id)
-
-    async def _clear(self, pod: Pod, plan_id: str, node: str) -> None:
+    async def _clear(self, pod: Pod, plan_id: str, node: str, ended: Plan | None) -> None:
         """Take plan and nomination off; on an error that will not pass by itself, tried again every few seconds."""
+        known: Pod | None = pod
         try:
-            while True:
+            if ended is not None:
+                nominating = self._task_of.get(plan_id)
+                if ended.step is PlanStep.NOMINATING and nominating is not None:
+                    await asyncio.wait((nominating,))  # what is written last must be the clearing
+                if ended.ended is Ending.BOUND:
+                    await self._checkpoint("bound")
+                known = self._state.pod_of(ended.key, ended.uid)
+            while known is not None:
                 try:
-                    await self._writer.clear(pod, plan_id, node)
+                    await self._writer.clear(known, plan_id, node)
                 except ApiError as error:
-                    log.warning("nomination of %s cannot be cleared yet: %s", key_of(pod), error)
+                    log.warning("nomination of %s cannot be cleared yet: %s", key_of(known), error)
                     await asyncio.sleep(_CLEAR_PAUSE)
                 else:
-                    self._manager.note_cleared(key_of(pod), plan_id)
+                    self._state.expect_cleared(key_of(known), plan_id)
                     return
         except DeposedError:
             return
         finally:
-            self._manager.end_clearing(plan_id)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a plan's task failed", exc_info=error)
-
-
-def _worst(results: Sequence[Ending | None]) -> Ending | None:
-    """A lost lease weighs more than a refusal, a refusal more than a failure."""
-    for ending in (Ending.DEPOSED, Ending.REFUSED, Ending.FAILED):
-        if ending in results:
-            return ending
-    return next((ending for ending in results if ending is not None), None)
+            self.clearing.discard(plan_id)

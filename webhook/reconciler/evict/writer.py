@@ -21,6 +21,7 @@ from webhook.kube.resources import POD
 from webhook.reconciler.state.annotations import (
     DECISION,
     PLAN,
+    DecisionRecord,
     PlanRecord,
     PlanVictim,
     UnreadableError,
@@ -96,14 +97,16 @@ class Writer:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
-    async def nominate(self, pod: Pod, record: PlanRecord, decision: str, still_wanted: Callable[[Pod], bool]) -> Pod:
+    async def nominate(
+        self, pod: Pod, record: PlanRecord, decision: DecisionRecord, still_wanted: Callable[[Pod], bool]
+    ) -> Pod:
         """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20); returns the new pod.
 
         If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
         it is not, or carries another plan; ApiError if the API refuses.
         """
         body = {
-            "metadata": {"annotations": {PLAN: encode(record), DECISION: decision}},
+            "metadata": {"annotations": {PLAN: encode(record), DECISION: encode(decision)}},
             "status": {"nominatedNodeName": record.node},
         }
         for attempt in range(_TRIES):

@@ -21,7 +21,6 @@ from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.pod_view import disruption_of
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
-from webhook.reconciler.state.watched import PODS, WatchedKind
 
 __all__ = ["BUCKET", "BUCKETS", "History", "Known", "PendingPods"]
 
@@ -57,10 +56,8 @@ class PendingPods:
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
 
-    def changed(self, kind: WatchedKind, change: Change[Any]) -> None:
-        """Take a change that the watch has shown."""
-        if kind is not PODS:
-            return
+    def changed(self, change: Change[Pod]) -> None:
+        """Take a change of a pod that the watch has shown."""
         if change.new is None or change.new.spec.node_name or is_terminal(change.new):
             self.keys.pop(change.key, None)
         else:
@@ -88,10 +85,8 @@ class History:
         except Exception:
             log.exception("the page does not show %s", line.get("message"))
 
-    def changed(self, kind: WatchedKind, change: Change[Any]) -> None:
-        """Take a change that the watch has shown."""
-        if kind is not PODS:
-            return
+    def changed(self, change: Change[Pod]) -> None:
+        """Take a change of a pod that the watch has shown."""
         try:
             if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
                 self._read(change.key, change.old, change.new)

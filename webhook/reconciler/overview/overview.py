@@ -28,9 +28,9 @@ from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy
 from webhook.reconciler.overview.history import BUCKET, Known
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueuedPreemptor, QueueState
 from webhook.reconciler.state.annotations import Alternative, PlanRecord, PlanVictim, UnreadableError, plan_of
-from webhook.reconciler.state.preemptors import is_marked, unschedulable_since
 from webhook.reconciler.state.state import State
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def overview(service: Service, port: int, surroundings: Surroundings) -> Page:
         entries = reconciler.queue.entries()
         first = heapq.nsmallest(_WAITING, entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
         waiting, waiting_total = [_waiting(entry, wall, now) for entry in first], len(entries)
-        plans = sorted(reconciler.plans, key=lambda plan: plan.started)
+        plans = sorted(reconciler.plans.values(), key=lambda plan: plan.started)
         shown, plans_total = [_plan(plan, state, wall, now) for plan in plans[:_PLANS]], len(plans)
     else:
         marked = [pod for pod in pending if is_marked(pod)]
@@ -79,7 +79,7 @@ def overview(service: Service, port: int, surroundings: Surroundings) -> Page:
         plans_total=plans_total,
         decisions=tuple(map(_decision, service.history.decisions()[:_DECISIONS])),
         evictions=_evictions(service),
-        policies=_policies(reconciler.policy_set.policies_in_force, service.policies_since, surroundings),
+        policies=_policies(reconciler.policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
     )
 
@@ -111,7 +111,7 @@ def _waiting(entry: QueuedPreemptor, wall: float, now: float) -> WaitingPod:
 
 def _pending(service: Service) -> list[Pod]:
     """The pods on no node."""
-    pods = (service.state.pod(key) for key in service.pending.keys)
+    pods = (service.state.pods.get(key) for key in service.pending.keys)
     return [pod for pod in pods if pod is not None]
 
 

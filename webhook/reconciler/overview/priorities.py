@@ -12,7 +12,7 @@ from webhook.kube.objects import Pod, PriorityClass
 from webhook.page.model import Band, Ladder, Rung
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.evaluate.victim_exclusions import immovable
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 
 __all__ = ["ladder"]
@@ -43,7 +43,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
 
 
 def _reserved(policy_set: PolicySet) -> Iterable[Band]:
-    for policy in policy_set.policies_in_force.priority:
+    for policy in policy_set.policies.priority:
         for rule in policy.rules:
             if rule.reserve is not None:
                 yield Band(f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to)
@@ -114,8 +114,8 @@ def _let_go(
     pods = state.snapshot.pods
     may = np.zeros(rows.size, np.bool_)
     until = np.full(rows.size, np.inf)
-    for policy in policy_set.policies():
-        rules = policy_set.rules_of(policy)
+    for policy in policy_set.policies.preemption:
+        rules = policy_set.rules[policy.name]
         of_profile = np.zeros(len(pods.profiles.values), np.bool_)
         seconds = np.zeros(len(pods.profiles.values))
         for number, profile in pods.profiles.used():

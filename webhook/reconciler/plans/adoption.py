@@ -9,27 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
+from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.plan import Plan, PlanStep, time_for
 from webhook.reconciler.plans.plan_manager import PlanManager
-from webhook.reconciler.policy_set import PolicySet
-from webhook.reconciler.state.annotations import (
-    PLAN,
-    DecidedVictim,
-    PlanRecord,
-    UnreadableError,
-    decision_of,
-    plan_of,
-)
-from webhook.reconciler.state.preemptors import ineligible_reason, instant, is_marked, lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
+from webhook.reconciler.state.annotations import PLAN, PlanRecord, UnreadableError, decision_of, plan_of
 
 __all__ = ["Adopted", "TakeOff", "adopt", "disagreement", "recall_evictions", "recalled"]
 
@@ -52,61 +44,50 @@ class Adopted(NamedTuple):
     """A plan of an earlier leader is under way here; if `outdated` says why, it must end, else evicting goes on."""
 
     plan: Plan
+    policy: PreemptionPolicy
     remaining: tuple[Pod, ...]
     """The victims that have yet to leave: none if the plan only waits for its room."""
     outdated: str = ""
 
 
-def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet) -> Adopted | TakeOff | None:
-    """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off."""
+def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Collection[str]) -> Adopted | TakeOff | None:
+    """Take over the plan an earlier leader wrote on a pod; None if it carries none, or one that is being taken off.
+
+    `clearing` are the ids of the plans that this process is taking off their pods.
+    """
     # 1. Read it. What no version of giveway would write is taken off.
+    state, key = manager.evaluator.state, key_of(pod)
     try:
         record = plan_of(pod)
     except UnreadableError as error:
-        log.warning("%s: %s; taking it off", key_of(pod), error)
+        log.warning("%s: %s; taking it off", key, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    if record is None or manager.is_being_cleared(key_of(pod), record.id):
+    if record is None or record.id in clearing or state.expectations.cleared.get(key) == record.id:
         return None
-    # 2. Take it off if it is over: ended by this process, without its nomination, or for a pod to leave alone.
-    policy = policy_set.policy_of(pod)
-    ended = manager.plans.has_ended(record.id)
-    if ended or not _is_under_way(pod, record) or policy is None or ineligible_reason(pod, policy):
+    # 2. Take it off if it is over: ended by this process, without its nomination, or for a pod to leave alone. A plan
+    #    without a nomination is believed only if the scheduler says that it clears them: anybody can annotate a pod.
+    nominated, policy = pod.status.nominated_node_name, policy_set.policy_to_act_by(pod)
+    under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
+    if record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
     # 3. Let it hold its room, with the time that is left of its own, at most what this policy gives.
-    state = manager.evaluator.state
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
-    now = manager.clock.monotonic()
-    deadline = now + min(_time_left(record, manager.clock.wall()), time_for(there, policy))
-    plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, deadline, seen=True)
+    now, left = manager.clock.monotonic(), max(0.0, instant(record.deadline) - manager.clock.wall())
+    deadline = now + min(left, time_for(there, policy))
+    plan = Plan(record, key, pod.metadata.uid, pod.spec.priority or 0, now, deadline, seen=True)
     plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining}
-    manager.add(plan, pod)
+    manager.add(plan)
+    manager.observe_nomination(plan, pod)
     if not remaining:
         plan.step = PlanStep.WAITING
-        return Adopted(plan, remaining)
+        return Adopted(plan, policy, remaining)
     # 4. Go on only if a decision made now asks for just the victims that remain.
-    outdated = disagreement(manager.evaluator, pod, policy_set.rules_of(policy), record)
+    outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
     if not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
-    return Adopted(plan, remaining, outdated)
-
-
-def _is_under_way(pod: Pod, record: PlanRecord) -> bool:
-    """Whether a plan found on a pod is under way: its nomination stands, or is one that the scheduler clears.
-
-    A plan without a nomination is believed only if the scheduler's own words say that: anybody can annotate a pod.
-    """
-    nominated = pod.status.nominated_node_name
-    return nominated == record.node or (not nominated and lacks_post_filter(pod))
-
-
-def _time_left(record: PlanRecord, wall: float) -> float:
-    """Seconds until the plan's own deadline; the leaders' clocks may differ."""
-    try:
-        return max(0.0, epoch(record.deadline) - wall)
-    except InstantError:
-        return 0.0
+    return Adopted(plan, policy, remaining, outdated)
 
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
@@ -134,7 +115,7 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet) -> None:
     """Let the recent evictions that the decisions on marked pods of managed classes tell of use up the rates."""
     now = evaluator.clock.monotonic()
-    for policy in policy_set.policies():
+    for policy in policy_set.policies.preemption:
         evaluator.limiter.remember(policy.limits)
     pods = evaluator.state.pods.items()
     marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
@@ -157,8 +138,16 @@ def recalled(
         return
     births = _Births(pods.values(), since=told[-1][0])
     for at, decision in told:
-        owners = (_owner_of_evicted(victim, pods.get(victim.pod), at, births) for victim in decision.victims)
-        yield max(0.0, wall - at), [PlannedEviction(owner, decision.node) for owner in owners if owner is not None]
+        evictions = []
+        for victim in decision.victims:
+            there = pods.get(victim.pod)
+            if there is not None and there.metadata.deletion_timestamp:
+                evictions.append(PlannedEviction(workload_of(there), decision.node))
+            elif there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
+                continue  # it was there before the decision and does not leave: it was not evicted
+            elif not victim.owner or births.take(victim.owner, at):
+                evictions.append(PlannedEviction(victim.owner, decision.node))
+        yield max(0.0, wall - at), evictions
 
 
 class _Births:
@@ -181,14 +170,3 @@ class _Births:
             return False
         self._used[owner] += 1
         return True
-
-
-def _owner_of_evicted(victim: DecidedVictim, there: Pod | None, at: float, births: _Births) -> str | None:
-    """The owner whose rate the eviction counts for, empty for a bare pod; None if the victim seems not evicted."""
-    if there is not None and there.metadata.deletion_timestamp:
-        return workload_of(there)
-    if there is not None and instant(there.metadata.creation_timestamp) < at - _SKEW:
-        return None
-    if not victim.owner:
-        return ""
-    return victim.owner if births.take(victim.owner, at) else None

@@ -1,23 +1,45 @@
-"""A plan for one preemptor, from the decision to the binding, and all the plans under way in this process."""
+"""A plan for one preemptor, from the decision to the binding, and what the newest state says of it. Acts on nothing.
+
+Between the decision and each eviction a plan is looked at again on its own node: does it make sense, who still has to
+go there. Looking is cheap; what has to be worked out is worked out again if anything at all has happened since, or if
+other pods leave soon enough by now to be counted on.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
-from webhook.kube.objects import ObjectMeta, Pod
+import numpy as np
+
+from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import VictimReason
+from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
+from webhook.reconciler.state.state import State
 
-__all__ = ["ActivePlans", "Ending", "Plan", "PlanStep", "ending_of", "grace_under", "time_for", "was_cleared"]
-
-_REMEMBERED = 10_000
+__all__ = [
+    "Ending",
+    "Plan",
+    "PlanStep",
+    "Unneeded",
+    "ending_of",
+    "grace_under",
+    "is_there",
+    "objection",
+    "remaining",
+    "time_for",
+    "to_displace",
+    "unneeded",
+    "was_cleared",
+]
 
 
 class PlanStep(StrEnum):
@@ -102,7 +124,7 @@ class Plan:
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
 
-    # What the last look before an eviction found (`plans.rechecking`).
+    # What the last look before an eviction found (`objection`, `unneeded`).
     looked: int = -1
     """`Snapshot.version` when it was decided or last looked at."""
     counted_on: bytes = b""
@@ -123,67 +145,6 @@ class Plan:
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
-
-
-class ActivePlans:
-    """Plans by preemptor, which has at most one, and by node; ids of ended ones, until the watch has caught up."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[str, Plan] = {}
-        self._by_node: dict[str, set[str]] = {}
-        self._ended: OrderedDict[str, Ending] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._by_key)
-
-    def __iter__(self) -> Iterator[Plan]:
-        return iter(list(self._by_key.values()))
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._by_key
-
-    def get(self, key: str) -> Plan | None:
-        """The plan under way for a preemptor."""
-        return self._by_key.get(key)
-
-    def on_node(self, node: str) -> list[Plan]:
-        """The plans that hold room on a node."""
-        return [self._by_key[key] for key in self._by_node.get(node, ())]
-
-    def add(self, plan: Plan) -> None:
-        """Begin a plan. Raises ValueError if the preemptor has one."""
-        if plan.key in self._by_key:
-            raise ValueError(f"{plan.key} has a plan already: {self._by_key[plan.key].record.id}")
-        self._by_key[plan.key] = plan
-        self._by_node.setdefault(plan.node, set()).add(plan.key)
-
-    def end(self, plan: Plan, ending: Ending) -> bool:
-        """End a plan; False if it has ended before. One ended because the lease is lost may be taken up again."""
-        if self._by_key.get(plan.key) is not plan:
-            return False
-        del self._by_key[plan.key]
-        keys = self._by_node[plan.node]
-        keys.discard(plan.key)
-        if not keys:
-            del self._by_node[plan.node]
-        plan.ended = ending
-        if ending is not Ending.DEPOSED:
-            self._ended[plan.record.id] = ending
-        while len(self._ended) > _REMEMBERED:
-            self._ended.popitem(last=False)
-        return True
-
-    def has_ended(self, plan_id: str) -> bool:
-        """Whether this process has ended the plan of that id."""
-        return plan_id in self._ended
-
-    def overdue(self, now: float) -> list[Plan]:
-        """The plans whose deadline has passed."""
-        return [plan for plan in self._by_key.values() if plan.deadline <= now]
-
-    def next_deadline(self) -> float | None:
-        """When the next plan times out."""
-        return min((plan.deadline for plan in self._by_key.values()), default=None)
 
 
 def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
@@ -220,3 +181,118 @@ def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
     """How many seconds a victim gets to end."""
     return policy.grace_period if policy.grace_period is not None else grace_of(victim)
+
+
+def to_displace(state: State, plan: Plan) -> list[Pod]:
+    """The pods whose nomination to the plan's node is to be cleared: those that do not fit beside its preemptor.
+
+    They are judged as if all pods that are leaving were gone, the more important ones first: each that fits keeps its
+    place against those after it. This is narrower than kube-scheduler on purpose (`DefaultPreemption`'s
+    `prepareCandidate` clears every lower nomination on the node): a pod that fits beside the preemptor keeps its place,
+    and pods of another scheduler are that scheduler's.
+    """
+    preemptor = state.pods.get(plan.key)
+    if preemptor is None:
+        return []
+    scheduler = preemptor.spec.scheduler_name
+    lower = [
+        pod for pod in state.lower_nominated(plan.node, plan.priority, plan.key) if pod.spec.scheduler_name == scheduler
+    ]
+    lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
+    snapshot, undecided, displaced = state.snapshot, {key_of(pod) for pod in lower}, []
+    leaving = snapshot.pods.leaving()
+    for pod in lower:
+        without = np.union1d(leaving, snapshot.pod_rows(undecided)).astype(np.intp)
+        if fits_on(snapshot, pod, plan.node, without=without):
+            undecided.discard(key_of(pod))
+        else:
+            displaced.append(pod)
+    return displaced
+
+
+def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
+    """Whether the victim has yet to be asked, and is not leaving for another reason either."""
+    pod = state.pods.get(victim.key)
+    if pod is None or pod.metadata.uid != victim.uid or not plan.needs(victim.uid):
+        return False
+    return not pod.metadata.deletion_timestamp and not is_terminal(pod)
+
+
+def remaining(state: State, plan: Plan) -> list[PlanVictim]:
+    """The victims that have yet to be asked, in the order in which they are.
+
+    All but the last one are asked side by side; if one of them fails, the last one stays. If a budget can keep some of
+    them and others not, the last is one of the others.
+    """
+    found = [(victim, state.pods.get(victim.key)) for victim in plan.victims if is_there(state, plan, victim)]
+    found.sort(key=lambda row: not (row[1] is not None and state.disruptions.covering(row[1])))
+    return [victim for victim, _ in found]
+
+
+def objection(evaluator: Evaluator, plan: Plan) -> str:
+    """Why a plan whose nomination stands should not go on to evict; empty if it should.
+
+    Where it fits is worked out again if anything has happened since that was last done.
+    """
+    state = evaluator.state
+    pod = state.pods.get(plan.key)
+    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
+        return "the preemptor is gone or bound"
+    if state.nodes.get(plan.node) is None:
+        return f"node {plan.node} is gone"
+    for victim in plan.victims:
+        seen, decided = state.pods.get(victim.key), plan.decided.get(victim.uid)
+        if seen is None or decided is None or seen.metadata.uid != decided.uid or not plan.needs(victim.uid):
+            continue
+        if (seen.metadata.labels, seen.metadata.annotations) != (decided.labels, decided.annotations):
+            return f"victim {victim.key} has changed since the decision"
+    if plan.looked == state.snapshot.version:
+        return ""
+    if not evaluator.has_room(pod, plan.node):
+        return f"evicting would not make room on {plan.node} any more"
+    found = () if plan.gone else fits(state.snapshot, pod)
+    if plan.node not in found and not plan.left_out.issuperset(found):
+        return "it fits without preemption by now"
+    return ""
+
+
+class Unneeded(NamedTuple):
+    """Victims, by uid, that have not been asked and may stay, and why."""
+
+    uids: frozenset[str] = frozenset()
+    why: str = ""
+
+
+def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[str] = frozenset()) -> Unneeded:
+    """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
+
+    All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
+    however long these take, and the pods that leave anyway within `wait` seconds.
+    """
+    state = evaluator.state
+    pod = state.pods.get(plan.key)
+    soon = evaluator.leaving_within(wait)
+    if (plan.looked, plan.counted_on) != (state.snapshot.version, soon.tobytes()):
+        plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, soon.tobytes(), set()
+    unasked = frozenset(victim.uid for victim in plan.victims if is_there(state, plan, victim)) - asking
+    if pod is None or unasked <= plan.found_needed:
+        return Unneeded()
+    plan.found_needed |= unasked
+    found = fits(state.snapshot, pod)
+    if plan.node in found:
+        return Unneeded(unasked, f"it fits on {plan.node} by now")
+    if plan.gone and not plan.left_out.issuperset(found):
+        return Unneeded(unasked, "it fits without further evictions by now")
+    # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
+    uids, pods = {victim.uid for victim in plan.victims}, state.snapshot.pods
+    rows = state.snapshot.pod_rows([victim.key for victim in plan.victims]).tolist()
+    victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
+    going = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
+    among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
+    leaves = np.zeros(pods.rows, np.bool_)
+    leaves[soon] = True
+    leaves[going] = True
+    leaves[among] = False
+    must_go = victims_needed(state.snapshot, pod, plan.node, among, without=np.flatnonzero(leaves))
+    staying = unasked - {pods.uids[row] for row in must_go.tolist()}
+    return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")

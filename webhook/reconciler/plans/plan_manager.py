@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -15,31 +16,21 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.pods import workload_of
 from webhook.policy.model import PreemptionPolicy
-from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
-from webhook.reconciler.evaluate.outcomes import Evicts, Waits
-from webhook.reconciler.plans.plan import (
-    ActivePlans,
-    Ending,
-    Plan,
-    PlanStep,
-    ending_of,
-    grace_under,
-    time_for,
-    was_cleared,
-)
-from webhook.reconciler.state.annotations import PLAN, DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, carries
-from webhook.reconciler.state.preemptors import lacks_post_filter
-from webhook.reconciler.state.watched import makes_company, node_helps
+from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, ending_of, grace_under, time_for, was_cleared
+from webhook.reconciler.preemptors import lacks_post_filter
+from webhook.reconciler.queue.event_handlers import makes_company, node_helps
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
 
-__all__ = ["NominationCleared", "PlanEnded", "PlanManager", "VictimsCountAsGone", "decision_record"]
+__all__ = ["NominationCleared", "PlanEnded", "PlanManager", "VictimsCountAsGone"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
 _TURN = 0.01
 """Seconds of looking at plans after which everything else gets its turn."""
-_SHOWN = 20
-"""Nodes that were left out that are written down."""
+_REMEMBERED = 10_000
+"""Ids of ended plans that are remembered."""
 
 
 class PlanEnded(NamedTuple):
@@ -67,23 +58,19 @@ class PlanManager:
     """Owns the plans under way, and what later decisions count of them. In a dry run they are only rehearsed."""
 
     def __init__(self, evaluator: Evaluator, *, dry_run: bool = False) -> None:
-        self.plans = ActivePlans()
+        self.plans: dict[str, Plan] = {}
+        """By preemptor, which has at most one."""
+        self.ended: OrderedDict[str, None] = OrderedDict()
+        """Ids of the plans that this process has ended lately: the watch may still show them."""
+        self.unchecked: dict[str, None] = {}
+        """Preemptors of plans that something happened to since they were last looked at."""
         self.evaluator = evaluator
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
-        self._unchecked: dict[str, None] = {}
-        """Preemptors of plans that something happened to since they were last looked at."""
+        self._on_node: dict[str, set[str]] = {}
+        """Node to the preemptors whose plans hold room there."""
         self._next_check = 0.0
-        self._clearing: set[str] = set()
-        """Ids of the plans that are being taken off their pods."""
-        self._cleared: dict[str, str] = {}
-        """Pod's key to the plan that was taken off it, until the watch shows the pod without a plan."""
-
-    @property
-    def has_unchecked(self) -> bool:
-        """Whether there are plans that `check` has to look at."""
-        return bool(self._unchecked)
 
     def begin(
         self, pod: Pod, policy: PreemptionPolicy, outcome: Evicts | Waits, attempts: int, left_out: Collection[str]
@@ -106,7 +93,7 @@ class PlanManager:
         plan.left_out = frozenset(left_out)
         if isinstance(outcome, Evicts):
             plan.grounds = {one.metadata.uid: outcome.grounds[key_of(one)] for one in victims}
-        self.plans.add(plan)
+        self.add(plan)
         self.expect(plan, policy, victims)
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
@@ -115,10 +102,12 @@ class PlanManager:
             plan.emptied = now + max((grace_under(policy, victim) for victim in victims), default=0)
         return plan
 
-    def add(self, plan: Plan, pod: Pod) -> None:
-        """Take in a plan that an earlier leader wrote on this pod; it holds its room from now on."""
-        self.plans.add(plan)
-        self._observe_nomination(plan, pod)
+    def add(self, plan: Plan) -> None:
+        """Begin a plan: it holds its room from now on. Raises ValueError if the preemptor has one."""
+        if plan.key in self.plans:
+            raise ValueError(f"{plan.key} has a plan already: {self.plans[plan.key].record.id}")
+        self.plans[plan.key] = plan
+        self._on_node.setdefault(plan.node, set()).add(plan.key)
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
@@ -136,18 +125,10 @@ class PlanManager:
         plan.unneeded |= set(unneeded)
         self._expect_only(plan, {victim.uid for victim in plan.victims} - plan.unneeded, nominated=True)
 
-    def begin_asking(self, plan: Plan, uid: str) -> None:
-        """The victim of that uid is being asked to leave."""
-        plan.asking.add(uid)
-
-    def end_asking(self, plan: Plan, uid: str) -> None:
-        """What came of asking the victim of that uid is known; the plan may have ended meanwhile."""
-        plan.asking.discard(uid)
-        if plan.ended is not None:
-            self.settle(plan)
-
     def settle(self, plan: Plan) -> None:
-        """Expect nothing of a plan that has ended but that those it asked, or is asking, leave."""
+        """If a plan has ended, expect nothing of it but that those it asked, or is asking, leave."""
+        if plan.ended is None:
+            return
         if self.dry_run:
             self._state.give_up(plan.record.id, ())
         else:
@@ -160,16 +141,24 @@ class PlanManager:
         self.evaluator.limiter.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
 
     def end(self, plan: Plan, ending: Ending, note: str = "") -> PlanEnded | None:
-        """End a plan; None if it has ended before."""
-        if not self.plans.end(plan, ending):
+        """End a plan; None if it has ended before. One ended because the lease is lost may be taken up again."""
+        if self.plans.get(plan.key) is not plan:
             return None
+        del self.plans[plan.key]
+        keys = self._on_node[plan.node]
+        keys.discard(plan.key)
+        if not keys:
+            del self._on_node[plan.node]
+        plan.ended = ending
+        if ending is not Ending.DEPOSED:
+            self.ended[plan.record.id] = None
+        while len(self.ended) > _REMEMBERED:
+            self.ended.popitem(last=False)
         self.settle(plan)
         return PlanEnded(plan, ending, note)
 
     def pod_changed(self, key: str, pod: Pod | None) -> PlanEnded | NominationCleared | None:
         """The watch showed something new of a pod: its plan may be over, or stand without a nomination."""
-        if pod is None or PLAN not in (pod.metadata.annotations or {}):
-            self._cleared.pop(key, None)
         plan = self.plans.get(key)
         if plan is None:
             return None
@@ -178,9 +167,9 @@ class PlanManager:
         ending = ending_of(plan, pod, self.clock.monotonic())
         if ending is not None:
             return self.end(plan, ending)
-        return self._observe_nomination(plan, pod) if pod is not None and plan.seen else None
+        return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
 
-    def _observe_nomination(self, plan: Plan, pod: Pod) -> NominationCleared | None:
+    def observe_nomination(self, plan: Plan, pod: Pod) -> NominationCleared | None:
         """Go on without the nomination if the scheduler has cleared it; decisions count it as standing.
 
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
@@ -213,45 +202,46 @@ class PlanManager:
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
-        for plan in self.plans.on_node(node):
+        for key in self._on_node.get(node, ()):
+            plan = self.plans[key]
             self._note_touched(plan)
             if newcomer is not None and key_of(newcomer) != plan.key:
                 plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
 
     def _note_touched(self, plan: Plan) -> None:
         plan.touched = True
-        self._unchecked[plan.key] = None
+        self.unchecked[plan.key] = None
 
     def all_asked(self, plan: Plan) -> None:
         """All victims have been asked to leave: what happened to the node meanwhile counts now."""
         if plan.touched:
-            self._unchecked[plan.key] = None
+            self.unchecked[plan.key] = None
 
     def check(self) -> Iterator[PlanEnded | VictimsCountAsGone]:
         """Look at the plans whose time is over, and for a moment at those that something happened to."""
         now = self.clock.monotonic()
-        for overdue in self.plans.overdue(now):
+        for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
             if (ended := self.end(overdue, Ending.TIMED_OUT)) is not None:
                 yield ended
-        for rehearsed in self.plans if self.dry_run else ():
+        for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
                 rehearsed.emptied = math.inf
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
-            self._unchecked |= {plan.key: None for plan in self.plans if plan.started < now - _CHECK_ALL}
+            self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
         end = self.clock.stopwatch() + _TURN
-        while self._unchecked and self.clock.stopwatch() <= end:
-            key = next(iter(self._unchecked))
-            del self._unchecked[key]
+        while self.unchecked and self.clock.stopwatch() <= end:
+            key = next(iter(self.unchecked))
+            del self.unchecked[key]
             plan = self.plans.get(key)
             if plan is not None and plan.step is PlanStep.WAITING and (ended := self._check_room(plan)) is not None:
                 yield ended
 
     def _check_room(self, plan: Plan) -> PlanEnded | None:
         """End a waiting plan that is over, or that has lost its node or its room."""
-        pod = self._state.pod(plan.key)
+        pod = self._state.pods.get(plan.key)
         ending, note = ending_of(plan, pod, self.clock.monotonic()), ""
         if ending is None and self._state.nodes.get(plan.node) is None:
             ending = Ending.NODE_GONE
@@ -266,64 +256,6 @@ class PlanManager:
         """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
         if not self.dry_run:
             return ""
-        made = {plan.node for plan in self.plans if math.isinf(plan.emptied)}
+        made = {plan.node for plan in self.plans.values() if math.isinf(plan.emptied)}
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
-
-    def forget(self) -> None:
-        """Nobody acts on plans any more: a task that was to take one off may not even have begun."""
-        self._unchecked.clear()
-        self._clearing.clear()
-        self._cleared.clear()
-
-    def is_being_cleared(self, key: str, plan_id: str) -> bool:
-        """Whether the plan of that id is being taken off this pod, or was and the watch has not shown it yet."""
-        return plan_id in self._clearing or self._cleared.get(key) == plan_id
-
-    def begin_clearing(self, plan_id: str) -> None:
-        """The plan of that id is being taken off its pod."""
-        self._clearing.add(plan_id)
-
-    def end_clearing(self, plan_id: str) -> None:
-        """Nobody is at it any more."""
-        self._clearing.discard(plan_id)
-
-    def note_cleared(self, key: str, plan_id: str) -> None:
-        """The plan of that id was taken off this pod."""
-        pod = self._state.pod(key)
-        if pod is not None and PLAN in (pod.metadata.annotations or {}):
-            self._cleared[key] = plan_id
-
-
-def decision_record(plan: Plan, outcome: Evicts | Waits, seconds: float, wall: float) -> DecisionRecord:
-    """What is told of the decision behind a plan, which took so many `seconds`; `wall` is seconds since the epoch."""
-    evicts = outcome if isinstance(outcome, Evicts) else None
-    return DecisionRecord(
-        plan=plan.record.id,
-        at=rfc3339(wall),
-        node=plan.node,
-        policy=plan.record.policy,
-        attempt=plan.record.attempt,
-        victims=_decided_victims(evicts) if evicts else (),
-        already_leaving=outcome.leaving,
-        selected=evicts.selected if evicts else None,
-        alternatives=evicts.alternatives if evicts else (),
-        because=evicts.because if evicts else "",
-        left_out=tuple(sorted(plan.left_out)[:_SHOWN]),
-        candidates=evicts.candidates if evicts else 0,
-        decision_ms=round(seconds * 1000, 3),
-    )
-
-
-def _decided_victims(outcome: Evicts) -> tuple[DecidedVictim, ...]:
-    return tuple(
-        DecidedVictim(
-            pod=key_of(pod),
-            priority=pod.spec.priority or 0,
-            owner=workload_of(pod),
-            rule=outcome.grounds[key_of(pod)].rule,
-            because=outcome.grounds[key_of(pod)].text,
-            last_resort=key_of(pod) in outcome.last_resort,
-        )
-        for pod in outcome.victims
-    )

@@ -1,20 +1,33 @@
-"""What the watches show, as moves of the queue: preemptors come and go, and who could be helped is tried again."""
+"""What the watches show, as moves of the queue: preemptors come and go, and who could be helped is tried again.
+
+Which changes could help a preemptor that found no room is said by the hints of docs/semantics.md F3, which
+kube-scheduler calls queueing hints. They are pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from webhook.kube.informer import Change
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget
+from webhook.kube.pods import is_terminal
+from webhook.preemption.snapshot.kinds import BUDGETS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
-from webhook.reconciler.policy_set import PolicySet
+from webhook.reconciler.preemptors import PolicySet, instant, unschedulable_since
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.state.annotations import decision_of
-from webhook.reconciler.state.preemptors import ineligible_reason, instant, is_marked, unschedulable_since
 from webhook.reconciler.state.state import State
-from webhook.reconciler.state.watched import WatchedKind, frees_room, makes_company, spec_changed
 
-__all__ = ["EventHandlers"]
+__all__ = [
+    "EventHandlers",
+    "budget_helps",
+    "frees_room",
+    "makes_company",
+    "node_helps",
+    "relevant_difference",
+    "spec_changed",
+]
 
 
 class EventHandlers:
@@ -26,9 +39,10 @@ class EventHandlers:
         self._policy_set = policy_set
         self._clock = clock
 
-    def changed(self, kind: WatchedKind, change: Change[Any]) -> bool:
+    def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
-        return kind.helps(change) and self._queue.wake(self._clock.monotonic()) > 0
+        hint = _HINTS.get(kind.resource.kind, relevant_difference)
+        return hint(change) and self._queue.wake(self._clock.monotonic()) > 0
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
         """A pod changed, for which a plan is under way or not, and the state has taken it in."""
@@ -44,10 +58,15 @@ class EventHandlers:
             work = True
         return work
 
+    def _wants_company(self, entry: QueuedPreemptor) -> bool:
+        """Whether a pod that comes to a node could help it: it has pod affinity."""
+        pod = self._state.pods.get(entry.key)
+        return pod is not None and pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None
+
     def offer(self, key: str, pod: Pod | None, *, has_plan: bool) -> bool:
         """Take a pod into the queue, or out of it; one with a plan stays until that has ended."""
-        policy = self._policy_set.policy_of(pod) if pod and is_marked(pod) else None
-        if pod is None or policy is None or ineligible_reason(pod, policy):
+        policy = self._policy_set.policy_to_act_by(pod) if pod else None
+        if pod is None or policy is None:
             if not has_plan:
                 self._queue.remove(key)
             return False
@@ -72,7 +91,81 @@ class EventHandlers:
             entry.decay(now)
         return True
 
-    def _wants_company(self, entry: QueuedPreemptor) -> bool:
-        """Whether a pod that comes to a node could help it: it has pod affinity."""
-        pod = self._state.pod(entry.key)
-        return pod is not None and pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None
+
+def frees_room(change: Change[Pod]) -> bool:
+    """Whether a pod's change leaves more room, or more pods that may be asked to leave."""
+    old, new = change.old, change.new
+    if old is None:
+        return False
+    if new is None or is_terminal(new):
+        return bool(old.spec.node_name or old.status.nominated_node_name) and not is_terminal(old)
+    if old.status.nominated_node_name != new.status.nominated_node_name and old.status.nominated_node_name:
+        return True
+    if not new.spec.node_name:
+        return False
+    return (
+        bool(new.metadata.deletion_timestamp) != bool(old.metadata.deletion_timestamp)
+        or old.metadata.annotations != new.metadata.annotations
+        or old.metadata.labels != new.metadata.labels
+        or old.status.start_time != new.status.start_time
+        or old.spec.containers != new.spec.containers
+        or old.status.container_statuses != new.status.container_statuses
+    )
+
+
+def makes_company(change: Change[Pod]) -> bool:
+    """Whether a pod came to a node, which can only help a preemptor with pod affinity."""
+    new = change.new
+    if new is None or not new.spec.node_name:
+        return False
+    return change.old is None or not change.old.spec.node_name
+
+
+def spec_changed(change: Change[Pod]) -> bool:
+    """Whether a pod asks for something else than before."""
+    old, new = change.old, change.new
+    return old is not None and new is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels)
+
+
+def node_helps(change: Change[Node]) -> bool:
+    """Whether a node came or changed in what the filters look at; a heartbeat is no such change."""
+    old, new = change.old, change.new
+    if new is None or old is None:
+        return new is not None
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.status.allocatable != new.status.allocatable
+        or old.status.declared_features != new.status.declared_features
+    )
+
+
+def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
+    """Whether a budget is gone, covers other pods, was counted again, or has more disruptions left."""
+    old, new = change.old, change.new
+    if new is None or old is None:
+        return new is None
+    return (
+        new.status.disruptions_allowed > old.status.disruptions_allowed
+        or old.spec.selector != new.spec.selector
+        or old.status.disrupted_pods != new.status.disrupted_pods
+        or old.status.observed_generation != new.status.observed_generation
+    )
+
+
+def relevant_difference(change: Change[Any]) -> bool:
+    """Whether an object of a minor kind (class, namespace, volume) differs in anything that is read of it."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return True
+    same_meta = old.metadata.labels == new.metadata.labels and old.metadata.annotations == new.metadata.annotations
+    return not same_meta or any(
+        getattr(old, name) != getattr(new, name) for name in new.__struct_fields__ if name != "metadata"
+    )
+
+
+_HINTS: dict[str, Callable[[Change[Any]], bool]] = {
+    NODES.resource.kind: node_helps,
+    BUDGETS.resource.kind: budget_helps,
+}
+"""By kind: whether a change could help a preemptor that found no room; `relevant_difference` says it of others."""

@@ -8,14 +8,13 @@ unschedulable pod costs a bounded number of decisions and never holds up another
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.backoff import exponential
-from webhook.reconciler.queue.node_backoff import NodeBackoff
 
-__all__ = ["FLUSH", "Queue", "QueueState", "QueuedPreemptor"]
+__all__ = ["FLUSH", "PATIENCE", "UNSEEN_PATIENCE", "LeftOut", "NodeBackoff", "Queue", "QueueState", "QueuedPreemptor"]
 
 FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
@@ -25,6 +24,23 @@ _ATTEMPT_BACK_OFF = (1.0, 300.0)
 """The same after plans that evicted pods for it in vain."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
+PATIENCE = 60.0
+"""Seconds for which a pod may fit on a node, while its scheduler is seen at work, before the node is left out.
+
+An event that makes room gets the pod tried after a back-off of at most 10 s.
+"""
+UNSEEN_PATIENCE = 600.0
+"""The same in seconds while its scheduler is not seen at work.
+
+It may be down: then no node is to blame. If it runs, it has tried the pod at least once more by then, since it tries
+every pod again that has been unschedulable for 5 min.
+"""
+_NODE_BACK_OFF = (60.0, 14_400.0)
+"""Seconds, at least at first and at most, for which a node is left out."""
+_MOST_FITTING = 100
+"""Nodes whose fit is followed at a time; further ones have their turn once these are left out."""
+_MOST_NODES = 1000
+"""Nodes that are remembered for one preemptor."""
 
 
 class QueueState(StrEnum):
@@ -34,6 +50,75 @@ class QueueState(StrEnum):
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
     BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A node that is left out until then, and why, in words for people; `times` is how often it was in a row."""
+
+    node: str
+    because: str
+    times: int
+    until: float
+
+
+class NodeBackoff:
+    """Nodes that kube-scheduler does not bind one preemptor to although there is room, left out for a growing while.
+
+    What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
+    its own, a filter of a later version. Such a node must neither end every decision with "it fits", nor be emptied
+    again and again. Each time a node is left out for twice as long, and after as long again it is forgotten. What is
+    learned here is known to this process only: after a restart it is learned again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[LeftOut, float]] = {}
+        self._fitting: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._fitting)
+
+    def timed_out(self, node: str, lasted: float, now: float) -> LeftOut:
+        """A plan that took so many seconds timed out on the node although the room was there."""
+        return self._note(node, "a plan timed out there although there was room", lasted, now)
+
+    def fitting(self, nodes: Iterable[str], scheduler_seen: float | None, now: float) -> tuple[list[LeftOut], float]:
+        """The pod fits on these nodes, which are not left out, and is not bound; none if it fits nowhere.
+
+        `scheduler_seen` is when its scheduler was last seen at work. Returns the nodes where that has gone on for too
+        long, which are left out from now on, and when there may be more of them, infinite for never.
+        """
+        before, self._fitting = self._fitting, {}
+        left: list[LeftOut] = []
+        due = float("inf")
+        for node in list(nodes)[:_MOST_FITTING]:
+            since = before.get(node, now)
+            seen = scheduler_seen is not None and scheduler_seen > since
+            if now - since >= (PATIENCE if seen else UNSEEN_PATIENCE):
+                because = f"it fits there, but kube-scheduler has not bound it for {now - since:.0f} s"
+                left.append(self._note(node, because, now - since, now))
+            else:
+                self._fitting[node] = since
+                due = min(due, since + (PATIENCE if now - since < PATIENCE else UNSEEN_PATIENCE))
+        return left, due
+
+    def left_out(self, now: float) -> list[LeftOut]:
+        """The nodes to leave out now."""
+        return [known for known, _ in self._known.values() if now < known.until]
+
+    def _note(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
+        self._known = {
+            name: (known, noted) for name, (known, noted) in self._known.items() if now < 2 * known.until - noted
+        }
+        before = self._known.pop(node, None)
+        times = before[0].times + 1 if before else 1
+        first, longest = _NODE_BACK_OFF
+        seconds = exponential(times, max(first, 2 * lasted), longest)
+        left = LeftOut(node, because, times, now + seconds)
+        self._known[node] = (left, now)
+        if len(self._known) > _MOST_NODES:
+            del self._known[next(iter(self._known))]
+        return left
 
 
 @dataclass(slots=True)
@@ -137,13 +222,16 @@ class Queue:
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
-        self._promote(now)
+        while (due := self.next_due()) is not None and due <= now:
+            _, _, key = heapq.heappop(self._timers)
+            self._activate(self._entries[key])
         while self._active:
             _, _, turn, key = heapq.heappop(self._active)
             entry = self._entries.get(key)
             if entry is not None and entry.turn == turn and entry.state is QueueState.ACTIVE:
                 self._move(entry, QueueState.BUSY)
                 entry.tried = now
+                entry.decay(now)
                 return entry
         return None
 
@@ -214,11 +302,6 @@ class Queue:
                 return due
             heapq.heappop(self._timers)
         return None
-
-    def _promote(self, now: float) -> None:
-        while (due := self.next_due()) is not None and due <= now:
-            _, _, key = heapq.heappop(self._timers)
-            self._activate(self._entries[key])
 
     def _activate(self, entry: QueuedPreemptor) -> None:
         self._move(entry, QueueState.ACTIVE)

@@ -1,60 +1,60 @@
 """The cluster as this process knows it: list+watch caches that feed the decision's snapshot in place.
 
-Over what the watch shows lies what was done but is not seen yet (`expectations`); the snapshot and the indexes here
-hold the pods *with* that overlay, the caches hold them as the server sent them.
+Over what the watch shows lies what was done but is not seen yet: between an act and the watch event that tells of it,
+the next decision must already count the victims as leaving and the preemptor as nominated. Else a pod is chosen twice,
+and two preemptors are promised one hole. The snapshot and the indexes here hold the pods *with* that overlay, the
+caches hold them as the server sent them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from webhook.kube.client import Client
 from webhook.kube.informer import Change, Informer
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
-from webhook.kube.pods import is_terminal
+from webhook.kube.objects.sharing import SharedPods
+from webhook.kube.pods import is_pinned, is_terminal, workload_of
 from webhook.kube.resources import Resource
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.state.annotations import PlanVictim
-from webhook.reconciler.state.expectations import Disruptions, Expectations
-from webhook.reconciler.state.indexes import Indexes
-from webhook.reconciler.state.watched import BUDGETS, NODES, PODS, WATCHED, WatchedKind
+from webhook.reconciler.state.annotations import PLAN, PlanVictim, carries
+from webhook.reconciler.state.disruptions import Disruptions
 
-__all__ = ["State"]
+__all__ = ["Expectations", "Indexes", "State"]
 
 log = logging.getLogger(__name__)
-
-Listener = Callable[[WatchedKind, Change[Any]], None]
 
 
 class State:
     """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
 
-    `listeners` hear every change, after it was taken in.
+    A handler that is added to one of the caches hears of each change after it was taken in.
     """
 
     def __init__(self, client: Client, annotations: Collection[str]) -> None:
         self.snapshot = Snapshot(annotations)
         self.expectations = Expectations()
         self.disruptions = Disruptions()
-        self.listeners: list[Listener] = []
         self.index = Indexes()
         self.caches: dict[Resource, Informer[Any]] = {}
-        for kind in WATCHED:
-            transform = kind.transform() if kind.transform else None
+        for kind in SNAPSHOT_KINDS:
+            transform = SharedPods() if kind is PODS else None
             cache: Informer[Any] = Informer(client, kind.resource.path(), kind.type_, transform=transform)
             cache.handlers.append(partial(self._changed, kind))
             self.caches[kind.resource] = cache
         self.pods: Informer[Pod] = self.caches[PODS.resource]
         self.nodes: Informer[Node] = self.caches[NODES.resource]
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
-        self._covers: dict[str, dict[str, Matcher]] = {}
-        """Namespace to its budgets, by key, and what each covers."""
 
     def keep(self, annotations: Collection[str]) -> None:
         """Have the snapshot keep these pod annotations; if it does not, it is made again."""
@@ -62,9 +62,8 @@ class State:
             return
         before, self.snapshot = self.snapshot, Snapshot(annotations)
         self.snapshot.version = before.version
-        for kind in WATCHED:
-            for key, item in list(self.caches[kind.resource].items().items()):
-                self._take(kind, key, item)
+        for kind in SNAPSHOT_KINDS:
+            self._take_again(kind, list(self.caches[kind.resource].items()))
 
     async def run(self) -> None:
         """Keep everything current until it is cancelled; pods come last, when what they are judged by is there."""
@@ -88,19 +87,17 @@ class State:
         """Seconds since each watch was heard from, by resource; infinite before the first time."""
         return {resource.plural: cache.age() for resource, cache in self.caches.items()}
 
-    def pod(self, key: str) -> Pod | None:
-        """The pod as the watch last showed it."""
-        return self.pods.get(key)
-
     def pod_of(self, key: str, uid: str) -> Pod | None:
         """The pod of that key and uid; None if it is gone, whoever has its name now."""
         pod = self.pods.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
 
-    def refresh(self, keys: Iterable[str]) -> None:
-        """Take these pods in again, because what is expected of them has changed."""
-        for key in keys:
-            self._take(PODS, key, self.pods.get(key))
+    def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
+        """Pending pods of lower priority nominated to the node, as the watch last showed them."""
+        pods = [self.pods.get(key) for key in self.index.nominated.get(node, ()) if key != but]
+        return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
+
+    # What was done but is not seen yet.
 
     def expect(
         self, plan: str, preemptor: tuple[str, str], node: str, victims: Iterable[Pod], ends: Mapping[str, float]
@@ -109,55 +106,62 @@ class State:
 
         `ends` says for every victim, by uid, when it will be gone, in seconds since the epoch.
         """
-        key, uid = preemptor
-        self.expectations.expect_nominated(key, uid, plan, node)
-        touched = [key]
-        for pod in victims:
-            touched.append(key_of(pod))
-            self.expectations.expect_leaving(touched[-1], pod.metadata.uid, plan, ends[pod.metadata.uid])
-            budgets = self._budgets_of(pod)
+        leaving = {key_of(pod): pod for pod in victims}
+        for key, pod in leaving.items():
+            self.expectations.expect_leaving(key, pod.metadata.uid, plan, ends[pod.metadata.uid])
+        self.hold(plan, preemptor, node)
+        self._take_again(PODS, leaving)
+        for pod in leaving.values():
+            budgets = self.disruptions.covering(pod)
             for budget in budgets:
                 self.disruptions.expect(budget, pod.metadata.name, plan)
-            self._refresh_budgets(budgets)
-        self.refresh(touched)
+            self._take_again(BUDGETS, budgets)
+
+    def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
+        """Count the preemptor (key, uid) as nominated, also if the scheduler has cleared its nomination."""
+        key, uid = preemptor
+        self.expectations.expect_nominated(key, uid, plan, node)
+        self._take_again(PODS, (key,))
 
     def count_as_gone(self, plan: str) -> None:
         """Take the victims of a rehearsed plan out of account, as if they had left and been replaced elsewhere."""
-        self.refresh(self.expectations.expect_gone(plan))
-        self._refresh_budgets(self.disruptions.give_up(plan))
+        self._take_again(PODS, self.expectations.expect_gone(plan))
+        self._take_again(BUDGETS, self.disruptions.give_up(plan))
 
-    def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
-        """Count the preemptor (key, uid) as nominated though the scheduler has cleared its nomination."""
-        key, uid = preemptor
-        self.expectations.expect_nominated(key, uid, plan, node)
-        self.refresh((key,))
+    def expect_cleared(self, key: str, plan: str) -> None:
+        """This plan was taken off the pod: it counts as gone until the watch shows the pod without a plan."""
+        pod = self.pods.get(key)
+        if pod is not None and PLAN in (pod.metadata.annotations or {}):
+            self.expectations.cleared[key] = plan
 
     def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
         done = list(asked)
-        self.refresh(self.expectations.give_up(plan, but={victim.uid for victim in done}, nominated=nominated))
-        self._refresh_budgets(self.disruptions.give_up(plan, but={victim.name for victim in done}))
+        uids = {victim.uid for victim in done}
+        self._take_again(PODS, self.expectations.give_up(plan, but=uids, nominated=nominated))
+        self._take_again(BUDGETS, self.disruptions.give_up(plan, but={victim.name for victim in done}))
 
-    def has_budget(self, pod: Pod) -> bool:
-        """Whether a disruption budget covers the pod."""
-        return bool(self._budgets_of(pod))
+    # What the watches show.
 
-    def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
-        """Pending pods of lower priority nominated to the node, as the watch last showed them."""
-        pods = [self.pods.get(key) for key in self.index.nominated.get(node, ()) if key != but]
-        return [pod for pod in pods if pod is not None and (pod.spec.priority or 0) < priority]
-
-    def _changed(self, kind: WatchedKind, change: Change[Any]) -> None:
-        """The watch has shown a change: forget what is expected of it no more, take it in, tell who listens."""
-        if kind is PODS:
-            self._note_pod(change)
-        elif kind is BUDGETS:
-            self._note_budget(change)
+    def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
+        """The watch has shown a change: forget what is expected of it no more, and take it in."""
+        if kind is BUDGETS:
+            self.disruptions.changed(change, self.pods.items())
+        elif kind is PODS and change.new is None:
+            # Nothing is expected of a pod that is gone, and by now its budgets have counted it.
+            self.expectations.forget(change.key)
+            namespace, _, name = change.key.partition("/")
+            self._take_again(BUDGETS, self.disruptions.gone(namespace, name))
         self._take(kind, change.key, change.new)
-        for listener in self.listeners:
-            listener(kind, change)
 
-    def _take(self, kind: WatchedKind, key: str, actual: Any) -> None:
+    def _take_again(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
+        """Take these objects in again, because what is expected of them has changed."""
+        known = self.caches[kind.resource]
+        for key in keys:
+            if (item := known.get(key)) is not None:
+                self._take(kind, key, item)
+
+    def _take(self, kind: SnapshotKind, key: str, actual: Any) -> None:
         """Hand an object to the snapshot, with what is expected of it.
 
         None takes it away; one that cannot be read is left out, and so is a pod that has ended.
@@ -165,7 +169,7 @@ class State:
         new = actual
         if kind is PODS and actual is not None:
             new = self.expectations.overlay(key, actual)
-            if is_terminal(new) or self.expectations.is_gone(key, new.metadata.uid):
+            if new is not None and is_terminal(new):
                 new = None
         elif kind is BUDGETS and actual is not None:
             new = self.disruptions.overlay(key, actual)
@@ -180,46 +184,142 @@ class State:
         if kind is PODS:
             self.index.put(key, new) if new is not None else self.index.drop(key)
 
-    def _note_pod(self, change: Change[Pod]) -> None:
-        """A pod that is gone is expected to do nothing; by now its budgets have counted it."""
-        if change.new is None:
-            self.expectations.forget(change.key)
-            namespace, _, name = change.key.partition("/")
-            self._refresh_budgets(self.disruptions.gone(namespace, name))
 
-    def _note_budget(self, change: Change[PodDisruptionBudget]) -> None:
-        """Learn what a budget covers, and which of the disruptions that are expected its status counts by now."""
-        namespace = change.key.partition("/")[0]
-        budgets = self._covers.setdefault(namespace, {})
-        if change.new is None:
-            budgets.pop(change.key, None)
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    uid: str
+    plan: str
+    end: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Nominated:
+    uid: str
+    plan: str
+    node: str
+
+
+class Expectations:
+    """Victims expected to be terminating and preemptors expected to be nominated, by `namespace/name`.
+
+    An expectation ends when the watch shows what is expected, when the pod is gone, or when its plan is given up.
+    """
+
+    def __init__(self) -> None:
+        self.cleared: dict[str, str] = {}
+        """Pod to the plan that was taken off it, until the watch shows the pod without a plan."""
+        self._leaving: dict[str, _Leaving] = {}
+        self._nominated: dict[str, _Nominated] = {}
+
+    def __len__(self) -> int:
+        return len(self._leaving) + len(self._nominated)
+
+    def expect_leaving(self, key: str, uid: str, plan: str, end: float) -> None:
+        """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch."""
+        self._leaving[key] = _Leaving(uid, plan, rfc3339(end))
+
+    def expect_gone(self, plan: str) -> list[str]:
+        """The pods that this plan has asked to leave count as gone now; their keys."""
+        keys = [key for key, it in self._leaving.items() if it.plan == plan]
+        self._leaving |= {key: replace(self._leaving[key], gone=True) for key in keys}
+        return keys
+
+    def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
+        """The pod was, or is about to be, nominated to the node."""
+        self._nominated[key] = _Nominated(uid, plan, node)
+
+    def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
+        """Expect nothing of this plan any more except of the pods of these uids; the keys that are to be looked at.
+
+        With `nominated` its preemptor is still expected to be.
+        """
+        leaving = [key for key, it in self._leaving.items() if it.plan == plan and it.uid not in but]
+        held = [] if nominated else [key for key, it in self._nominated.items() if it.plan == plan]
+        for key in leaving:
+            del self._leaving[key]
+        for key in held:
+            del self._nominated[key]
+        return leaving + held
+
+    def overlay(self, key: str, pod: Pod) -> Pod | None:
+        """The pod as it will be seen, None if it counts as gone; what the watch shows already is no longer expected."""
+        nominated, leaving = self._nominated.get(key), self._leaving.get(key)
+        if key in self.cleared and PLAN not in (pod.metadata.annotations or {}):
+            del self.cleared[key]
+        if nominated is not None:
+            # An earlier plan's nomination to the same node, on its way to be cleared, is not the one that is expected.
+            seen = pod.status.nominated_node_name == nominated.node and carries(pod, nominated.plan)
+            if seen or nominated.uid != pod.metadata.uid or pod.spec.node_name:
+                del self._nominated[key]
+            else:
+                status = msgspec.structs.replace(pod.status, nominated_node_name=nominated.node)
+                pod = msgspec.structs.replace(pod, status=status)
+        if leaving is None:
+            return pod
+        if leaving.uid != pod.metadata.uid or pod.metadata.deletion_timestamp:
+            del self._leaving[key]
+            return pod
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=leaving.end)
+        return None if leaving.gone else msgspec.structs.replace(pod, metadata=meta)
+
+    def forget(self, key: str) -> None:
+        """The pod is gone."""
+        self.cleared.pop(key, None)
+        self._leaving.pop(key, None)
+        self._nominated.pop(key, None)
+
+
+class Indexes:
+    """Keys (`namespace/name`) of pods by what they have in common, the pods taken with what is expected of them."""
+
+    def __init__(self) -> None:
+        self.leaving: dict[str, Pod] = {}
+        """Pods on a node that are terminating."""
+        self.nominated: dict[str, set[str]] = {}
+        """Node to the pending pods nominated to it."""
+        self.owned: dict[str, set[str]] = {}
+        """Owner (`kube.pods.workload_of`) to its pods on nodes."""
+        self.pinned: set[str] = set()
+        """The pods on nodes that name the one node they can run on."""
+        self._nomination: dict[str, str] = {}
+        self._owner: dict[str, str] = {}
+
+    def put(self, key: str, pod: Pod) -> None:
+        """Add or update a pod."""
+        if not pod.spec.node_name:
+            self.drop(key)
+            _file(self.nominated, self._nomination, key, pod.status.nominated_node_name)
+            return
+        _file(self.nominated, self._nomination, key, "")
+        _file(self.owned, self._owner, key, workload_of(pod))
+        if pod.metadata.deletion_timestamp:
+            self.leaving[key] = pod
         else:
-            budgets[change.key] = _selector(change.new)
+            self.leaving.pop(key, None)
+        if is_pinned(pod):
+            self.pinned.add(key)
+        else:
+            self.pinned.discard(key)
 
-            def is_terminating(name: str) -> bool:
-                pod = self.pods.get(f"{namespace}/{name}")
-                return pod is not None and bool(pod.metadata.deletion_timestamp)
-
-            if change.old is not None:
-                fell = change.old.status.current_healthy - change.new.status.current_healthy
-                self.disruptions.fell(change.key, fell, is_terminating)
-        if not budgets:
-            del self._covers[namespace]
-
-    def _refresh_budgets(self, keys: Iterable[str]) -> None:
-        """Take these budgets in again, because what is expected of them has changed."""
-        for key in keys:
-            if (budget := self.budgets.get(key)) is not None:
-                self._take(BUDGETS, key, budget)
-
-    def _budgets_of(self, pod: Pod) -> list[str]:
-        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        return [key for key, covers in self._covers.get(namespace, {}).items() if covers(labels)]
+    def drop(self, key: str) -> None:
+        """Forget a pod."""
+        _file(self.nominated, self._nomination, key, "")
+        _file(self.owned, self._owner, key, "")
+        self.leaving.pop(key, None)
+        self.pinned.discard(key)
 
 
-def _selector(budget: PodDisruptionBudget) -> Matcher:
-    """What a budget covers; an unreadable selector covers nothing."""
-    try:
-        return label_matcher(budget.spec.selector)
-    except SelectorError:
-        return nothing
+def _file(groups: dict[str, set[str]], group_of: dict[str, str], key: str, group: str) -> None:
+    """Move a key to a group, to none if the name is empty; groups without keys are forgotten."""
+    before = group_of.get(key, "")
+    if before == group:
+        return
+    if before:
+        del group_of[key]
+        groups[before].discard(key)
+        if not groups[before]:
+            del groups[before]
+    if group:
+        group_of[key] = group
+        groups.setdefault(group, set()).add(key)

@@ -11,7 +11,7 @@ from tests.reconciler.builders import START, budget, node, pod
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
-from webhook.reconciler.state import watched
+from webhook.reconciler.queue import event_handlers as hints
 
 
 def change(old: Any, new: Any) -> Change[Any]:
@@ -49,15 +49,15 @@ SHRINKING = with_status(
 )
 def test_pods(old, new, helps: bool):
     """Room that comes up, and pods that may go from now on, are worth another try."""
-    assert watched.frees_room(change(old, new)) is helps
+    assert hints.frees_room(change(old, new)) is helps
 
 
 def test_company():
     """A pod that comes to a node can only help one that wants to be near it."""
-    assert watched.makes_company(change(None, RUNNING))
-    assert watched.makes_company(change(pod("v"), RUNNING))
-    assert not watched.makes_company(change(RUNNING, RUNNING))
-    assert not watched.makes_company(change(RUNNING, None))
+    assert hints.makes_company(change(None, RUNNING))
+    assert hints.makes_company(change(pod("v"), RUNNING))
+    assert not hints.makes_company(change(RUNNING, RUNNING))
+    assert not hints.makes_company(change(RUNNING, None))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_company():
 )
 def test_nodes(old, new, helps: bool):
     """A node that came or changed is worth another try, a heartbeat is not."""
-    assert watched.node_helps(change(old, new)) is helps
+    assert hints.node_helps(change(old, new)) is helps
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_nodes(old, new, helps: bool):
 )
 def test_budgets(old, new, helps: bool):
     """A budget that lets more go is worth another try."""
-    assert watched.budget_helps(change(old, new)) is helps
+    assert hints.budget_helps(change(old, new)) is helps
 
 
 def test_minor_kinds():
@@ -101,6 +101,6 @@ def test_minor_kinds():
     here = Namespace()
     there = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, resource_version="9"))
     labelled = msgspec.structs.replace(here, metadata=msgspec.structs.replace(here.metadata, labels={"tier": "batch"}))
-    assert not watched.relevant_difference(change(here, there))
-    assert watched.relevant_difference(change(here, labelled))
-    assert watched.relevant_difference(change(None, here))
+    assert not hints.relevant_difference(change(here, there))
+    assert hints.relevant_difference(change(here, labelled))
+    assert hints.relevant_difference(change(None, here))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.reconciler.builders import START, pod, policy, preemptor
 from webhook.policy.model import MARK, Preemptors
-from webhook.reconciler.state.preemptors import ineligible_reason, unschedulable_since
+from webhook.reconciler.preemptors import ineligible_reason, unschedulable_since
 
 
 def test_acted_for():

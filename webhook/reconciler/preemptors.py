@@ -1,0 +1,109 @@
+"""Which pods are the reconciler's, and by which policy it acts for them.
+
+A preemptor is marked by the webhook, of a class that a PreemptionPolicy manages, and found unschedulable by its
+scheduler.
+"""
+
+from __future__ import annotations
+
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.objects import Pod
+from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
+from webhook.policy.model import MANAGED, MARK, Policies, PreemptionPolicy
+from webhook.preemption.victims.rules import Rules, compile_rules
+
+__all__ = ["PolicySet", "ineligible_reason", "instant", "is_marked", "lacks_post_filter", "unschedulable_since"]
+
+
+class PolicySet:
+    """The policies in force. There is one set in a process: whoever holds it sees changes."""
+
+    policies: Policies
+    rules: dict[str, Rules]
+    """The decision's rules of each PreemptionPolicy, by its name, compiled once."""
+
+    def __init__(self, policies: Policies) -> None:
+        self.use(policies)
+
+    def use(self, policies: Policies) -> None:
+        """Take these policies into use, all at once. Raises ClusterError, and changes nothing, if one is wrong."""
+        rules = {policy.name: compile_rules(policy) for policy in policies.preemption}
+        self._classes, self.rules, self.policies = ManagedClasses(policies.preemption), rules, policies
+
+    def policy_to_act_by(self, pod: Pod) -> PreemptionPolicy | None:
+        """The policy to preempt by for this pod now; None if the reconciler leaves it alone."""
+        if not is_marked(pod):
+            return None
+        policy = self.policy_of(pod)
+        return None if ineligible_reason(pod, policy) else policy
+
+    def policy_of(self, pod: Pod) -> PreemptionPolicy | None:
+        """The policy that manages the pod's class; None if none does."""
+        managed = self.managed(pod.spec.priority_class_name)
+        return managed.policy if managed else None
+
+    def managed(self, priority_class_name: str) -> Managed | None:
+        """The policy that manages pods of this class, and their twin class; None if none does."""
+        return self._classes.managed(priority_class_name)
+
+    def annotations(self) -> frozenset[str]:
+        """The pod annotations that some rule reads."""
+        return frozenset().union(*(rules.annotations for rules in self.rules.values()))
+
+
+def is_marked(pod: Pod) -> bool:
+    """Whether the webhook handed this pod's preemption to the reconciler."""
+    return (pod.metadata.labels or {}).get(MARK) == MANAGED
+
+
+def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:
+    """Why the reconciler leaves this pod alone; empty if it is a preemptor to act for.
+
+    `policy` is the PreemptionPolicy that manages the pod's class, None if there is none. The policy's delay is not
+    looked at: it is a matter of when, not of whether.
+    """
+    if not is_marked(pod):
+        return f"it does not carry the label {MARK}={MANAGED}, which only the webhook gives"
+    if policy is None:
+        return f"no PreemptionPolicy manages its priority class {pod.spec.priority_class_name!r}"
+    if pod.spec.scheduler_name not in policy.preemptors.scheduler_names:
+        names = ", ".join(map(repr, policy.preemptors.scheduler_names))
+        return f"policy {policy.name} acts for pods of {names}; this one is of {pod.spec.scheduler_name!r}"
+    if pod.spec.preemption_policy != "Never":
+        return "its preemptionPolicy is not Never, so kube-scheduler preempts for it by itself"
+    if pod.metadata.deletion_timestamp:
+        return "it is being deleted"
+    if pod.spec.node_name:
+        return f"it is bound to node {pod.spec.node_name}"
+    if pod.status.phase not in ("", "Pending"):
+        return f"its phase is {pod.status.phase}, not Pending"
+    if pod.spec.scheduling_gates:
+        return "it has scheduling gates"
+    if unschedulable_since(pod) is None:
+        return "the scheduler has not found it unschedulable"
+    return ""
+
+
+def lacks_post_filter(pod: Pod) -> bool:
+    """Whether the scheduler's profile runs no PostFilter plugin, judged by what it last said of the pod.
+
+    kube-scheduler appends what PostFilter found ("preemption: …") to the message of `PodScheduled`.
+    """
+    said = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+    return said is not None and said.reason == "Unschedulable" and "preemption:" not in (said.message or "")
+
+
+def unschedulable_since(pod: Pod) -> float | None:
+    """Seconds since the epoch since when the scheduler finds no node; None if it does not say so."""
+    for condition in pod.status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+            return instant(condition.last_transition_time or pod.metadata.creation_timestamp)
+    return None
+
+
+def instant(text: str | None) -> float:
+    """Seconds since the epoch, 0 for what is no instant."""
+    try:
+        return epoch(text or "")
+    except InstantError:
+        return 0.0
