@@ -34,7 +34,7 @@ from webhook.component_base.logs import LogWriter
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Namespace, ObjectMeta
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.evaluation.rules import Verdict
 from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
 from webhook.serving import metrics
 from webhook.serving.cluster_objects import GivenObjects

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from webhook.admission.context import Context
 from webhook.admission.review import Answer, Review
 from webhook.policy.cel.program import AllowanceError
-from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.files.loading import load_texts
+from webhook.policy.model.globs import name_matcher
 from webhook.policy.removals import Removal, removals
 from webhook.policy.shapes.findings import Severity
 

@@ -11,8 +11,7 @@ import msgspec
 
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.evaluation.shield import BUILTIN
-from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.evaluation.rules import BUILTIN, Verdict
 from webhook.policy.model import Enforcement
 
 __all__ = [

@@ -15,8 +15,7 @@ from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_def
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.objects import PriorityClass
 from webhook.kube.workloads import template_of
-from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.evaluation.requester import CONTROLLER
+from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import DECISION, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 
 __all__ = ["validate_binding", "validate_class", "validate_pod", "validate_status", "validate_workload"]

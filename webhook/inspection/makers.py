@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.evaluation.requester import CONTROLLER, reads_user
+from webhook.policy.evaluation.request import CONTROLLER, UserInfo
 from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
+from webhook.policy.model.match import reads_user
 
 __all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
 

@@ -18,8 +18,8 @@ from webhook.native.objects import Object, Settings, Validation, binding, classe
 from webhook.native.protected import protected_objects
 from webhook.native.rules import Inexpressible, Sink, policy_objects
 from webhook.native.table import NEVER, ClassTable
-from webhook.policy.evaluation.engine import originals
-from webhook.policy.evaluation.shield import BUILTIN
+from webhook.policy.evaluation.managed_classes import originals
+from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import Policies, PreemptionPolicy
 
 __all__ = ["Compiled", "compile_policies", "next_end", "write"]

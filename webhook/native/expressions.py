@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from webhook.kube.objects import LabelSelector
-from webhook.policy.evaluation.globs import WILDCARD
+from webhook.policy.model.globs import WILDCARD
 
 __all__ = [
     "FALSE",

@@ -10,16 +10,10 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from webhook.native.expressions import FALSE, TRUE, all_of, any_of, if_else, listing, name_is, negate, quote, selected
-from webhook.policy.evaluation.attributes import CLASSES, PODS
-from webhook.policy.evaluation.globs import WILDCARD, intersect, literal_prefix
-from webhook.policy.evaluation.requester import (
-    CONTROLLER_MANAGER,
-    SERVICE_ACCOUNT,
-    by_namespace,
-    names_exactly,
-    user_pattern,
-)
+from webhook.policy.evaluation.request import CLASSES, PODS
 from webhook.policy.model import Definers, PreemptionPolicy, RequestMatch, Subject
+from webhook.policy.model.globs import WILDCARD, intersect, literal_prefix
+from webhook.policy.model.match import CONTROLLER_MANAGER, SERVICE_ACCOUNT
 
 __all__ = [
     "BINDING",
@@ -87,9 +81,9 @@ def who_is_given(match: RequestMatch, asked: Asked) -> str:
     if match.subjects is not None:
         who = asks(match.subjects)
         if asked.kind == PODS and asked.operation == "CREATE":
-            exactly = sorted(filter(None, map(names_exactly, match.subjects)))
+            exactly = sorted(one.exact_user for one in match.subjects if one.exact_user)
             accounts = [name for name in exactly if name.startswith(SERVICE_ACCOUNT) or name == CONTROLLER_MANAGER]
-            silent = TRUE if by_namespace(match) else FALSE
+            silent = TRUE if match.by_namespace else FALSE
             itself = all_of([name_is(USER, accounts), negate(_CONTROLLER_ASKS)])
             who = if_else(SERVICE_ACCOUNT_ASKS, if_else(itself, TRUE, silent) if accounts else silent, who)
     return _holds(match, asked, who, all_of, unknown_labels=FALSE)
@@ -133,7 +127,7 @@ def by_operation(make: Callable[[Asked], str], *about: Asked) -> str:
 def asks(subjects: Iterable[Subject]) -> str:
     """Who asks is one of these."""
     rows = list(subjects)
-    users = [pattern for row in rows if (pattern := user_pattern(row)) is not None]
+    users = [pattern for row in rows if (pattern := row.user_pattern) is not None]
     groups = [row.name for row in rows if row.kind == "Group"]
     tests = [name_is(USER, users)]
     literal = [name for name in groups if WILDCARD not in name]

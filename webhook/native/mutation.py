@@ -29,7 +29,7 @@ from webhook.native.protected import value_variable
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import Inexpressible, Sink, bracketed, conditions_of
 from webhook.native.table import LONGEST_EXPRESSION, NEVER, ClassTable
-from webhook.policy.evaluation.shield import BUILTIN
+from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, PLAN, Policies, PriorityPolicy
 
 __all__ = ["mutating_objects"]

@@ -2,7 +2,7 @@
 
 The same keys are judged on pods, on `pods/status` and on Bindings, because all three write the metadata of a pod
 (docs/kubernetes-behaviour.md K6). The rules are those of `webhook.admission.validating` and of
-`webhook.policy.evaluation.shield`.
+`webhook.policy.evaluation.rules`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from webhook.native.objects import (
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, Inexpressible, Sink, applies, excepting
 from webhook.native.table import NEVER, ClassTable
-from webhook.policy.evaluation.describing import excepted_text, rights_text
-from webhook.policy.evaluation.engine import shielded
-from webhook.policy.evaluation.shield import BUILTIN, SHIELD
+from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.matching import rights_text
+from webhook.policy.evaluation.rules import BUILTIN, SHIELD, excepted_text
 from webhook.policy.model import (
     DECISION,
     MANAGED,

@@ -42,12 +42,12 @@ from webhook.native.objects import (
     validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
-from webhook.policy.evaluation.attributes import PODS
-from webhook.policy.evaluation.describing import classes_text, definers_text, excepted_text, rights_text
-from webhook.policy.evaluation.globs import WILDCARD, name_matcher
+from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
-from webhook.policy.evaluation.rules import REGARDLESS, Twins
+from webhook.policy.evaluation.request import PODS
+from webhook.policy.evaluation.rules import REGARDLESS, Twins, classes_text, excepted_text
 from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
+from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.registration.conditions import changed, changed_key, changed_metadata
 
 __all__ = [

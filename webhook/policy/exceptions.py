@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.policy.evaluation.describing import rights_text
+from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.model import Policies, SourcePosition
 from webhook.policy.shapes.findings import Finding, Severity
 

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.policy.evaluation.engine import shielded
-from webhook.policy.evaluation.requester import by_namespace
+from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.model import (
     BudgetMode,
     Definers,
@@ -226,7 +225,7 @@ def _is_within(new: RequestMatch | Definers, old: RequestMatch | Definers) -> bo
 
 def _gains_controllers(new: RequestMatch, old: RequestMatch) -> bool:
     """Whether namespaces were added to subjects alone: that takes in all that service accounts make there."""
-    return old.subjects is not None and by_namespace(new) and not by_namespace(old)
+    return old.subjects is not None and new.by_namespace and not old.by_namespace
 
 
 def _lost(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
-from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import PodsMatch, PreemptionPair, PreemptionPolicy
+from webhook.policy.model.globs import name_matcher
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends

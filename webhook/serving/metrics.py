@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from webhook.admission.context import CLASSES, NAMESPACES
 from webhook.admission.webhook import HANDLED, Reviewed
-from webhook.policy.evaluation.verdict import Verdict
+from webhook.policy.evaluation.rules import Verdict
 
 __all__ = ["AdmissionMetrics"]
 

@@ -10,7 +10,8 @@ from webhook.admission.resolving import NEVER, policy_of
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names, quoted
 from webhook.inspection.observed import Observed, ObservedPod
 from webhook.kube.objects import PriorityClass
-from webhook.policy.evaluation.engine import Engine, shielded
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.managed_classes import shielded
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.victims.rules import Rules, compile_rules
 

@@ -10,7 +10,7 @@ from webhook.inspection.reach import namespace_labels
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.globs import WILDCARD, name_matcher
+from webhook.policy.model.globs import WILDCARD, name_matcher
 
 __all__ = ["matching_nothing"]
 

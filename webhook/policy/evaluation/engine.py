@@ -2,36 +2,148 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes, observe
-from webhook.policy.evaluation.compiled_policy import Applicability, CompiledPolicy, Kinds
+from msgspec.structs import replace
+
+from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
-from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
-from webhook.policy.evaluation.request import PolicyRequest
-from webhook.policy.evaluation.rules import CompiledRule
-from webhook.policy.evaluation.shield import changes, shield_verdicts
-from webhook.policy.evaluation.tracing import explain
-from webhook.policy.evaluation.verdict import RuleResult, RuleTrace, Verdict
-from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, Policies, PreemptionPolicy
+from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, shielded
+from webhook.policy.evaluation.matching import Test, exclusion, parts_of
+from webhook.policy.evaluation.request import CLASSES, PODS, PolicyRequest, RequestAttributes, observe
+from webhook.policy.evaluation.rules import (
+    BUILTIN,
+    SHIELD,
+    CompiledRule,
+    Outcome,
+    RuleResult,
+    RuleTrace,
+    Shield,
+    Twins,
+    Verdict,
+    compile_classes,
+    compile_define,
+    compile_shield,
+    compile_use,
+    compile_validate,
+    excepted_text,
+    on_error,
+    shield_verdicts,
+)
+from webhook.policy.model import Enforcement, Policies, PriorityPolicy, PriorityRule
 
-__all__ = ["Engine", "Managed", "RuleTrace", "Verdict", "originals", "shielded"]
+__all__ = ["Engine", "Managed", "RuleTrace", "Verdict"]
+
+Applicability = str | Verdict | None
+"""None: the policy applies. Else why it does not, or the verdict on a condition that could not be evaluated."""
+
+_STRICTNESS = (Enforcement.AUDIT, Enforcement.WARN, Enforcement.ENFORCE)
+_SHIELD, _DEFAULT, _COPY = "shield", "default", "copy"
+"""What policies are asked besides what they say of pods and of classes, for which PODS and CLASSES stand."""
 
 
-_KINDS: tuple[Kinds, ...] = ("pods", "priorityclasses", "shield", "default", "copy")
+class CompiledPolicy:
+    """One PriorityPolicy ready to run: when it applies, and its rules sorted by the question they answer.
+
+    Raises CelError for expressions that loading would have refused.
+    """
+
+    def __init__(self, policy: PriorityPolicy, twins: Twins) -> None:
+        self.policy = policy
+        self.name = policy.name
+        exclude = exclusion(policy.exclude)
+        self._restricts = parts_of(policy.match) + exclude
+        self._gives = parts_of(policy.match, gives=True) + exclude
+        self._strictest = max(
+            (rule.enforcement for rule in policy.rules), key=_STRICTNESS.index, default=Enforcement.WARN
+        )
+        self._exceptions = [(one, exclusion(one.match)) for one in policy.exceptions]
+        self._conditions = [(row.name, compile_bool(row.expression)) for row in policy.conditions]
+        self.defaults: list[tuple[str, str]] = []
+        self.copies: list[tuple[str, str]] = []
+        self.shields: list[Shield] = []
+        self.uses: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
+        self.defines: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
+        self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: []}
+        for rule in policy.rules:
+            rule_id = f"{self.name}/{rule.name}"
+            if rule.default_priority_class is not None:
+                self.defaults.append((rule.default_priority_class, rule_id))
+            self.copies += [(key, rule_id) for key in rule.copy_annotations or ()]
+            if rule.protect_annotations is not None:
+                self.shields.append(compile_shield(policy, rule, rule.protect_annotations))
+            if rule.reserve is not None:
+                start, end = rule.reserve.from_, rule.reserve.to
+                self.uses.append((start, end, (self, compile_use(policy, rule, rule.reserve))))
+                self.defines.append((start, end, (self, compile_define(policy, rule, rule.reserve))))
+            if rule.priority_classes is not None:
+                self.rules[PODS].append(compile_classes(policy, rule, rule.priority_classes, twins))
+            if rule.validate is not None:
+                validate = compile_validate(policy, rule, rule.validate)
+                for kind in rule.validate.resources:
+                    self.rules[kind].append(validate)
+
+    @property
+    def questions(self) -> list[str]:
+        """On what the policy has something to say; reserved ranges are found by value instead."""
+        answers = {**self.rules, _SHIELD: self.shields, _DEFAULT: self.defaults, _COPY: self.copies}
+        return [question for question, rows in answers.items() if rows]
+
+    def applicability(self, attributes: RequestAttributes) -> Applicability:
+        """Whether the policy applies to the request."""
+        return self._unmet(self._restricts, attributes)
+
+    def gives(self, attributes: RequestAttributes) -> bool:
+        """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
+
+        What gives is part of what applies, so `match` need not be asked as well.
+        """
+        return self._unmet(self._gives, attributes) is None
+
+    def _unmet(self, tests: list[Test], attributes: RequestAttributes) -> Applicability:
+        """The first test or condition that does not hold, or a verdict on one that could not be evaluated."""
+        for test in tests:
+            reason = test(attributes)
+            if reason is not None:
+                return reason
+        for name, program in self._conditions:
+            try:
+                if not program.holds(attributes.inputs):
+                    return f"condition {name} is false"
+            except CelRuntimeError as error:
+                text = f"expression {program.text!r}: {error}"
+                return Verdict(
+                    policy=self.name,
+                    rule=name,
+                    enforcement=on_error(self._strictest, attributes),
+                    outcome="error",
+                    message=f"condition {name} of policy {self.name} could not be evaluated: {text}",
+                )
+        return None
+
+    def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
+        """The verdict of one of the policy's rules, or what becomes of it by an exception that has not ended."""
+        if not verdict.violated:
+            return verdict
+        for exception, tests in self._exceptions:
+            open_ = verdict.rule in exception.rules and attributes.request.now < exception.until
+            if open_ and any(test(attributes) for test in tests):
+                text = excepted_text(verdict.id, exception, verdict.message)
+                return replace(verdict, outcome="excepted", message=text)
+        return verdict
 
 
 class RuleEvaluation:
     """The course of judging one request: which policies concern it, asked once each, and the verdicts so far."""
 
-    __slots__ = ("_applicabilities", "_run", "attributes", "verdicts")
+    __slots__ = ("_applicabilities", "attributes", "results", "verdicts")
 
     def __init__(self, attributes: RequestAttributes) -> None:
         self.attributes = attributes
         self.verdicts: list[Verdict] = []
+        self.results: dict[tuple[str, str], RuleResult] = {}
+        """What the rules said that were run, by policy and rule."""
         self._applicabilities: dict[str, Applicability] = {}
-        self._run: list[tuple[CompiledRule, RuleResult]] = []
 
     def concerns(self, policy: CompiledPolicy) -> bool:
         """Whether the policy applies; a condition that cannot be evaluated becomes a verdict, once."""
@@ -45,13 +157,58 @@ class RuleEvaluation:
     def run(self, rule: CompiledRule) -> None:
         """Run a rule of a policy that applies."""
         result, verdict = rule.evaluate(self.attributes)
-        self._run.append((rule, result))
+        self.results[rule.policy, rule.rule] = result
         if verdict is not None:
             self.verdicts.append(verdict)
 
-    def results(self) -> dict[str, RuleResult]:
-        """What the rules said that were run, by `policy/rule`."""
-        return {f"{rule.policy}/{rule.rule}": result for rule, result in self._run}
+    def explain(self, policies: Iterable[CompiledPolicy]) -> Iterator[RuleTrace]:
+        """Every rule, in the order of the files, and why it did or did not apply; the built-in one last.
+
+        For `--explain`, not for speed.
+        """
+        said = {(verdict.policy, verdict.rule): verdict for verdict in self.verdicts}
+        for policy in policies:
+            applicability = policy.applicability(self.attributes)
+            for rule in policy.policy.rules:
+                verdict = said.get((policy.name, rule.name))
+                result = self.results.get((policy.name, rule.name))
+                applied, why = verdict is not None, ""
+                outcome: Outcome = "skip"
+                if verdict is not None:
+                    outcome, why = verdict.outcome, verdict.message or "it allows the request"
+                elif isinstance(applicability, Verdict):
+                    outcome, why = "error", applicability.message
+                elif applicability is not None:
+                    why = applicability
+                elif result is not None:
+                    why = result.message
+                else:
+                    applied, why = _unasked(rule, self.attributes)
+                    outcome = "allow" if applied else "skip"
+                yield RuleTrace(policy.name, rule.name, applied, outcome, why)
+        shield = said.get((BUILTIN, SHIELD))
+        why = shield.message if shield else "no protected annotation changes without the right to it"
+        yield RuleTrace(BUILTIN, SHIELD, shield is not None, shield.outcome if shield else "skip", why)
+
+
+def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, str]:
+    """Whether a rule that gives no verdict had a part in the request, and why."""
+    if rule.reserve is not None:
+        what = "priority" if attributes.kind == PODS else "value"
+        return False, f"{what} {attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
+    if rule.protect_annotations is not None:
+        return False, "no annotation it protects changes"
+    if rule.validate is not None:
+        return False, f"it is about {', '.join(rule.validate.resources)}"
+    if attributes.kind == CLASSES:
+        return False, "it is about pods"
+    if attributes.template or attributes.operation != "CREATE":
+        return False, "it acts when a pod is created"
+    if rule.default_priority_class is not None:
+        given = attributes.class_name == rule.default_priority_class
+        own = attributes.class_name or "none"
+        return given, f"the pod has PriorityClass {own}; the default is {rule.default_priority_class}"
+    return True, f"a new pod takes over {', '.join(rule.copy_annotations or ())} from its PriorityClass"
 
 
 class Engine:
@@ -63,9 +220,14 @@ class Engine:
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
-        self._twins = originals(policies.preemption)
-        self._compiled = [CompiledPolicy(policy, self._twins) for policy in policies.priority]
-        self._indexes = _index(self._compiled)
+        twins = originals(policies.preemption)
+        self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
+        self._indexes: dict[str, MatchIndex[CompiledPolicy]] = {
+            question: MatchIndex() for question in (PODS, CLASSES, _SHIELD, _DEFAULT, _COPY)
+        }
+        for one in self._compiled:
+            for question in one.questions:
+                self._indexes[question].add(one.policy.match, one)
         self._ranges: dict[str, RangeIndex[tuple[CompiledPolicy, CompiledRule]]] = {
             PODS: RangeIndex(row for one in self._compiled for row in one.uses),
             CLASSES: RangeIndex(row for one in self._compiled for row in one.defines),
@@ -73,7 +235,7 @@ class Engine:
         self.shielded = shielded(policies.preemption)
         """The annotation keys that nobody may change on an existing pod unless a policy gives the right."""
         self._protected = self.shielded.union(*(shield.keys for one in self._compiled for shield in one.shields))
-        self.asks_who = any(one.asks_who for one in self._compiled)
+        self.asks_who = any(policy.asks_who for policy in policies.priority)
         """Whether any policy may judge a workload's author and the controller that makes its pods differently."""
         self.copied = frozenset(key for one in self._compiled for key, _ in one.copies)
         """The annotation keys that some policy copies from classes to pods."""
@@ -87,13 +249,11 @@ class Engine:
 
         The first rule wins.
         """
-        attributes = observe(request)
-        if isinstance(attributes, str) or not _new_pod(attributes) or attributes.names_class:
-            return None
-        for policy in self._indexes["default"].candidates(attributes):
-            if policy.defaults and policy.gives(attributes):
-                name, rule = policy.defaults[0]
-                return name, rule
+        attributes = _new_pod(request)
+        if attributes is not None and not attributes.names_class:
+            for policy in self._indexes[_DEFAULT].candidates(attributes):
+                if policy.gives(attributes):
+                    return policy.defaults[0]
         return None
 
     def annotations_to_copy(self, request: PolicyRequest) -> list[tuple[str, str]]:
@@ -101,14 +261,13 @@ class Engine:
 
         What the pod itself says is left to the caller, as is whether the class has the annotation.
         """
-        attributes = observe(request)
-        if isinstance(attributes, str) or not _new_pod(attributes) or attributes.template:
-            return []
         copied: dict[str, str] = {}
-        for policy in self._indexes["copy"].candidates(attributes):
-            if policy.gives(attributes):
-                for key, rule in policy.copies:
-                    copied.setdefault(key, rule)
+        attributes = _new_pod(request)
+        if attributes is not None and not attributes.template:
+            for policy in self._indexes[_COPY].candidates(attributes):
+                if policy.gives(attributes):
+                    for key, rule in policy.copies:
+                        copied.setdefault(key, rule)
         return list(copied.items())
 
     def judge(self, request: PolicyRequest, trace: list[RuleTrace] | None = None) -> list[Verdict]:
@@ -122,13 +281,19 @@ class Engine:
                 trace.append(RuleTrace("", "", applied=False, outcome="skip", why=attributes))
             return []
         evaluation = RuleEvaluation(attributes)
-        self._by_match(evaluation)
-        self._by_value(evaluation)
+        for policy in self._indexes[attributes.kind].candidates(attributes):
+            if evaluation.concerns(policy):
+                for rule in policy.rules[attributes.kind]:
+                    evaluation.run(rule)
+        if attributes.value is not None:
+            for policy, rule in self._ranges[attributes.kind].holding(attributes.value):
+                if evaluation.concerns(policy):
+                    evaluation.run(rule)
         if attributes.kind == PODS:
-            self._by_annotation(evaluation)
+            self._judge_annotations(evaluation)
         self._except(evaluation)
         if trace is not None:
-            trace += explain(attributes, evaluation.verdicts, evaluation.results(), self._compiled)
+            trace += evaluation.explain(self._compiled)
         return evaluation.verdicts
 
     def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
@@ -137,9 +302,17 @@ class Engine:
         if isinstance(attributes, str):
             return []
         evaluation = RuleEvaluation(attributes)
-        self._by_annotation(evaluation)
+        self._judge_annotations(evaluation)
         self._except(evaluation)
         return evaluation.verdicts
+
+    def _judge_annotations(self, evaluation: RuleEvaluation) -> None:
+        attributes = evaluation.attributes
+        changed = attributes.annotation_changes(self._protected)
+        if changed:
+            concerned = filter(evaluation.concerns, self._indexes[_SHIELD].candidates(attributes))
+            shields = [shield for policy in concerned for shield in policy.shields]
+            evaluation.verdicts += shield_verdicts(attributes, changed, shields, self.shielded)
 
     def _except(self, evaluation: RuleEvaluation) -> None:
         """Let in whom an exception names. A condition that failed has no rule, so no exception is about it."""
@@ -148,54 +321,10 @@ class Engine:
                 policy = self._excepting[verdict.policy]
                 evaluation.verdicts[place] = policy.after_exceptions(verdict, evaluation.attributes)
 
-    def _by_match(self, evaluation: RuleEvaluation) -> None:
-        kind = evaluation.attributes.kind
-        for policy in self._indexes[kind].candidates(evaluation.attributes):
-            if policy.rules[kind] and evaluation.concerns(policy):
-                for rule in policy.rules[kind]:
-                    evaluation.run(rule)
 
-    def _by_value(self, evaluation: RuleEvaluation) -> None:
-        value = evaluation.attributes.value
-        if value is not None:
-            for policy, rule in self._ranges[evaluation.attributes.kind].holding(value):
-                if evaluation.concerns(policy):
-                    evaluation.run(rule)
-
-    def _by_annotation(self, evaluation: RuleEvaluation) -> None:
-        attributes = evaluation.attributes
-        changed = changes(attributes, self._protected)
-        if changed:
-            concerned = filter(evaluation.concerns, self._indexes["shield"].candidates(attributes))
-            shields = [shield for policy in concerned for shield in policy.shields]
-            evaluation.verdicts += shield_verdicts(attributes, changed, shields, self.shielded)
-
-
-def _new_pod(attributes: RequestAttributes) -> bool:
-    return attributes.kind == PODS and attributes.operation == "CREATE"
-
-
-def _index(policies: list[CompiledPolicy]) -> dict[str, MatchIndex[CompiledPolicy]]:
-    """One index for each question; a policy stands only if it has something to say."""
-    indexes: dict[str, MatchIndex[CompiledPolicy]] = {name: MatchIndex() for name in _KINDS}
-    for policy in policies:
-        for name in policy.kinds:
-            indexes[name].add(policy.policy.match, policy)
-    return indexes
-
-
-def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
-    """The classes whose pods are moved to a twin, by the twin's name."""
-    originals: dict[str, list[str]] = defaultdict(list)
-    for policy in policies:
-        for original, twin in policy.preemptors.twins.items():
-            originals[twin].append(original)
-    return {twin: tuple(names) for twin, names in originals.items()}
-
-
-def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
-    """The annotation keys by which the reconciler judges whether a pod may be evicted."""
-    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
-    for policy in policies:
-        keys.update(policy.victims.annotations.preemptible, policy.victims.annotations.protection)
-    return frozenset(keys)
+def _new_pod(request: PolicyRequest) -> RequestAttributes | None:
+    """What the rules look at in a request that makes a pod, or describes new ones by a template; None for any other."""
+    attributes = observe(request)
+    if isinstance(attributes, str) or attributes.kind != PODS or attributes.operation != "CREATE":
+        return None
+    return attributes

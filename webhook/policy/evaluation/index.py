@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 from msgspec.structs import replace
 
 from webhook.kube.objects import LabelSelector
-from webhook.policy.evaluation.attributes import PODS, RequestAttributes
-from webhook.policy.evaluation.globs import WILDCARD, literal_prefix
-from webhook.policy.evaluation.requester import user_pattern
+from webhook.policy.evaluation.request import PODS, RequestAttributes
 from webhook.policy.model import RequestMatch
+from webhook.policy.model.globs import WILDCARD, literal_prefix
 
 __all__ = ["MatchIndex", "RangeIndex"]
 
@@ -61,7 +60,7 @@ class _Table(Generic[T]):
             self._namespaces.add(match.namespaces, row)
         elif match.subjects is not None and not any(WILDCARD in one.name + one.namespace for one in match.subjects):
             for one in match.subjects:
-                user = user_pattern(one)
+                user = one.user_pattern
                 (self._groups[one.name] if user is None else self._users[user]).append(row)
         elif pairs := _telling(match.object_selector):
             self._labels.add(pairs, row)
@@ -81,21 +80,16 @@ class _Table(Generic[T]):
         else:
             found.update(self._namespaces.everything)
             found.update(self._namespace_labels.everything)
-        found.update(self._by_subject(attributes))
+        user = attributes.request.user
+        found.update(self._users.get(user.username, ()))
+        for group in user.groups if self._groups else ():
+            found.update(self._groups.get(group, ()))
         if self._labels and not attributes.request.labels_known:
             found.update(self._labels.everything)
         elif self._labels:
             found.update(self._labels.find(attributes.labels))
             found.update(self._labels.find(attributes.old_labels or {}))
         return [found[place] for place in sorted(found)]
-
-    def _by_subject(self, attributes: RequestAttributes) -> Iterable[tuple[int, T]]:
-        user = attributes.request.user
-        if self._users:
-            yield from self._users.get(user.username, ())
-        if self._groups:
-            for group in user.groups:
-                yield from self._groups.get(group, ())
 
 
 def _telling(selector: LabelSelector | None) -> list[tuple[str, str]]:

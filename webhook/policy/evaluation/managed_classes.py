@@ -1,15 +1,19 @@
-"""The PriorityClasses that PreemptionPolicies manage: for pods of them the reconciler preempts, not kube-scheduler."""
+"""What PreemptionPolicies say of classes and pods when these are admitted.
+
+For pods of the PriorityClasses that they manage the reconciler preempts, not kube-scheduler.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import msgspec
 
-from webhook.policy.evaluation.globs import WILDCARD, intersect, name_matcher
-from webhook.policy.model import PreemptionPolicy
+from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION, PreemptionPolicy
+from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 
-__all__ = ["Managed", "ManagedClasses"]
+__all__ = ["Managed", "ManagedClasses", "originals", "shielded"]
 
 
 class Managed(msgspec.Struct, frozen=True):
@@ -50,3 +54,20 @@ class ManagedClasses:
             if any(WILDCARD in name and intersect(name, f"{prefix}{WILDCARD}") for name in names):
                 return Managed(policy)
         return None
+
+
+def originals(policies: Iterable[PreemptionPolicy]) -> dict[str, tuple[str, ...]]:
+    """The classes whose pods are moved to a twin, by the twin's name."""
+    originals: dict[str, list[str]] = defaultdict(list)
+    for policy in policies:
+        for original, twin in policy.preemptors.twins.items():
+            originals[twin].append(original)
+    return {twin: tuple(names) for twin, names in originals.items()}
+
+
+def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
+    """The annotation keys by which the reconciler judges whether a pod may be evicted."""
+    keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
+    for policy in policies:
+        keys.update(policy.victims.annotations.preemptible, policy.victims.annotations.protection)
+    return frozenset(keys)

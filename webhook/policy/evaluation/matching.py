@@ -1,4 +1,4 @@
-"""`match`, `exclude` and rights, compiled to functions that say why a request is not meant.
+"""`match`, `exclude` and rights: compiled to functions, and in words for the person whose request is refused.
 
 A match that restricts and one that gives something differ when the request leaves something open. A service account
 may make a pod for someone else, so `subjects` say nothing of it: what restricts holds, what gives holds by namespace.
@@ -9,49 +9,105 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
-from webhook.policy.evaluation.attributes import PODS, RequestAttributes
-from webhook.policy.evaluation.globs import name_matcher
-from webhook.policy.evaluation.request import UserInfo
-from webhook.policy.evaluation.requester import by_namespace, names_exactly, user_pattern
+from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo
 from webhook.policy.model import Definers, RequestMatch, Subject
+from webhook.policy.model.globs import name_matcher
 
-__all__ = ["Test", "anyone_of", "definers", "excluder", "matcher", "subjects_matcher"]
+__all__ = ["Test", "anyone_of", "definers", "definers_text", "exclusion", "parts_of", "rights_text", "subjects_text"]
 
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
 
 
-def matcher(match: RequestMatch, *, gives: bool = False) -> Test:
-    """Compile a `match`: everything named must hold. `gives` says that something is given or let off, not restricted.
+def parts_of(match: RequestMatch, *, gives: bool = False) -> list[Test]:
+    """Compile a `match`: one test for each part that is named, the cheap ones first, and all must hold.
 
-    Namespaces say nothing about a PriorityClass, which lies in none: there those parts always hold.
+    `gives` says that something is given or let off, not restricted. Namespaces say nothing about a PriorityClass, which
+    lies in none: there those parts always hold.
     """
-    return _all_of(_parts(match, gives=gives))
+    tests: list[Test] = []
+    if match.operations is not None:
+        operations, operation = match.operations, f"the operation is not {' or '.join(match.operations)}"
+        tests.append(lambda attributes: None if attributes.operation in operations else operation)
+    if match.namespaces is not None:
+        named, namespace = name_matcher(match.namespaces), f"the namespace is not one of {', '.join(match.namespaces)}"
+        tests.append(
+            lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else namespace
+        )
+    if match.subjects is not None:
+        tests.append(_asked_by(match.subjects, gives=gives, by_namespace=match.by_namespace))
+    if match.object_selector is not None:
+        tests.append(_labelled(match.object_selector, gives=gives))
+    if match.namespace_selector is not None:
+        selected = label_matcher(match.namespace_selector)
+        labels = "namespaceSelector does not select the namespace's labels"
+        tests.append(
+            lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else labels
+        )
+    return tests
 
 
-def excluder(exclude: RequestMatch | None) -> Test:
-    """Compile an `exclude`: the reason why the request is excluded, or None.
+def _asked_by(subjects: tuple[Subject, ...], *, gives: bool, by_namespace: bool) -> Test:
+    """Whether one of the subjects asks; of service accounts, which may act for someone else, that says little."""
+    asked = _subjects_matcher(subjects)
+    exactly = {one.exact_user for one in subjects}
+    reason = f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
+    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
+
+    def test(attributes: RequestAttributes) -> str | None:
+        user = attributes.request.user
+        if attributes.by_service_account and not gives:
+            return None
+        if attributes.by_service_account and attributes.operation == "CREATE":
+            return None if user.username in exactly and not attributes.by_controller else silent
+        return None if asked(user) else reason
+
+    return test
+
+
+def _labelled(selector: LabelSelector, *, gives: bool) -> Test:
+    """Whether the labels are selected: those before or after an update, or both if something is given.
+
+    Nobody escapes a restriction by taking a label off, or gains a right by putting one on. Labels that are not known
+    are taken for those that give no right and lift no restriction.
+    """
+    selected, enough = label_matcher(selector), all if gives else any
+    reason = "objectSelector does not select the object's labels"
+
+    def test(attributes: RequestAttributes) -> str | None:
+        if not attributes.request.labels_known:
+            return reason if gives else None
+        old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
+        found = (attributes.labels,) if old is None else (attributes.labels, old)
+        return None if enough(map(selected, found)) else reason
+
+    return test
+
+
+def exclusion(exclude: RequestMatch | None) -> list[Test]:
+    """Compile an `exclude`: a test that gives the reason if the request is excluded; none if nothing is.
 
     Everything named must hold for a request to be excluded; no PriorityClass lies in an excluded namespace.
     """
     if exclude is None or exclude == RequestMatch():
-        return lambda _attributes: None
-    test = matcher(exclude, gives=True)
+        return []
+    parts = parts_of(exclude, gives=True)
     by_namespace = exclude.namespaces is not None or exclude.namespace_selector is not None
 
     def excluded(attributes: RequestAttributes) -> str | None:
         if by_namespace and attributes.kind != PODS:
             return None
-        return "exclude holds" if test(attributes) is None else None
+        return "exclude holds" if all(part(attributes) is None for part in parts) else None
 
-    return excluded
+    return [excluded]
 
 
 def anyone_of(alternatives: Iterable[RequestMatch]) -> Callable[[RequestAttributes], bool]:
     """Compile a right: whether one of the alternatives holds; nobody has a right without alternatives."""
-    tests = [matcher(match, gives=True) for match in alternatives]
-    return lambda attributes: any(test(attributes) is None for test in tests)
+    rights = [parts_of(match, gives=True) for match in alternatives]
+    return lambda attributes: any(all(part(attributes) is None for part in parts) for parts in rights)
 
 
 def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], bool]:
@@ -59,7 +115,7 @@ def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], 
     tests = [
         (
             None if one.names is None else name_matcher(one.names),
-            None if one.subjects is None else subjects_matcher(one.subjects),
+            None if one.subjects is None else _subjects_matcher(one.subjects),
         )
         for one in alternatives
     ]
@@ -71,104 +127,53 @@ def definers(alternatives: Iterable[Definers]) -> Callable[[RequestAttributes], 
     return may
 
 
-def subjects_matcher(subjects: Iterable[Subject]) -> Callable[[UserInfo], bool]:
+def _subjects_matcher(subjects: tuple[Subject, ...]) -> Callable[[UserInfo], bool]:
     """Compile Users, Groups and ServiceAccounts to a test of who asks."""
-    rows = tuple(subjects)
-    user = name_matcher(pattern for row in rows if (pattern := user_pattern(row)) is not None)
-    group = name_matcher(row.name for row in rows if row.kind == "Group")
+    user = name_matcher(pattern for row in subjects if (pattern := row.user_pattern) is not None)
+    group = name_matcher(row.name for row in subjects if row.kind == "Group")
     return lambda info: user(info.username) or any(map(group, info.groups))
 
 
-def _all_of(tests: list[Test]) -> Test:
-    if not tests:
-        return lambda _attributes: None
-    if len(tests) == 1:
-        return tests[0]
-
-    def test(attributes: RequestAttributes) -> str | None:
-        for part in tests:
-            reason = part(attributes)
-            if reason is not None:
-                return reason
-        return None
-
-    return test
-
-
-def _parts(match: RequestMatch, *, gives: bool) -> list[Test]:
-    """The parts of a match that are named, the cheap ones first."""
-    tests: list[Test] = []
-    if match.operations is not None:
-        tests.append(_operation(match.operations))
-    if match.namespaces is not None:
-        tests.append(_namespace(match.namespaces))
-    if match.subjects is not None:
-        tests.append(
-            _given_subject(match.subjects, by_namespace=by_namespace(match))
-            if gives
-            else _restricted_subject(match.subjects)
-        )
-    if match.object_selector is not None:
-        tests.append(_object(match, gives=gives))
-    if match.namespace_selector is not None:
-        tests.append(_namespace_labels(match))
-    return tests
+def rights_text(alternatives: Iterable[RequestMatch]) -> str:
+    """`pods in namespace a, or Group b`; `nobody` without alternatives."""
+    texts = []
+    for match in alternatives:
+        parts = []
+        if match.namespaces is not None:
+            parts.append(f"namespace {_either(match.namespaces)}")
+        if match.namespace_selector is not None:
+            parts.append(f"namespaces labelled {_selector_text(match.namespace_selector)}")
+        if match.object_selector is not None:
+            parts.append(f"pods labelled {_selector_text(match.object_selector)}")
+        if match.subjects is not None:
+            parts.append(subjects_text(match.subjects))
+        if match.operations is not None:
+            parts.append(f"operation {_either(match.operations)}")
+        texts.append(" with ".join(parts) or "everyone")
+    return ", or ".join(texts) or "nobody"
 
 
-def _operation(operations: tuple[str, ...]) -> Test:
-    reason = f"the operation is not {' or '.join(operations)}"
-    return lambda attributes: None if attributes.operation in operations else reason
+def definers_text(alternatives: Iterable[Definers]) -> str:
+    """`anyone under a name system-*, or by Group b`; `nobody` without alternatives."""
+    texts = []
+    for one in alternatives:
+        who = subjects_text(one.subjects) if one.subjects is not None else "anyone"
+        texts.append(who if one.names is None else f"{who} under a name {_either(one.names)}")
+    return ", or ".join(texts) or "nobody"
 
 
-def _namespace(namespaces: tuple[str, ...]) -> Test:
-    named, reason = name_matcher(namespaces), f"the namespace is not one of {', '.join(namespaces)}"
-    return lambda attributes: None if attributes.kind != PODS or named(attributes.request.namespace) else reason
+def subjects_text(subjects: Iterable[Subject]) -> str:
+    """`Group a or ServiceAccount kube-system/b`."""
+    return _either([f"{row.kind} {f'{row.namespace}/' if row.namespace else ''}{row.name}" for row in subjects])
 
 
-def _restricted_subject(subjects: tuple[Subject, ...]) -> Test:
-    asked, reason = subjects_matcher(subjects), _other_subject(subjects)
-    return lambda attributes: None if attributes.by_service_account or asked(attributes.request.user) else reason
+def _selector_text(selector: LabelSelector) -> str:
+    parts = [f"{key}={value}" for key, value in (selector.match_labels or {}).items()]
+    parts += [
+        f"{row.key} {row.operator} {','.join(row.values or ())}".strip() for row in selector.match_expressions or ()
+    ]
+    return ", ".join(parts) or "anything"
 
 
-def _given_subject(subjects: tuple[Subject, ...], *, by_namespace: bool) -> Test:
-    asked, reason = subjects_matcher(subjects), _other_subject(subjects)
-    exactly = frozenset(filter(None, map(names_exactly, subjects)))
-    silent = None if by_namespace else "who asks may make the pod for someone else, and no namespace is named"
-
-    def test(attributes: RequestAttributes) -> str | None:
-        user = attributes.request.user
-        if attributes.by_service_account and attributes.operation == "CREATE":
-            return None if user.username in exactly and not attributes.by_controller else silent
-        return None if asked(user) else reason
-
-    return test
-
-
-def _other_subject(subjects: tuple[Subject, ...]) -> str:
-    return f"who asks is not one of {', '.join(f'{row.kind} {row.name}' for row in subjects)}"
-
-
-def _object(match: RequestMatch, *, gives: bool) -> Test:
-    """Whether the labels are selected: those before or after an update, or both if something is given."""
-    selected = label_matcher(match.object_selector)
-    reason = "objectSelector does not select the object's labels"
-    enough = all if gives else any
-
-    def test(attributes: RequestAttributes) -> str | None:
-        """Nobody escapes a restriction by taking a label off, or gains a right by putting one on.
-
-        Labels that are not known are taken for those that give no right and lift no restriction.
-        """
-        if not attributes.request.labels_known:
-            return reason if gives else None
-        old = None if gives and attributes.operation == "CREATE" else attributes.old_labels
-        found = (attributes.labels,) if old is None else (attributes.labels, old)
-        return None if enough(map(selected, found)) else reason
-
-    return test
-
-
-def _namespace_labels(match: RequestMatch) -> Test:
-    selected = label_matcher(match.namespace_selector)
-    reason = "namespaceSelector does not select the namespace's labels"
-    return lambda attributes: None if attributes.kind != PODS or selected(attributes.namespace_labels) else reason
+def _either(names: Iterable[str]) -> str:
+    return " or ".join(names) or "none"

@@ -8,13 +8,12 @@ can change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import msgspec
 
-from webhook.policy.evaluation.attributes import PODS
-from webhook.policy.evaluation.engine import shielded
-from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy, PriorityRule
+from webhook.policy.evaluation.managed_classes import shielded
+from webhook.policy.evaluation.request import PODS
+from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies
 
 __all__ = ["PARTS", "PRESERVED", "Reads", "protected_annotations", "reads_on_update"]
 
@@ -54,10 +53,15 @@ def reads_on_update(policies: Policies) -> Reads:
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
-        for expression in _expressions(policy):
-            parts |= _parts_read(expression)
-        if any(map(_validates, policy.rules)):
-            labels.update(_selected(policy))
+        bodies = [rule.validate for rule in policy.rules if rule.validate and PODS in rule.validate.resources]
+        expressions = [body.expression for body in bodies]
+        if bodies or any(rule.priority_classes is not None for rule in policy.rules):
+            expressions += [condition.expression for condition in policy.conditions]
+        parts.update(*map(_parts_read, expressions))
+        matches = (policy.match, policy.exclude, *(one.match for one in policy.exceptions)) if bodies else ()
+        for selector in (one.object_selector for one in matches if one is not None):
+            if selector is not None:
+                labels.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
     return Reads(frozenset(parts), frozenset(labels), protected_annotations(policies))
 
 
@@ -70,46 +74,17 @@ def protected_annotations(policies: Policies) -> frozenset[str]:
     return frozenset(keys)
 
 
-def _expressions(policy: PriorityPolicy) -> Iterator[str]:
-    """The expressions that are evaluated at an UPDATE that changes neither priority nor protected annotations."""
-    if any(rule.priority_classes is not None or _validates(rule) for rule in policy.rules):
-        yield from (condition.expression for condition in policy.conditions)
-    for rule in policy.rules:
-        if rule.validate is not None and _validates(rule):
-            yield rule.validate.expression
-
-
-def _validates(rule: PriorityRule) -> bool:
-    return rule.validate is not None and PODS in rule.validate.resources
-
-
-def _selected(policy: PriorityPolicy) -> Iterator[str]:
-    for match in (policy.match, policy.exclude, *(one.match for one in policy.exceptions)):
-        if match is not None and match.object_selector is not None:
-            yield from match.object_selector.match_labels or {}
-            yield from (row.key for row in match.object_selector.match_expressions or ())
-
-
 def _parts_read(expression: str) -> frozenset[str]:
     """The parts that an expression reads. One that names none of the pod can turn on anything, such as who asks."""
     found: frozenset[str] = frozenset()
     for variable, path in _PATH.findall(_IS_NULL.sub("", expression)):
-        names = tuple(re.findall(r"\w+", path))
-        found |= _of_object(names) if variable in ("object", "oldObject") else _of_others(variable, names)
+        first, second, *_ = [*re.findall(r"\w+", path), "", ""]
+        if variable not in ("object", "oldObject"):
+            found |= frozenset() if variable == "request" and first in _OF_REQUEST else _ANY
+        elif first == "spec":
+            found |= {"spec"}
+        elif first == "metadata" and second in PARTS:
+            found |= {second}
+        elif first != "metadata" or second not in _FIXED:
+            found |= frozenset(PARTS)
     return found or _ANY
-
-
-def _of_object(names: tuple[str, ...]) -> frozenset[str]:
-    if names[:1] == ("spec",):
-        return frozenset({"spec"})
-    if len(names) > 1 and names[0] == "metadata":
-        if names[1] in PARTS:
-            return frozenset({names[1]})
-        if names[1] in _FIXED:
-            return frozenset()
-    return frozenset(PARTS)
-
-
-def _of_others(variable: str, names: tuple[str, ...]) -> frozenset[str]:
-    known = variable == "request" and names[:1] and names[0] in _OF_REQUEST
-    return frozenset() if known else _ANY

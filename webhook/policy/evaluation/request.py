@@ -1,15 +1,32 @@
-"""What a policy judges: one admission request, resolved as far as admission can."""
+"""What a policy judges: one admission request, resolved as far as admission can, and what the rules look at in it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
+from webhook.kube.workloads import WORKLOADS, template_of
+from webhook.policy.cel.program import Inputs
+from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KUBE_SYSTEM_ACCOUNT, SERVICE_ACCOUNT
 
-__all__ = ["PolicyRequest", "UserInfo"]
+__all__ = [
+    "CLASSES",
+    "CONTROLLER",
+    "PODS",
+    "AnnotationChange",
+    "PolicyRequest",
+    "RequestAttributes",
+    "UserInfo",
+    "observe",
+]
+
+PODS, CLASSES = "pods", "priorityclasses"
+_WORKLOADS = frozenset(resource for _, resource in WORKLOADS)
+_BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation", "finalizers", "ownerReferences"})
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -19,6 +36,10 @@ class UserInfo(msgspec.Struct, frozen=True):
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: dict[str, tuple[str, ...]] = {}
+
+
+CONTROLLER = UserInfo(username=f"{KUBE_SYSTEM_ACCOUNT}replicaset-controller", groups=CONTROLLER_GROUPS)
+"""Who makes the pods of a workload; for policies one controller is as good as another."""
 
 
 class PolicyRequest(msgspec.Struct, kw_only=True):
@@ -48,3 +69,209 @@ class PolicyRequest(msgspec.Struct, kw_only=True):
     """Whether the object's labels are there: a Binding changes a pod without carrying it."""
     allowance: float | None = None
     now: float = math.inf
+
+
+AnnotationChange = tuple[str | None, str | None]
+"""An annotation before and after; None is absent."""
+
+
+def observe(request: PolicyRequest) -> RequestAttributes | str:
+    """What the rules look at, or the reason why no rule looks at this request."""
+    if request.operation not in ("CREATE", "UPDATE"):
+        return f"operation {request.operation} is not judged"
+    if _part(request.object, "metadata").get("deletionTimestamp"):
+        return "the object is being deleted; nothing holds that up"
+    if request.resource in (PODS, CLASSES):
+        return RequestAttributes(request, request.resource, request.object, request.old_object)
+    if request.resource not in _WORKLOADS:
+        return f"resource {request.resource} is not judged"
+    new = template_of(request.object, request.resource) or {}
+    old = (template_of(request.old_object, request.resource) or {}) if request.old_object else None
+    if new == old:
+        return "the pod template did not change"
+    return RequestAttributes(request, PODS, new, old)
+
+
+class RequestAttributes:
+    """One request as the rules see it.
+
+    `kind` is `pods` or `priorityclasses`. `new` and `old` are the object as it would be stored and as it is; there is
+    no old one at CREATE. A workload is seen as the CREATE of the pod its template describes, asked for by whoever
+    applies the workload: `template` is true then.
+    """
+
+    __slots__ = (
+        "_inputs",
+        "by_service_account",
+        "class_name",
+        "kind",
+        "names_class",
+        "new",
+        "old",
+        "operation",
+        "priority_changed",
+        "request",
+        "template",
+        "value",
+    )
+
+    def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
+        self.request, self.kind, self.new, self.old = request, kind, new, old
+        self.template = kind == PODS and request.resource != PODS
+        self.operation = "CREATE" if self.template else request.operation
+        user = request.user.username
+        self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
+        """Whether a service account makes or changes a pod or a workload, perhaps for someone else."""
+        spec, class_ = _part(new, "spec"), request.priority_class
+        named = spec.get("priorityClassName")
+        self.names_class = bool(named)
+        """Whether the pod itself says which PriorityClass it has."""
+        self.class_name = named if isinstance(named, str) and named else class_.metadata.name if class_ else ""
+        """The PriorityClass of the pod: the one it names, or the one it is given by default."""
+        resolved = spec.get("priority") if request.priority is None else request.priority
+        value = new.get("value") if kind == CLASSES else resolved
+        self.value = value if isinstance(value, int) and not isinstance(value, bool) else None
+        """The priority in effect; for a PriorityClass its value; None if nobody resolved it."""
+        before = _part(old, "spec")
+        self.priority_changed = (
+            self.operation == "CREATE"
+            or old is None
+            or spec.get("priority") != before.get("priority")
+            or named != before.get("priorityClassName")
+        )
+        """Whether the request sets class or value; an UPDATE of anything else is not about priority."""
+        self._inputs: Inputs | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What expressions read; made when the first one asks, so that most requests leave no reference cycle."""
+        if self._inputs is None:
+            self._inputs = Inputs(self._variables, self.request.allowance)
+        return self._inputs
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels as they would be stored."""
+        return _strings(self.new, "labels")
+
+    @property
+    def old_labels(self) -> Mapping[str, str] | None:
+        """The labels as they are; None at CREATE."""
+        return None if self.old is None else _strings(self.old, "labels")
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether a service account surely makes the pod, or the workload, for someone else.
+
+        Service accounts of kube-system always do, and so does whoever makes an object with a controller. Whoever makes
+        the object writes its ownerReferences, so they may only take rights away.
+        """
+        user = self.request.user.username
+        owners = _part(self.request.object, "metadata").get("ownerReferences")
+        owned = isinstance(owners, list) and any(
+            isinstance(one, dict) and one.get("controller") is True for one in owners
+        )
+        by_system = user.startswith(KUBE_SYSTEM_ACCOUNT) or user == CONTROLLER_MANAGER
+        return self.by_service_account and (by_system or owned)
+
+    @property
+    def namespace_labels(self) -> Mapping[str, str]:
+        """The namespace's labels; its name's own label is always among them."""
+        known = self.request.namespace_object
+        labels = (known.metadata.labels if known else None) or {}
+        return {"kubernetes.io/metadata.name": self.request.namespace, **labels}
+
+    @property
+    def name(self) -> str:
+        """The object's own name, which `generateName` may leave empty."""
+        named = self.request.name or _part(self.new, "metadata").get("name")
+        return named if isinstance(named, str) else ""
+
+    def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
+        """Which of these annotations the request sets, changes or removes.
+
+        At CREATE an annotation that says what the PriorityClass says counts as copied from it, not as set.
+        """
+        new = _strings(self.new, "annotations")
+        if self.operation == "CREATE":
+            given = self.request.priority_class
+            copied: Mapping[str, str] = (given.metadata.annotations if given else None) or {}
+            return {key: (None, new[key]) for key in keys if key in new and copied.get(key) != new[key]}
+        old = _strings(self.old, "annotations")
+        return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
+
+    @property
+    def definition_changed(self) -> bool:
+        """Whether the request changes what a PriorityClass says, beyond the API server's bookkeeping."""
+        if self.old is None:
+            return True
+        new, old = (
+            {**one, "metadata": {k: v for k, v in _part(one, "metadata").items() if k not in _BOOKKEEPING}}
+            for one in (self.new, self.old)
+        )
+        return new != old
+
+    def _variables(self) -> dict[str, Any]:
+        """The variables of expressions, by the names of `webhook.policy.cel.program.VARIABLES`."""
+        request, class_, namespace = self.request, self.request.priority_class, self.request.namespace_object
+        new = _for_cel(self.new)
+        if self.template:
+            spec: dict[str, Any] = {} if request.priority is None else {"priority": request.priority}
+            if class_ is not None:
+                spec["priorityClassName"] = class_.metadata.name
+                spec["preemptionPolicy"] = class_.preemption_policy or "PreemptLowerPriority"
+            new["metadata"].setdefault("namespace", request.namespace)
+            new = {"apiVersion": "v1", "kind": "Pod", **new, "spec": {**spec, **_part(self.new, "spec")}}
+        user = {"username": request.user.username, "groups": list(request.user.groups), "uid": request.user.uid}
+        return {
+            "object": new,
+            "oldObject": None if self.old is None or self.template else _for_cel(self.old),
+            "request": {
+                "operation": request.operation,
+                "namespace": request.namespace,
+                "name": request.name,
+                "dryRun": request.dry_run,
+                **{key: value for key, value in request.raw.items() if key not in ("object", "oldObject", "userInfo")},
+                "userInfo": {**user, **_part(request.raw, "userInfo")},
+            },
+            "namespaceObject": None if namespace is None else {"metadata": _metadata_for_cel(namespace.metadata)},
+            "priorityClass": None
+            if class_ is None
+            else {
+                "metadata": _metadata_for_cel(class_.metadata),
+                "value": class_.value,
+                "globalDefault": class_.global_default,
+                "preemptionPolicy": class_.preemption_policy or "PreemptLowerPriority",
+                "description": class_.description,
+            },
+        }
+
+
+def _part(of: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
+    part = of.get(key) if of else None
+    return part if isinstance(part, dict) else {}
+
+
+def _strings(of: Mapping[str, Any] | None, key: str) -> Mapping[str, str]:
+    """Labels or annotations; what is no string is left for the API server to refuse."""
+    found = _part(_part(of, "metadata"), key)
+    if all(isinstance(value, str) for value in found.values()):
+        return found
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _for_cel(of: dict[str, Any]) -> dict[str, Any]:
+    """The object with labels and annotations never absent, so that `'a' in object.metadata.labels` always works.
+
+    `managedFields` are left out: they are often most of an object, and nobody's policy.
+    """
+    known = {key: value for key, value in _part(of, "metadata").items() if value is not None and key != "managedFields"}
+    return {**of, "metadata": {"labels": {}, "annotations": {}, **known}}
+
+
+def _metadata_for_cel(metadata: ObjectMeta) -> dict[str, Any]:
+    return {
+        "name": metadata.name,
+        "labels": metadata.labels or {},
+        "annotations": metadata.annotations or {},
+    }

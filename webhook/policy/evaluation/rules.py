@@ -1,35 +1,136 @@
-"""Rule bodies, compiled: each becomes a function from the attributes of a request to a result."""
+"""Rule bodies, compiled: each becomes a function from the attributes of a request to what the rule says of it.
+
+Rules that enforce `protectAnnotations` give rights, and rights add up: a change is allowed when any of them that
+speaks of the key and the operation allows it. If none speaks of a preemptibility key, the built-in rule
+`builtin/shield` holds: everyone may at CREATE, nobody at UPDATE. Rules under `warn` and `audit` are on trial: they
+report, and give nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
-from webhook.policy.cel.program import CelRuntimeError, Program, compile_bool, compile_text
-from webhook.policy.evaluation.attributes import CLASSES, PODS, RequestAttributes
-from webhook.policy.evaluation.describing import classes_text, definers_text, quoted, rights_text
-from webhook.policy.evaluation.globs import name_matcher
-from webhook.policy.evaluation.matching import anyone_of, definers
-from webhook.policy.evaluation.verdict import RuleResult, Verdict
-from webhook.policy.model import Enforcement, PriorityClasses, PriorityPolicy, PriorityRule, Reserve, Validate
+import msgspec
 
-__all__ = ["REGARDLESS", "CompiledRule", "Twins", "compile_define", "compile_rule", "compile_use", "on_error"]
+from webhook.kube.instants import rfc3339
+from webhook.policy.cel.program import CelRuntimeError, compile_bool, compile_text
+from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, rights_text
+from webhook.policy.evaluation.request import AnnotationChange, RequestAttributes
+from webhook.policy.model import (
+    Enforcement,
+    PolicyException,
+    PriorityClasses,
+    PriorityPolicy,
+    PriorityRule,
+    ProtectAnnotations,
+    Reserve,
+    Validate,
+)
+from webhook.policy.model.globs import name_matcher
+
+__all__ = [
+    "BUILTIN",
+    "REGARDLESS",
+    "SHIELD",
+    "CompiledRule",
+    "Outcome",
+    "RuleResult",
+    "RuleTrace",
+    "Shield",
+    "Twins",
+    "Verdict",
+    "classes_text",
+    "compile_classes",
+    "compile_define",
+    "compile_shield",
+    "compile_use",
+    "compile_validate",
+    "excepted_text",
+    "on_error",
+    "shield_verdicts",
+]
 
 Twins = Mapping[str, tuple[str, ...]]
 """The name of a twin to the classes whose pods the webhook moves to it."""
 
-_ALLOW = RuleResult("allow")
+BUILTIN, SHIELD = "builtin", "shield"
+"""Policy and rule name of what holds if no policy speaks."""
 REGARDLESS = " (pods that service accounts and controllers make have a right by namespace, whoever wrote the workload)"
 
+Outcome = Literal["allow", "deny", "error", "excepted", "skip"]
+"""`error`: an expression failed, which denies under `enforce` and warns otherwise. `excepted`: the rule is violated,
+and an exception of its policy lets the request in. `skip` appears in traces alone."""
 
-@dataclass(frozen=True, slots=True)
-class CompiledRule:
-    """One rule ready to run on requests of one kind."""
+
+class RuleResult(msgspec.Struct, frozen=True):
+    """What one rule says of one request; `message` gives the reason unless the outcome is `allow`."""
+
+    outcome: Outcome
+    message: str = ""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What one rule said, and what follows from it by its enforcement."""
 
     policy: str
     rule: str
     enforcement: Enforcement
-    kind: str
+    outcome: Literal["allow", "deny", "error", "excepted"]
+    message: str = ""
+
+    @property
+    def id(self) -> str:
+        """`policy/rule`, as texts, logs and metrics name it."""
+        return f"{self.policy}/{self.rule}"
+
+    @property
+    def denies(self) -> bool:
+        """Whether the request must be refused: a violation or an error under `enforce`."""
+        return self.violated and self.enforcement is Enforcement.ENFORCE
+
+    @property
+    def violated(self) -> bool:
+        """Whether the rule is violated, and no exception lets the request in."""
+        return self.outcome in ("deny", "error")
+
+    @property
+    def warns(self) -> bool:
+        """Whether the author is warned: of a violation under `warn`, an error under `warn` or `audit`, an exception."""
+        if self.outcome == "excepted":
+            return self.enforcement is not Enforcement.AUDIT
+        if self.outcome == "deny":
+            return self.enforcement is Enforcement.WARN
+        return self.outcome == "error" and self.enforcement is not Enforcement.ENFORCE
+
+    @property
+    def silent(self) -> bool:
+        """Whether the rule is violated and neither the author nor the API server hears of it: under `audit`."""
+        return self.violated and not (self.denies or self.warns)
+
+
+class RuleTrace(msgspec.Struct, frozen=True):
+    """One line of a trace: a rule, whether it applied, and why or why not."""
+
+    policy: str
+    rule: str
+    applied: bool
+    outcome: Outcome
+    why: str
+
+
+_ALLOW = RuleResult("allow")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """One rule ready to run on requests of the kinds it is about."""
+
+    policy: str
+    rule: str
+    enforcement: Enforcement
     run: Callable[[RequestAttributes], RuleResult]
 
     def evaluate(self, attributes: RequestAttributes) -> tuple[RuleResult, Verdict | None]:
@@ -49,68 +150,11 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template else enforcement
 
 
-def compile_rule(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> list[CompiledRule]:
-    """Compile `priorityClasses` and `validate`; the other bodies are not for validation or are compiled apart.
+def compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> CompiledRule:
+    """Compile which PriorityClasses pods may name.
 
-    Raises CelError for an expression that does not compile, which loading has found before.
+    A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
     """
-    if rule.priority_classes is not None:
-        return [_compiled(policy, rule, PODS, _classes(rule.priority_classes, f"{policy.name}/{rule.name}", twins))]
-    if rule.validate is not None:
-        run = _validate(rule.validate, f"{policy.name}/{rule.name}")
-        return [_compiled(policy, rule, kind, run) for kind in rule.validate.resources]
-    return []
-
-
-def compile_use(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> CompiledRule:
-    """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
-    may, who = anyone_of(reserve.use), rights_text(reserve.use)
-    by_subject = any(right.subjects for right in reserve.use)
-
-    def run(attributes: RequestAttributes) -> RuleResult:
-        if not attributes.priority_changed:
-            return RuleResult("skip", "the priority does not change")
-        if may(attributes):
-            return _ALLOW
-        hint = REGARDLESS if by_subject and attributes.by_service_account else ""
-        by = f" (PriorityClass {quoted(attributes.class_name)})" if attributes.class_name else ""
-        return RuleResult(
-            "deny",
-            f"priority {attributes.value}{by} lies in the range {reserve.from_} to {reserve.to}, which rule"
-            f" {policy.name}/{rule.name} reserves for {who}{hint};"
-            " choose a PriorityClass with a value outside that range",
-        )
-
-    return _compiled(policy, rule, PODS, run)
-
-
-def compile_define(policy: PriorityPolicy, rule: PriorityRule, reserve: Reserve) -> CompiledRule:
-    """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
-    may, who = definers(reserve.define), definers_text(reserve.define)
-
-    def run(attributes: RequestAttributes) -> RuleResult:
-        if not attributes.definition_changed:
-            return RuleResult("skip", "the class does not change")
-        if may(attributes):
-            return _ALLOW
-        return RuleResult(
-            "deny",
-            f"value {attributes.value} of PriorityClass {quoted(attributes.name)} lies in the range {reserve.from_} to"
-            f" {reserve.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by {who};"
-            f" choose a value outside that range",
-        )
-
-    return _compiled(policy, rule, CLASSES, run)
-
-
-def _compiled(
-    policy: PriorityPolicy, rule: PriorityRule, kind: str, run: Callable[[RequestAttributes], RuleResult]
-) -> CompiledRule:
-    return CompiledRule(policy.name, rule.name, rule.enforcement, kind, run)
-
-
-def _classes(body: PriorityClasses, rule_id: str, twins: Twins) -> Callable[[RequestAttributes], RuleResult]:
-    """A twin counts as the class whose pods it takes: the webhook moved the pod, not its author."""
     denied = name_matcher(body.deny)
     allowed = name_matcher(body.allow) if body.allow is not None else None
     what = classes_text(body)
@@ -125,13 +169,59 @@ def _classes(body: PriorityClasses, rule_id: str, twins: Twins) -> Callable[[Req
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
-        return RuleResult("deny", f"PriorityClass {quoted(name)} may not be used{where}: rule {rule_id} {what}")
+        text = f'PriorityClass "{name}" may not be used{where}: rule {policy.name}/{rule.name} {what}'
+        return RuleResult("deny", text)
 
-    return run
+    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
 
 
-def _validate(body: Validate, rule_id: str) -> Callable[[RequestAttributes], RuleResult]:
-    """A `validate` body: an expression that fails is an error, one that is false a refusal."""
+def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> CompiledRule:
+    """Compile who may use a reserved range, to be run on pods whose priority lies in it."""
+    may, who = anyone_of(body.use), rights_text(body.use)
+    by_subject = any(right.subjects for right in body.use)
+
+    def run(attributes: RequestAttributes) -> RuleResult:
+        if not attributes.priority_changed:
+            return RuleResult("skip", "the priority does not change")
+        if may(attributes):
+            return _ALLOW
+        hint = REGARDLESS if by_subject and attributes.by_service_account else ""
+        by = f' (PriorityClass "{attributes.class_name}")' if attributes.class_name else ""
+        return RuleResult(
+            "deny",
+            f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
+            f" {policy.name}/{rule.name} reserves for {who}{hint};"
+            " choose a PriorityClass with a value outside that range",
+        )
+
+    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+
+
+def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> CompiledRule:
+    """Compile who may define classes in a reserved range, to be run on PriorityClasses whose value lies in it."""
+    may, who = definers(body.define), definers_text(body.define)
+
+    def run(attributes: RequestAttributes) -> RuleResult:
+        if not attributes.definition_changed:
+            return RuleResult("skip", "the class does not change")
+        if may(attributes):
+            return _ALLOW
+        return RuleResult(
+            "deny",
+            f'value {attributes.value} of PriorityClass "{attributes.name}" lies in the range {body.from_} to'
+            f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by {who};"
+            f" choose a value outside that range",
+        )
+
+    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
+
+
+def compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate) -> CompiledRule:
+    """Compile an expression: one that fails is an error, one that is false a refusal.
+
+    Raises CelError for one that does not compile, which loading has found before.
+    """
+    rule_id = f"{policy.name}/{rule.name}"
     expression = compile_bool(body.expression)
     words = compile_text(body.message_expression) if body.message_expression else None
 
@@ -140,19 +230,101 @@ def _validate(body: Validate, rule_id: str) -> Callable[[RequestAttributes], Rul
             if expression.holds(attributes.inputs):
                 return _ALLOW
         except CelRuntimeError as error:
-            return RuleResult(
-                "error", f"rule {rule_id} could not be evaluated: expression {expression.text!r}: {error}"
-            )
-        return RuleResult("deny", f"{_message(body, words, attributes)} (rule {rule_id})")
+            text = f"rule {rule_id} could not be evaluated: expression {expression.text!r}: {error}"
+            return RuleResult("error", text)
+        message = body.message or f"the expression {body.expression!r} is false"
+        if words is not None:
+            with suppress(CelRuntimeError):  # a messageExpression that fails must not hide that the rule is violated
+                message = words.words(attributes.inputs)
+        return RuleResult("deny", f"{message} (rule {rule_id})")
 
-    return run
+    return CompiledRule(policy.name, rule.name, rule.enforcement, run)
 
 
-def _message(body: Validate, words: Program | None, attributes: RequestAttributes) -> str:
-    """What the author is told; a messageExpression that fails must not hide that the rule is violated."""
-    if words is not None:
-        try:
-            return words.words(attributes.inputs)
-        except CelRuntimeError:
-            pass
-    return body.message or f"the expression {body.expression!r} is false"
+@dataclass(frozen=True, slots=True)
+class Shield:
+    """A compiled `protectAnnotations` rule."""
+
+    policy: str
+    rule: str
+    enforcement: Enforcement
+    keys: frozenset[str]
+    operations: tuple[str, ...]
+    may: Callable[[RequestAttributes], bool]
+    who: str
+
+    def verdict(self, attributes: RequestAttributes, key: str, change: AnnotationChange) -> Verdict:
+        """What the rule says of the change of an annotation that it protects."""
+        if self.may(attributes):
+            return Verdict(self.policy, self.rule, self.enforcement, "allow")
+        leaves = f"rule {self.policy}/{self.rule} leaves that to {self.who}"
+        text = _refusal(attributes.operation, key, change, leaves)
+        return Verdict(self.policy, self.rule, self.enforcement, "deny", text)
+
+
+def compile_shield(policy: PriorityPolicy, rule: PriorityRule, body: ProtectAnnotations) -> Shield:
+    """Compile a `protectAnnotations` body; the policy's own `match` is part of the right, and holds as what gives."""
+    within, allowed = anyone_of((policy.match,)), anyone_of(body.allow)
+    return Shield(
+        policy.name,
+        rule.name,
+        rule.enforcement,
+        frozenset(body.keys),
+        body.operations,
+        lambda attributes: within(attributes) and allowed(attributes),
+        rights_text(body.allow),
+    )
+
+
+def shield_verdicts(
+    attributes: RequestAttributes,
+    changed: Mapping[str, AnnotationChange],
+    shields: list[Shield],
+    builtin: frozenset[str],
+) -> list[Verdict]:
+    """What the rules that apply, or else the built-in one, say of these changes."""
+    verdicts: list[Verdict] = []
+    operation = attributes.operation
+    for key, change in sorted(changed.items()):
+        speaking = [shield for shield in shields if key in shield.keys and operation in shield.operations]
+        binding = [shield for shield in speaking if shield.enforcement is Enforcement.ENFORCE]
+        granting = next((shield for shield in binding if shield.may(attributes)), None)
+        on_trial = [shield for shield in speaking if shield not in binding]
+        heard = [*(binding if granting is None else (granting,)), *on_trial]
+        verdicts += [shield.verdict(attributes, key, change) for shield in heard]
+        if not binding and key in builtin and operation == "UPDATE":
+            leaves = f"rule {BUILTIN}/{SHIELD} leaves that to nobody once the pod exists"
+            text = _refusal(operation, key, change, leaves)
+            verdicts.append(Verdict(BUILTIN, SHIELD, Enforcement.ENFORCE, "deny", text))
+    return verdicts
+
+
+def _refusal(operation: str, key: str, change: AnnotationChange, leaves: str) -> str:
+    before, after = change
+    if before is None:
+        done = f'set to "{after or ""}"'
+    elif after is None:
+        done = f'removed (it is "{before}")'
+    else:
+        done = f'changed from "{before}" to "{after}"'
+    text = f"annotation {key} may not be {done}: {leaves}"
+    if operation == "UPDATE":
+        text += "; set it in the pod template or on the PriorityClass, where it holds for new pods"
+    return text
+
+
+def classes_text(body: PriorityClasses) -> str:
+    """`allows a, b and denies c`."""
+    parts = []
+    if body.allow is not None:
+        parts.append(f"allows {', '.join(body.allow) or 'none'}")
+    if body.deny:
+        parts.append(f"denies {', '.join(body.deny)}")
+    return " and ".join(parts)
+
+
+def excepted_text(rule_id: str, exception: PolicyException, violation: str) -> str:
+    """What the author of an excepted request is told; the end comes first, since long warnings are cut."""
+    until = rfc3339(exception.until)
+    account = f"{exception.owner}: {exception.reason}"
+    return f"rule {rule_id} lets this in by an exception until {until} ({account}): {violation}"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webhook.policy.evaluation.describing import subjects_text
-from webhook.policy.evaluation.requester import by_namespace, covers_controllers, names_exactly, reads_user
+from webhook.policy.evaluation.matching import subjects_text
 from webhook.policy.model import RequestMatch, SourcePosition, Subject
+from webhook.policy.model.match import reads_user
 from webhook.policy.shapes.nodes import YamlNode, YamlSequence
 from webhook.policy.shapes.object_shape import Values
 from webhook.policy.shapes.reader import Reader
@@ -23,7 +23,7 @@ _MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a
 def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader, *, at_create: bool) -> None:
     """Check the alternatives of a right, which stand at `node`; `at_create`: whether it is asked for new pods."""
     for right, place in _places(rights, node):
-        if by_namespace(right):
+        if right.by_namespace:
             continue
         if right.subjects is not None and at_create:
             _check_subjects(right, place, reader)
@@ -38,8 +38,8 @@ def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reade
 def _check_subjects(right: RequestMatch, place: YamlNode, reader: Reader) -> None:
     """Note what is wrong, or probably not meant, in a right to make pods that names subjects and no namespace."""
     subjects = right.subjects or ()
-    controllers = [one for one in subjects if covers_controllers(one)]
-    loose = [one for one in subjects if _means_service_accounts(one) and not names_exactly(one)]
+    controllers = [one for one in subjects if one.covers_controllers]
+    loose = [one for one in subjects if _means_service_accounts(one) and not one.exact_user]
     if controllers:
         reader.error(
             place,
@@ -79,14 +79,14 @@ def check_requesters(values: Values, nodes: dict[str, YamlNode], reader: Reader)
             )
         return
     if match.subjects is not None:
-        narrow = by_namespace(match)
+        narrow = match.by_namespace
         reader.warn(
             nodes["match"],
             f"the rules also hold for pods that controllers and service accounts make in"
             f" {'these namespaces' if narrow else 'every namespace'}, whoever the author of the workload is: workloads"
             f" of others are let in and their pods may be refused; {'leave the subjects out' if narrow else _MEND}",
         )
-    if exclude.subjects is not None and not by_namespace(exclude):
+    if exclude.subjects is not None and not exclude.by_namespace:
         reader.warn(
             nodes["exclude"],
             "workloads of these subjects are let in and their pods may be refused, because controllers make the pods"

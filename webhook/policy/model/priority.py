@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.match import OPERATIONS, RIGHT, SUBJECTS, RequestMatch, Subject
+from webhook.policy.model.match import OPERATIONS, RIGHT, SUBJECTS, RequestMatch, Subject, reads_user
 from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
 from webhook.policy.shapes.nodes import SourcePosition
 from webhook.policy.shapes.object_shape import Field, Values, mapping, shape_of
@@ -219,3 +219,14 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
     exceptions: Annotated[
         tuple[PolicyException, ...], Field("Whom some of the rules let in all the same for a while.")
     ] = ()
+
+    @property
+    def asks_who(self) -> bool:
+        """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
+        matches = [self.match, self.exclude or RequestMatch(), *(one.match for one in self.exceptions)]
+        expressions = [one.expression for one in self.conditions]
+        for rule in self.rules:
+            matches += rule.reserve.use if rule.reserve else ()
+            matches += rule.protect_annotations.allow if rule.protect_annotations else ()
+            expressions += [rule.validate.expression] if rule.validate else []
+        return any(one.subjects is not None for one in matches) or any(map(reads_user, expressions))

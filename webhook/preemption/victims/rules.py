@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.evaluation.globs import name_matcher
 from webhook.policy.model import BudgetMode, EvictionMode, PodsMatch, PreemptionPolicy, VictimMode
+from webhook.policy.model.globs import name_matcher
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS

@@ -1,0 +1,56 @@
+"""Names with `*` in them: compiled once, matched in time linear in the name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+__all__ = ["WILDCARD", "intersect", "literal_prefix", "name_matcher"]
+
+WILDCARD = "*"
+"""The one wildcard: any run of characters, the empty one included."""
+
+
+def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Compile names and globs to a test whether a name is any of them; literal names cost one set look-up."""
+    patterns = tuple(patterns)
+    literals = frozenset(pattern for pattern in patterns if WILDCARD not in pattern)
+    if literals.issuperset(patterns):
+        return literals.__contains__
+    pieces = [pattern.split(WILDCARD) for pattern in patterns if WILDCARD in pattern]
+    globs = [(first, list(filter(None, middle)), last) for first, *middle, last in pieces]
+    return lambda name: name in literals or any(_in_order(name, *glob) for glob in globs)
+
+
+def _in_order(name: str, first: str, middle: list[str], last: str) -> bool:
+    """Whether the pieces of a glob stand in the name in turn; the leftmost place of each is always good enough."""
+    if not name.startswith(first):
+        return False
+    at = len(first)
+    for piece in middle:
+        found = name.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return len(name) - at >= len(last) and name.endswith(last)
+
+
+def literal_prefix(pattern: str) -> str:
+    """What every name that matches the glob begins with."""
+    return pattern.partition(WILDCARD)[0]
+
+
+def intersect(one: str, other: str) -> bool:
+    """Whether any name matches both globs, in time proportional to the product of their lengths."""
+    row = [True]  # whether what was read of `one` and the first so many characters of `other` can mean the same name
+    for character in other:
+        row.append(row[-1] and character == WILDCARD)
+    for character in one:
+        before, row = row, [row[0] and character == WILDCARD]
+        for place, wanted in enumerate(other):
+            if WILDCARD in (character, wanted):
+                row.append(before[place + 1] or row[place])
+            else:
+                row.append(before[place] and character == wanted)
+        if True not in row:
+            return False
+    return row[-1]
