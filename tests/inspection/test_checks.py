@@ -33,7 +33,7 @@ from webhook.inspection.checks import (
 from webhook.inspection.cluster_findings import counted, names
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.kube.instants import rfc3339
-from webhook.kube.versions import OLDEST, TESTED
+from webhook.kube.resources import OLDEST, TESTED
 from webhook.policy.model import PolicyException, PriorityClasses, RequestMatch
 
 

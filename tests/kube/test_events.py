@@ -8,7 +8,7 @@ import pytest
 from tests.kube.server import Server, answer, cut, delay, until
 from webhook.kube import events, resources
 from webhook.kube.client import Client
-from webhook.kube.events import EventRecorder, reference
+from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.objects import ObjectMeta
 
 POD = reference(resources.POD, ObjectMeta(name="web-1", namespace="team-a", uid="u1"))
@@ -37,7 +37,11 @@ def told(server):
 
 
 def preempted(recorder, regarding=POD, note="made room for a pod of class vip"):
-    recorder.event(regarding, OTHER, "Normal", "Preempted", "Preempting", note)
+    recorder.event(Occurrence(regarding, OTHER, "Normal", "Preempted", "Preempting", note))
+
+
+def occurrence(name, reason, *, urgent=False):
+    return Occurrence({**POD, "name": name}, None, "Normal", reason, "Preempting", "-", urgent)
 
 
 async def test_an_event_says_what_happened_to_whom(server, recorder):
@@ -62,7 +66,7 @@ async def test_an_event_says_what_happened_to_whom(server, recorder):
 
 async def test_events_of_cluster_wide_objects_lie_in_default(server, recorder):
     """An Event that regards a node is written to the namespace default, as the API demands."""
-    recorder.event(NODE, None, "Warning", "Full", "Planning", "no room")
+    recorder.event(Occurrence(NODE, None, "Warning", "Full", "Planning", "no room"))
     await until(lambda: told(server))
     [event] = told(server)
     assert event["metadata"]["namespace"] == "default"
@@ -185,9 +189,9 @@ async def test_urgent_events_outlive_the_others(server, recorder, caplog):
     reasons = []
     recorder._on_drop = reasons.append
     for number in range(1200):
-        recorder.event({**POD, "name": f"other-{number}"}, None, "Normal", "NodeReserved", "Preempting", "-")
+        recorder.event(occurrence(f"other-{number}", "NodeReserved"))
     for number in range(900):
-        recorder.event({**POD, "name": f"web-{number}"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+        recorder.event(occurrence(f"web-{number}", "Preempted", urgent=True))
     assert (recorder.dropped, reasons) == (1100, ["NodeReserved"] * 1100)
     assert caplog.text.count("further ones are dropped") == 1
     await until(lambda: len(told(server)) >= 50)
@@ -205,14 +209,14 @@ async def test_a_repetition_needs_no_room(server, recorder):
 async def test_urgent_events_do_not_wait_for_ever_more(recorder):
     """Where all that waits is urgent, a further urgent event is dropped."""
     for number in range(1001):
-        recorder.event({**POD, "name": f"web-{number}"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+        recorder.event(occurrence(f"web-{number}", "Preempted", urgent=True))
     assert recorder.dropped == 1
 
 
 async def test_it_never_raises(recorder, caplog):
     """Even an occurrence that makes no sense is only logged."""
-    recorder.event({}, None, "Normal", "Preempted", "Preempting", "?")
-    recorder.event(POD, None, "Normal", "Preempted", "Preempting", None)
+    recorder.event(Occurrence({}, None, "Normal", "Preempted", "Preempting", "?"))
+    recorder.event(Occurrence(POD, None, "Normal", "Preempted", "Preempting", None))
     assert recorder.dropped == 2
     assert "was lost" in caplog.text
 

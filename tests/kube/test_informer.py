@@ -14,7 +14,7 @@ from tests.kube.server import Server, answer, cut, delay, reply, status, until
 from webhook.kube import informer as caches
 from webhook.kube import resources
 from webhook.kube.backoff import Backoff
-from webhook.kube.client import Client, Page, PageMeta
+from webhook.kube.client import Chunk, ChunkMeta, Client
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
 
@@ -441,7 +441,7 @@ class Pages:
         """All pods, page by page."""
         for start in range(0, 1000, limit):
             pods = [self.decoder.decode(self.cluster.pod(number)) for number in range(start, start + limit)]
-            yield Page(pods, PageMeta(str(self.cluster.version)))
+            yield Chunk(pods, ChunkMeta(str(self.cluster.version)))
 
     async def watch(self, _path, **_query):
         """Nothing, and then 410."""

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 from tests.reconciler.acting import SHORT, playing
 from tests.workloads import eventually
 from webhook.demo.scenarios import POLICIES
+from webhook.kube.events import Occurrence
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
@@ -82,7 +83,7 @@ async def test_dropped_events_are_counted():
     """An Event that will not be written shows in the metrics by its reason."""
     async with playing() as play, play.reconciling() as service:
         await service._recorder.close()
-        service._recorder.event({"name": "a"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True)
+        service._recorder.event(Occurrence({"name": "a"}, None, "Normal", "Preempted", "Preempting", "-", urgent=True))
         text = generate_latest(service.metrics.registry).decode()
     assert 'giveway_events_dropped_total{reason="Preempted"} 1.0' in text
 

@@ -10,7 +10,7 @@ from tests.policy.builders import engine, rules
 from webhook.admission.context import RECONCILER, Context
 from webhook.admission.webhook import HANDLERS
 from webhook.embedded.admission.match_conditions import conditions_hold
-from webhook.kube.workloads import WORKLOADS
+from webhook.kube.pods import WORKLOADS
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, GIVEN, MARK, PLAN, PROTECTION_DURATION, Policies
 from webhook.registration.entries import EXEMPT, MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 

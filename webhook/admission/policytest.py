@@ -17,7 +17,7 @@ from webhook.admission.objectfiles import ObjectsError, objects_from
 from webhook.admission.review import Answer, Operation
 from webhook.admission.webhook import Phase, review
 from webhook.kube.instants import InstantError, epoch
-from webhook.kube.workloads import WORKLOADS
+from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import GIVEN

@@ -14,7 +14,7 @@ from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
 from webhook.kube.objects import PriorityClass
-from webhook.kube.workloads import template_of
+from webhook.kube.pods import template_of
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
 from webhook.policy.model import DECISION, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
 

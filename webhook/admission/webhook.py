@@ -11,7 +11,7 @@ import msgspec
 from webhook.admission import configmaps, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
 from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
-from webhook.kube.workloads import WORKLOADS
+from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
 
 __all__ = ["HANDLED", "HANDLERS", "Phase", "Reviewed", "complete", "deny", "refuse", "review"]

@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, BinaryIO, Literal
 
 import msgspec
+
+from webhook.kube.instants import rfc3339
 
 __all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records", "visible"]
 
@@ -33,9 +33,7 @@ class LogWriter:
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
-        self._render: Callable[[Sequence[Line]], bytes] = _json_lines
-        if format_ == "text":
-            self._render = lambda lines: b"".join(map(_text_line, lines))
+        self._render = _text_lines if format_ == "text" else _json_lines
         self._waiting: list[Line] = []
         self._lock, self._dropped = threading.Lock(), 0
         self._ended = threading.Event()
@@ -130,14 +128,8 @@ Line = LogLine | dict[str, Any]
 """A line of the log, of known fields or of any."""
 
 
-@lru_cache(4)
-def _second(whole: int) -> str:
-    return datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
 def _timestamp(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{_second(whole)}.{int((seconds - whole) * 1000):03d}Z"
+    return f"{rfc3339(seconds)[:-1]}.{int(seconds % 1 * 1000):03d}Z"
 
 
 def _json_lines(lines: Sequence[Line]) -> bytes:
@@ -147,15 +139,17 @@ def _json_lines(lines: Sequence[Line]) -> bytes:
     return _encoder.encode_lines(lines)
 
 
-def _text_line(line: Line) -> bytes:
-    rest = msgspec.json.decode(_json_lines([line]))
-    when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
-    rest.pop("logger", None)
-    exception = rest.pop("exception", "")
-    message = _quoted(message) if "=" in message else visible(message)  # it must not be taken for fields
-    words = [when, level.upper(), message, *(f"{_word(key)}={_word(value)}" for key, value in rest.items())]
-    lines = [" ".join(words), *(f"    | {visible(part)}" for part in exception.split("\n") if part)]
-    return "\n".join([*lines, ""]).encode(errors="replace")
+def _text_lines(lines: Sequence[Line]) -> bytes:
+    texts: list[str] = []
+    for encoded in _json_lines(lines).splitlines():
+        rest = msgspec.json.decode(encoded)
+        when, level, message = rest.pop("time"), rest.pop("level"), rest.pop("message")
+        rest.pop("logger", None)
+        exception = rest.pop("exception", "")
+        message = _quoted(message) if "=" in message else visible(message)  # it must not be taken for fields
+        texts.append(" ".join([when, level.upper(), message, *(f"{_word(key)}={_word(rest[key])}" for key in rest)]))
+        texts += [f"    | {visible(part)}" for part in exception.split("\n") if part]
+    return "\n".join([*texts, ""]).encode(errors="replace")
 
 
 def _word(value: Any) -> str:

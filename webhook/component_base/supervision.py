@@ -49,7 +49,18 @@ class Supervisor:
         task = self._tasks.setdefault(name, _Task(Backoff()))
         while True:
             task.running_since = time.monotonic()
-            error = await _outcome(work)
+            error: BaseException
+            try:
+                await work()
+                error = RuntimeError("it returned, although it is meant to run until the process ends")
+            except asyncio.CancelledError as cancellation:
+                # It counts as the work's end only if it was not this task that was cancelled
+                current = asyncio.current_task()
+                if current is None or current.cancelling():
+                    raise
+                error = cancellation
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the task is started again
+                error = failure
             self._forgive(task)
             task.running_since, task.error = None, str(error) or type(error).__name__
             delay = task.backoff.next()
@@ -78,17 +89,3 @@ async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _outcome(work: Callable[[], Awaitable[object]]) -> BaseException:
-    """What ended the work. A cancellation counts as such only if it was not this task that was cancelled."""
-    try:
-        await work()
-    except asyncio.CancelledError as error:
-        current = asyncio.current_task()
-        if current is None or current.cancelling():
-            raise
-        return error
-    except Exception as error:  # noqa: BLE001 - whatever it is, the task is started again
-        return error
-    return RuntimeError("it returned, although it is meant to run until the process ends")

@@ -16,7 +16,7 @@ from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.inspection.makers import Maker, bounded
-from webhook.kube.workloads import WORKLOADS
+from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.model import Policies

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from webhook.kube.client import ApiError, Client
-from webhook.kube.resources import CONFIG_MAP, Resource
-from webhook.kube.versions import OLDEST, minor_of
+from webhook.kube.resources import CONFIG_MAP, OLDEST, Resource, minor_of
 
 __all__ = ["INVENTORY", "Applied", "Key", "ObjectApplier", "TooOldError", "UnknownKindError", "key_of", "ordered"]
 

@@ -17,7 +17,7 @@ from ruamel.yaml.error import YAMLError
 
 from webhook.installation.manifests import ManifestsError
 from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
-from webhook.kube.workloads import TEMPLATE_PATHS
+from webhook.kube.pods import TEMPLATE_PATHS
 
 __all__ = ["Json", "parse_image", "render"]
 

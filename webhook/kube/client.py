@@ -19,7 +19,7 @@ from webhook.kube.endpoint import ConfigError, Endpoint, discover, tls_context
 from webhook.kube.errors import NO_ANSWER, UNDECODABLE, ApiError
 from webhook.kube.transport import Transport
 
-__all__ = ["ApiError", "Client", "ConfigError", "Page", "PatchKind"]
+__all__ = ["ApiError", "Chunk", "Client", "ConfigError", "PatchKind"]
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -39,14 +39,14 @@ _PATIENCE = 5
 """How often in a row a page is asked for again."""
 
 
-_PAGE_META = {
+_CHUNK_META = {
     "continue_": "continue",
     "resource_version": "resourceVersion",
     "remaining_item_count": "remainingItemCount",
 }
 
 
-class PageMeta(msgspec.Struct, rename=_PAGE_META):
+class ChunkMeta(msgspec.Struct, rename=_CHUNK_META):
     """Where a list stands, the token of its next page, and about how many objects follow this one, if it is told."""
 
     resource_version: str = ""
@@ -54,11 +54,11 @@ class PageMeta(msgspec.Struct, rename=_PAGE_META):
     remaining_item_count: int | None = None
 
 
-class Page(msgspec.Struct, Generic[T]):
-    """One page of a list and the list's resourceVersion; Kubernetes writes an empty list as null."""
+class Chunk(msgspec.Struct, Generic[T]):
+    """One page of a list, with the list's resourceVersion; Kubernetes writes an empty list as null."""
 
     items: list[T] | None = None
-    metadata: PageMeta = msgspec.field(default_factory=PageMeta)
+    metadata: ChunkMeta = msgspec.field(default_factory=ChunkMeta)
 
 
 class WatchEvent(msgspec.Struct):
@@ -69,10 +69,6 @@ class WatchEvent(msgspec.Struct):
 
 
 _WATCH_EVENT = msgspec.json.Decoder(WatchEvent)
-
-
-def _ignore() -> None:
-    """Nobody wants to know."""
 
 
 class Client:
@@ -149,7 +145,7 @@ class Client:
 
     async def pages(
         self, path: str, as_: type[T], *, limit: int = 500, resume: bool = False, **query: Any
-    ) -> AsyncIterator[Page[Any]]:
+    ) -> AsyncIterator[Chunk[Any]]:
         """Read a collection page by page; all pages are of one resourceVersion.
 
         The items of a page in which something cannot be decoded to `as_` come as `msgspec.Raw`, all of them. Raises
@@ -175,9 +171,9 @@ class Client:
                 continue
             resumed, patience = False, _PATIENCE if resume else 0
             try:
-                page: Page[Any] = _decoder(Page[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
+                page: Chunk[Any] = _decoder(Chunk[as_]).decode(answer)  # type: ignore[valid-type]  # a type by value
             except msgspec.DecodeError:
-                page = _decode(Page[msgspec.Raw], answer, "GET", path)
+                page = _decode(Chunk[msgspec.Raw], answer, "GET", path)
             del answer
             token = page.metadata.continue_
             yield page
@@ -253,7 +249,7 @@ class Client:
             raise ApiError(200, UNDECODABLE, f"SelfSubjectReview: the answer names no user: {error}") from error
 
     async def watch(
-        self, path: str, *, resource_version: str, opened: Callable[[], None] = _ignore, **query: Any
+        self, path: str, *, resource_version: str, opened: Callable[[], None] | None = None, **query: Any
     ) -> AsyncIterator[tuple[str, bytes]]:
         """Follow a collection: (event type, object as raw JSON) until the server ends the stream.
 
@@ -264,11 +260,11 @@ class Client:
         asked = {"watch": True, "resourceVersion": resource_version, **query}
         try:
             async for line in self._transport.lines(path, asked):
-                if not line:
+                if line:
+                    event = _WATCH_EVENT.decode(line)
+                    yield event.type, bytes(event.object)
+                elif opened is not None:
                     opened()
-                    continue
-                event = _WATCH_EVENT.decode(line)
-                yield event.type, bytes(event.object)
         except msgspec.DecodeError as error:
             raise ApiError(NO_ANSWER, "BadWatchLine", f"watch {path}: {error}") from error
 
@@ -276,7 +272,7 @@ class Client:
         items: builtins.list[Any] = []
         token: str | None = None
         while True:
-            page: Page[Any] = await self._ask(Page[as_], "GET", path, {**query, "limit": limit, "continue": token})
+            page: Chunk[Any] = await self._ask(Chunk[as_], "GET", path, {**query, "limit": limit, "continue": token})
             items += page.items or ()
             token = page.metadata.continue_
             if not token:

@@ -138,8 +138,13 @@ class _Source(ABC):
         async def renew(endpoint: Endpoint, force: bool) -> None:
             await self.reload(config, force)
             endpoint.authorization = await _authorization(config)
-            if endpoint.tls is not None and self._changed_files(config):
-                _reload_files(endpoint.tls, config)
+            if endpoint.tls is None or not self._changed_files(config):
+                return
+            # New connections take the new files; those that are open go on with what they have
+            if config.ssl_ca_cert:
+                endpoint.tls.load_verify_locations(cafile=config.ssl_ca_cert)
+            if config.cert_file:
+                endpoint.tls.load_cert_chain(config.cert_file, config.key_file)
 
         return Endpoint(
             config.host,
@@ -172,16 +177,13 @@ class _Kubeconfig(_Source):
         self._loader = await load(config_file=self._paths, client_configuration=config, persist_config=False)
 
     async def reload(self, config: Any, force: bool) -> None:
-        if force or not self._from_plugin():
+        user = self._loader._user  # noqa: SLF001 - the package's own refresh_token() reads the same
+        if force or user is None or "exec" not in user:
             await self.load(config)
         elif hasattr(self._loader, "exec_plugin_expiry"):
             # The loader runs the plugin again only if its credential is about to expire.
             await self._loader.load_from_exec_plugin()
             config.api_key["BearerToken"] = self._loader.token
-
-    def _from_plugin(self) -> bool:
-        user = self._loader._user  # noqa: SLF001 - the package's own refresh_token() reads the same
-        return user is not None and "exec" in user
 
 
 class _InCluster(_Source):
@@ -217,14 +219,6 @@ async def _authorization(config: Any) -> str | None:
     return value
 
 
-def _reload_files(context: ssl.SSLContext, config: Any) -> None:
-    # New connections take the new files; those that are open go on with what they have.
-    if config.ssl_ca_cert:
-        context.load_verify_locations(cafile=config.ssl_ca_cert)
-    if config.cert_file:
-        context.load_cert_chain(config.cert_file, config.key_file)
-
-
 def environment_proxy(url: str) -> str | None:
     """The proxy to reach this URL through; None to reach it directly, as loopback addresses always are.
 
@@ -234,27 +228,15 @@ def environment_proxy(url: str) -> str | None:
     server = urlsplit(url)
     proxies = getproxies_environment()
     proxy, host = proxies.get(server.scheme), server.hostname or ""
-    if not proxy or _is_loopback(host) or proxy_bypass(server.netloc):
+    if not proxy or host == "localhost" or proxy_bypass(server.netloc):
         return None
-    if _is_within(host, proxies.get("no", "")):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
-
-
-def _is_within(host: str, ranges: str) -> bool:
-    """Whether the host is an address in one of the comma-separated ranges, such as 10.96.0.0/12; names are not."""
-    try:
+    with suppress(ValueError):  # a name is in no range
         address = ip_address(host)
-    except ValueError:
-        return False
-    for text in ranges.split(","):
-        with suppress(ValueError):
-            if address in ip_network(text.strip(), strict=False):
-                return True
-    return False
+        if address.is_loopback:
+            return None
+        # Ranges such as 10.96.0.0/12, which Python's own reading of NO_PROXY does not know
+        for text in proxies.get("no", "").split(","):
+            with suppress(ValueError):
+                if address in ip_network(text.strip(), strict=False):
+                    return None
+    return proxy if "://" in proxy else f"http://{proxy}"

@@ -24,7 +24,7 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import EVENT, Resource
 
-__all__ = ["EventRecorder", "EventType", "Recorder", "reference"]
+__all__ = ["EventRecorder", "EventType", "Occurrence", "Recorder", "reference"]
 
 log = logging.getLogger(__name__)
 
@@ -45,20 +45,22 @@ _NOTE = 1024
 _NAME = 230
 
 
+class Occurrence(msgspec.Struct, frozen=True):
+    """What happened to an object, in the fields of an Event; `reason` and `action` are CamelCase words."""
+
+    regarding: Reference
+    related: Reference | None
+    type: EventType
+    reason: str
+    action: str
+    note: str
+    urgent: bool = False
+
+
 class Recorder(Protocol):
     """Who is told what happened to an object."""
 
-    def event(  # noqa: PLR0917 - as EventRecorder.event
-        self,
-        regarding: Reference,
-        related: Reference | None,
-        type: EventType,  # noqa: A002 - the field's name
-        reason: str,
-        action: str,
-        note: str,
-        *,
-        urgent: bool = False,
-    ) -> None:
+    def event(self, occurrence: Occurrence) -> None:
         """Note an occurrence and return at once."""
         ...
 
@@ -92,10 +94,6 @@ _Key = bytes
 """What makes two occurrences the same thing."""
 
 
-def _ignore(_reason: str) -> None:
-    """Nobody counts."""
-
-
 class EventRecorder:
     """Sends Events in the background of the running loop. `close()` it, so that the last ones get out.
 
@@ -104,7 +102,7 @@ class EventRecorder:
     """
 
     def __init__(
-        self, client: Client, reporting_controller: str, instance: str, on_drop: Callable[[str], None] = _ignore
+        self, client: Client, reporting_controller: str, instance: str, on_drop: Callable[[str], None] | None = None
     ) -> None:
         self.dropped = 0
         self._on_drop = on_drop
@@ -125,27 +123,16 @@ class EventRecorder:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    def event(  # noqa: PLR0917 - the fields of an Event in the order client-go asks for them
-        self,
-        regarding: Reference,
-        related: Reference | None,
-        type: EventType,  # noqa: A002 - the field's name
-        reason: str,
-        action: str,
-        note: str,
-        *,
-        urgent: bool = False,
-    ) -> None:
-        """Note an occurrence and return at once; never raises. `reason` and `action` are CamelCase words.
+    def event(self, occurrence: Occurrence) -> None:
+        """Note an occurrence and return at once; never raises.
 
         If more waits than can be kept, occurrences that are not `urgent` make room for those that are.
         """
-        said = {"type": type, "reason": reason, "action": action, "note": note, "regarding": regarding}
         try:
-            self._note({**said, "related": related} if related else said, urgent=urgent)
+            self._note(occurrence)
         except Exception:
-            log.exception("event %s regarding %s was lost", reason, regarding)
-            self._drop(reason)
+            log.exception("event %s regarding %s was lost", occurrence.reason, occurrence.regarding)
+            self._drop(occurrence.reason)
 
     async def close(self, deadline: float = 5.0) -> None:
         """Send what waits, for `deadline` seconds at most, then stop."""
@@ -162,15 +149,28 @@ class EventRecorder:
             self._waiting.clear()
         self._task = None
 
-    def _note(self, said: dict[str, Any], *, urgent: bool) -> None:
+    def _note(self, new: Occurrence) -> None:
         """Count an occurrence in its series, begin a series, or drop it if there is no room."""
-        key = msgspec.json.encode({**said, "note": None}, order="deterministic")
-        if self._closing or not (key in self._waiting or self._has_room(urgent=urgent)):
-            self._drop(said["reason"])
+        said = {"type": new.type, "reason": new.reason, "action": new.action, "regarding": new.regarding}
+        if new.related:
+            said["related"] = new.related
+        key = msgspec.json.encode(said, order="deterministic")
+        if self._closing or not (key in self._waiting or self._has_room(urgent=new.urgent)):
+            self._drop(new.reason)
             return
         series = self._known.pop(key, None)
         if series is None or time.time() - series.last > _SERIES_ENDS:
-            series = _Series({**self._reporter, **_body(said)}, urgent)
+            named = {"name": _name(new.regarding["name"]), "namespace": new.regarding.get("namespace") or "default"}
+            body = {
+                **self._reporter,
+                "apiVersion": EVENT.api_version,
+                "kind": EVENT.kind,
+                "metadata": named,
+                "eventTime": rfc3339_micro(time.time()),
+                **said,
+                "note": new.note.encode()[:_NOTE].decode(errors="ignore"),
+            }
+            series = _Series(body, new.urgent)
         else:
             series.count += 1
             series.last = time.time()
@@ -196,7 +196,8 @@ class EventRecorder:
 
     def _drop(self, reason: str) -> None:
         self.dropped += 1
-        self._on_drop(reason)
+        if self._on_drop is not None:
+            self._on_drop(reason)
 
     async def _run(self) -> None:
         """Send what waits, urgent ones first, until it is closed and nothing is left."""
@@ -204,7 +205,11 @@ class EventRecorder:
             self._overflows = self._overflows and bool(self._waiting)
             key = self._next()
             if key is None:
-                await self._pause()
+                # Wait for an occurrence, or for the first series that may be updated again
+                due = min((series.not_before for series in self._waiting.values()), default=None)
+                self._more.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._more.wait(), None if due is None else max(0.0, due - time.monotonic()))
                 continue
             await asyncio.sleep(self._bucket.take())
             series = self._waiting.pop(key, None)
@@ -214,7 +219,14 @@ class EventRecorder:
                 await self._send(series)
                 self._backoff.reset()
             except ApiError as error:
-                await self._failed(key, series, error)
+                series.tries += 1
+                passing = error.status in (NO_ANSWER, 429) or error.status >= 500
+                if passing and series.tries < _TRIES:
+                    self._waiting.setdefault(key, series)
+                    await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
+                else:
+                    log.warning("event %s was not accepted: %s", series.body["reason"], error)
+                    self._drop(series.body["reason"])
             except Exception:
                 log.exception("event %s was lost", series.body["reason"])
                 self._drop(series.body["reason"])
@@ -229,43 +241,28 @@ class EventRecorder:
                 found = found or key
         return found
 
-    async def _pause(self) -> None:
-        """Wait for an occurrence, or for the first series that may be updated again."""
-        due = min((series.not_before for series in self._waiting.values()), default=None)
-        self._more.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._more.wait(), None if due is None else max(0.0, due - time.monotonic()))
-
     async def _send(self, series: _Series) -> None:
         """Write a series: as a new Event, or as the count of one that was written before."""
-        namespace = series.body["metadata"]["namespace"]
+        named = series.body["metadata"]
+        counted = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
         if series.sent:
-            update = {"series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}
             try:
-                await self._client.patch(EVENT.path(namespace, series.body["metadata"]["name"]), update)
+                await self._client.patch(EVENT.path(named["namespace"], named["name"]), counted)
             except ApiError as error:
                 if error.status != 404:
                     raise
                 series.sent, series.count = False, 1  # the server has forgotten it; it begins again
-                series.body = _renewed(series.body)
+                named = {**named, "name": _name(series.body["regarding"]["name"])}
+                series.body = {**series.body, "eventTime": rfc3339_micro(time.time()), "metadata": named}
         if not series.sent:
+            body = series.body if series.count == 1 else {**series.body, **counted}
             try:
-                await self._client.create(EVENT.path(namespace), _with_series(series))
+                await self._client.create(EVENT.path(named["namespace"]), body)
             except ApiError as error:
                 if error.reason != "AlreadyExists":  # an earlier try did arrive
                     raise
         series.sent, series.tries = True, 0
         series.not_before = time.monotonic() + _SERIES_PERIOD
-
-    async def _failed(self, key: _Key, series: _Series, error: ApiError) -> None:
-        series.tries += 1
-        passing = error.status in (NO_ANSWER, 429) or error.status >= 500
-        if not passing or series.tries >= _TRIES:
-            log.warning("event %s was not accepted: %s", series.body["reason"], error)
-            self._drop(series.body["reason"])
-            return
-        self._waiting.setdefault(key, series)
-        await asyncio.sleep(max(self._backoff.next(), min(error.retry_after or 0.0, 30.0)))
 
 
 class _Bucket:
@@ -285,28 +282,5 @@ class _Bucket:
         return max(0.0, -self._level / self._per_second)
 
 
-def _body(said: dict[str, Any]) -> dict[str, Any]:
-    regarding = said["regarding"]
-    return {
-        "apiVersion": EVENT.api_version,
-        "kind": EVENT.kind,
-        "metadata": {"name": _name(regarding["name"]), "namespace": regarding.get("namespace") or "default"},
-        "eventTime": rfc3339_micro(time.time()),
-        **said,
-        "note": said["note"].encode()[:_NOTE].decode(errors="ignore"),
-    }
-
-
-def _renewed(body: dict[str, Any]) -> dict[str, Any]:
-    name = _name(body["regarding"]["name"])
-    return {**body, "eventTime": rfc3339_micro(time.time()), "metadata": {**body["metadata"], "name": name}}
-
-
 def _name(of: str) -> str:
     return f"{of[:_NAME].rstrip('-.')}.{time.time_ns():x}"
-
-
-def _with_series(series: _Series) -> dict[str, Any]:
-    if series.count == 1:
-        return series.body
-    return {**series.body, "series": {"count": series.count, "lastObservedTime": rfc3339_micro(series.last)}}

@@ -25,7 +25,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -33,7 +33,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from webhook.kube.backoff import Backoff
-from webhook.kube.client import Page
+from webhook.kube.client import Chunk
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
 from webhook.kube.objects import ObjectMeta, key_of
 
@@ -86,7 +86,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 class ListerWatcher(Protocol):
     """What a cache needs of a client."""
 
-    def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Page[Any]]:
+    def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> AsyncIterator[Chunk[Any]]:
         """All objects of a collection, page by page, decoded to a type; raw if a page cannot be decoded."""
 
     def watch(
@@ -170,17 +170,19 @@ class Informer(Generic[T]):
             try:
                 await self._step()
             except ApiError as error:
-                await self._recover(error)
+                delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
+                # Whether watching from the same version again cannot succeed
+                useless = error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
+                if useless and self._step != self._list:
+                    delay = max(delay, self._to_list())
+                # What comes with every API server now and then is nothing to be warned of
+                level = logging.INFO if error.status == _EXPIRED else logging.WARNING
+                level = logging.DEBUG if error.reason == "WatchEnded" else level
+                log.log(level, "cache %s: %s; next try in %.1f s", self._path, error, delay)
+                await asyncio.sleep(delay)
             except Exception:
                 log.exception("cache %s: unexpected error; listing again", self._path)
                 await asyncio.sleep(max(self._backoff.next(), self._to_list()))
-
-    async def _recover(self, error: ApiError) -> None:
-        delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
-        if self._step != self._list and _is_useless(error):
-            delay = max(delay, self._to_list())
-        log.log(_level(error), "cache %s: %s; next try in %.1f s", self._path, error, delay)
-        await asyncio.sleep(delay)
 
     def _to_list(self) -> float:
         """Let a list be the next step; how many seconds to wait before, so that lists do not become a flood."""
@@ -200,7 +202,14 @@ class Informer(Generic[T]):
                     version = page.metadata.resource_version
                     restored = self._is_restored(version)
                 await self._compare(page.items or [], missing, news, restored=restored)
-        await self._adopt(missing, news)
+        # First who is gone, so that no room seems taken twice, then what is new
+        begun = time.monotonic()
+        for key in missing:
+            self._remove(key, self._items[key])
+            begun = await _take_turns(begun)
+        for key, new in news.items():
+            self._put(key, new)
+            begun = await _take_turns(begun)
         self._version = version
         self._listed_at = time.monotonic()
         self._backoff.reset()
@@ -232,16 +241,6 @@ class Informer(Generic[T]):
             if known is None or restored or version != known.metadata.resource_version:
                 news[key] = self._kept(obj)
 
-    async def _adopt(self, missing: Iterable[str], news: dict[str, T]) -> None:
-        """Tell what a list has found: first who is gone, so that no room seems taken twice, then what is new."""
-        begun = time.monotonic()
-        for key in missing:
-            self._remove(key, self._items[key])
-            begun = await _take_turns(begun)
-        for key, new in news.items():
-            self._put(key, new)
-            begun = await _take_turns(begun)
-
     def _is_restored(self, version: str) -> bool:
         """Whether a list older than what is known is to be believed; raises ApiError while it is not."""
         if not _older(version, self._version):
@@ -259,8 +258,16 @@ class Informer(Generic[T]):
         loop = asyncio.get_running_loop()
         begun, heard = loop.time(), False
         seconds = random.randint(*_WATCH_SECONDS)  # noqa: S311 - spreads clients apart, guards nothing
+        watch: Any = self._client.watch(
+            self._path,
+            resource_version=self._version,
+            opened=self._hear,
+            allowWatchBookmarks=True,
+            timeoutSeconds=seconds,
+            **self._selectors,
+        )
         try:
-            async with asyncio.timeout(seconds + _OVERDUE), aclosing(self._open_watch(seconds)) as events:
+            async with asyncio.timeout(seconds + _OVERDUE), aclosing(watch) as events:
                 async for kind, raw in events:
                     self._hear()
                     self._receive(kind, raw)
@@ -277,16 +284,6 @@ class Informer(Generic[T]):
         if not heard and lasted > _LONG:
             self._step = self._check
 
-    def _open_watch(self, seconds: int) -> Any:
-        return self._client.watch(
-            self._path,
-            resource_version=self._version,
-            opened=self._hear,
-            allowWatchBookmarks=True,
-            timeoutSeconds=seconds,
-            **self._selectors,
-        )
-
     def _hear(self) -> None:
         self._heard_at = time.monotonic()
 
@@ -302,7 +299,10 @@ class Informer(Generic[T]):
         self._step = self._watch
 
     def _receive(self, kind: str, raw: bytes) -> None:
-        """Take one event of a watch. Raises ApiError for an error event or a version that goes backwards."""
+        """Take one event of a watch, unless it tells what is known already: late and repeated events are ordinary.
+
+        Raises ApiError for an error event or a version that goes backwards.
+        """
         if kind == "ERROR":
             raise status_error(raw)
         if kind == "BOOKMARK":
@@ -316,11 +316,8 @@ class Informer(Generic[T]):
         obj = self._decode(raw)
         if obj is None:
             self._version = _named(raw)[1] or self._version
-        else:
-            self._apply(kind, self._kept(obj))
-
-    def _apply(self, kind: str, new: T) -> None:
-        """Take over one event, unless it tells what is known already: late and repeated events are ordinary."""
+            return
+        new = self._kept(obj)
         key, version = key_of(new), new.metadata.resource_version
         known = self._items.get(key)
         if kind == "DELETED":
@@ -378,18 +375,6 @@ async def _take_turns(begun: float) -> float:
         return begun
     await asyncio.sleep(0)
     return time.monotonic()
-
-
-def _is_useless(error: ApiError) -> bool:
-    """Whether watching from the same version again cannot succeed."""
-    return error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
-
-
-def _level(error: ApiError) -> int:
-    """What comes with every API server now and then is nothing to be warned of."""
-    if error.reason == "WatchEnded":
-        return logging.DEBUG
-    return logging.INFO if error.status == _EXPIRED else logging.WARNING
 
 
 def _named(raw: msgspec.Raw | bytes) -> tuple[str, str]:

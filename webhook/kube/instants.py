@@ -1,13 +1,14 @@
-"""Instants: RFC 3339 texts, as Kubernetes writes them, to seconds since the epoch and back."""
+"""Time: RFC 3339 texts, as Kubernetes writes them, to seconds since the epoch and back, and where the time is from."""
 
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Protocol
 
-__all__ = ["InstantError", "epoch", "rfc3339", "rfc3339_micro"]
-
+__all__ = ["Clock", "InstantError", "SystemClock", "epoch", "rfc3339", "rfc3339_micro"]
 
 _RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?P<zone>Z|[+-]\d{2}:\d{2})?", re.ASCII)
 
@@ -43,3 +44,27 @@ def rfc3339_micro(seconds: float) -> str:
 @lru_cache(maxsize=1024)
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Clock(Protocol):
+    """What a program asks for the time, so that a simulation can answer with another one."""
+
+    def monotonic(self) -> float:
+        """Seconds since some instant; never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks as they are."""
+
+    def monotonic(self) -> float:
+        """Seconds of the machine's monotonic clock."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since the epoch by the machine's clock, jumps included."""
+        return time.time()

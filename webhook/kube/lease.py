@@ -14,6 +14,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
@@ -54,13 +55,6 @@ class Lease(msgspec.Struct, rename="camel", kw_only=True):
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
 
 
-def _suspend_aware_clock() -> Callable[[], float]:
-    """Seconds that go on while the machine sleeps, if there is such a clock."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic
-
-
 class LeaderElector:
     """One candidate for a lease. `identity` must be unique to this process. Times are in seconds.
 
@@ -88,7 +82,9 @@ class LeaderElector:
         self._client = client
         self._namespace, self._name = namespace, name
         self._lease_duration, self._renew_deadline, self._retry_period = lease_duration, renew_deadline, retry_period
-        self._clock = clock or _suspend_aware_clock()
+        # Seconds that go on while the machine sleeps, if there is such a clock
+        boottime: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+        self._clock = clock or (time.monotonic if boottime is None else partial(time.clock_gettime, boottime))
         self._held_until = _NEVER
         self._observed: Lease | None = None
         self._observed_at = _NEVER
@@ -125,29 +121,24 @@ class LeaderElector:
         and this returns or raises what it raised.
         """
         while True:
-            await self._acquire()
+            while not await self._attempt():
+                spread = 1 + _JITTER * random.random()  # noqa: S311 - spreads candidates
+                await asyncio.sleep(self._retry_period * spread)
             log.info("lease %s/%s: %s leads, term %d", self._namespace, self._name, self.identity, self.transitions)
             work = asyncio.ensure_future(on_started())
             try:
-                ended = await self._hold(work)
+                ended = False
+                while self.is_leader() and not ended:
+                    await asyncio.wait({work}, timeout=min(self._retry_period, self.remaining()))
+                    ended = work.done()
+                    if not ended:
+                        await self._attempt()
+                if not ended:
+                    log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
             finally:
                 await self._step_down(work, on_stopped)
             if ended:
                 return await work
-
-    async def _acquire(self) -> None:
-        while not await self._attempt():  # noqa: ASYNC110 - the lease is far away
-            await asyncio.sleep(self._retry_period * (1 + _JITTER * random.random()))  # noqa: S311 - spreads candidates
-
-    async def _hold(self, work: asyncio.Future[None]) -> bool:
-        """Renew until the lease is lost or the work has ended; whether it was the work."""
-        while self.is_leader():
-            await asyncio.wait({work}, timeout=min(self._retry_period, self.remaining()))
-            if work.done():
-                return True
-            await self._attempt()
-        log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
-        return False
 
     async def _step_down(self, work: asyncio.Future[None], on_stopped: Callable[[], None]) -> None:
         """End the work, and let go of the lease only then."""
@@ -184,25 +175,33 @@ class LeaderElector:
 
     async def _take(self) -> bool:
         """Write the lease if that is allowed; whether this candidate holds it then. Raises ApiError."""
-        lease = self._observed if self.is_leader() and not self._outdated else await self._read()
+        lease = self._observed
+        if lease is None or self._outdated or not self.is_leader():
+            try:
+                lease = await self._client.get(LEASE.path(self._namespace, self._name), Lease)
+                self._observe(lease)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                lease = None
         if not self._is_free():
             return False
-        wanted = self._wanted(lease)
+        now = rfc3339_micro(time.time())
+        before = self._observed.spec if self._observed else LeaseSpec(holder_identity=self.identity)
+        same = before.holder_identity == self.identity
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=math.ceil(self._lease_duration),
+            acquire_time=(same and before.acquire_time) or now,
+            renew_time=now,
+            lease_transitions=self.transitions + (not same),
+        )
+        wanted = Lease(metadata=lease.metadata if lease else ObjectMeta(name=self._name), spec=spec)
         if lease is None:
             self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
         else:
             self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease))
         return True
-
-    async def _read(self) -> Lease | None:
-        try:
-            lease = await self._client.get(LEASE.path(self._namespace, self._name), Lease)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            return None
-        self._observe(lease)
-        return lease
 
     def _observe(self, lease: Lease) -> None:
         if self._observed is None or lease.spec != self._observed.spec:
@@ -218,19 +217,6 @@ class LeaderElector:
             return True
         duration = self._observed.spec.lease_duration_seconds or self._lease_duration
         return self._clock() > self._observed_at + duration
-
-    def _wanted(self, lease: Lease | None) -> Lease:
-        now = rfc3339_micro(time.time())
-        before = self._observed.spec if self._observed else LeaseSpec(holder_identity=self.identity)
-        same = before.holder_identity == self.identity
-        spec = LeaseSpec(
-            holder_identity=self.identity,
-            lease_duration_seconds=math.ceil(self._lease_duration),
-            acquire_time=(same and before.acquire_time) or now,
-            renew_time=now,
-            lease_transitions=self.transitions + (not same),
-        )
-        return Lease(metadata=lease.metadata if lease else ObjectMeta(name=self._name), spec=spec)
 
     async def _release(self) -> None:
         """Let the lease go, so that the next holder need not wait for it to lapse."""

@@ -47,7 +47,10 @@ def _import() -> Loaders:
 def _import_apart() -> Loaders:
     try:
         for name in ("kubernetes", "kubernetes.aio", "kubernetes.aio.client"):
-            _enter(name)
+            spec = find_spec(name)
+            if spec is None:
+                raise ImportError(f"{name} is not installed")
+            sys.modules[name] = module_from_spec(spec)
         client: Any = sys.modules["kubernetes.aio.client"]
         client.Configuration = import_module("kubernetes.aio.client.configuration").Configuration
         client.ApiClient = None  # named by kube_config, used by none of the functions called here
@@ -55,10 +58,3 @@ def _import_apart() -> Loaders:
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes"]:
             del sys.modules[name]
-
-
-def _enter(package: str) -> None:
-    spec = find_spec(package)
-    if spec is None:
-        raise ImportError(f"{package} is not installed")
-    sys.modules[package] = module_from_spec(spec)

@@ -1,12 +1,27 @@
-"""Facts about pods that more than one package asks for: has it ended, whose is it, where can it run. Pure."""
+"""Facts about pods and workloads that more than one package asks for. Pure.
+
+Has a pod ended, whose is it, where can it run; which kinds of workloads there are, and where each keeps its template.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
 
-__all__ = ["controller_of", "is_last_resort", "is_pinned", "is_terminal", "workload_name", "workload_of"]
+__all__ = [
+    "TEMPLATE_PATHS",
+    "WORKLOADS",
+    "WorkloadKind",
+    "controller_of",
+    "is_last_resort",
+    "is_pinned",
+    "is_terminal",
+    "template_of",
+    "workload_name",
+    "workload_of",
+]
 
 _HOSTNAME = "kubernetes.io/hostname"
 
@@ -63,3 +78,38 @@ def is_pinned(pod: Pod) -> bool:
         )
         for term in terms
     )
+
+
+class WorkloadKind(NamedTuple):
+    """A kind of object that makes pods; `template` is the path to the template of its pods."""
+
+    kind: str
+    template: tuple[str, ...] = ("spec", "template")
+
+
+WORKLOADS = {
+    ("apps", "deployments"): WorkloadKind("Deployment"),
+    ("apps", "statefulsets"): WorkloadKind("StatefulSet"),
+    ("apps", "daemonsets"): WorkloadKind("DaemonSet"),
+    ("apps", "replicasets"): WorkloadKind("ReplicaSet"),
+    ("", "replicationcontrollers"): WorkloadKind("ReplicationController"),
+    ("batch", "jobs"): WorkloadKind("Job"),
+    ("batch", "cronjobs"): WorkloadKind("CronJob", ("spec", "jobTemplate", "spec", "template")),
+}
+"""By group and resource."""
+
+TEMPLATE_PATHS = tuple(dict.fromkeys(workload.template for workload in WORKLOADS.values()))
+"""Every place in which some workload keeps its template."""
+
+_BY_RESOURCE = {resource: workload for (_, resource), workload in WORKLOADS.items()}
+
+
+def template_of(obj: dict[str, Any] | None, resource: str) -> dict[str, Any] | None:
+    """The pod template of an object of this resource, such as `deployments`; None if it has none."""
+    workload = _BY_RESOURCE.get(resource)
+    if workload is None:
+        return None
+    part: Any = obj
+    for key in workload.template:
+        part = part.get(key) if isinstance(part, dict) else None
+    return part if isinstance(part, dict) else None

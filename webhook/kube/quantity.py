@@ -63,12 +63,6 @@ def millis(quantity: Quantity) -> int:
 
 @lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
-    amount = _EXACT.multiply(_parse(text), Decimal(scale))
-    whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
-    return max(-INT64_MAX, min(INT64_MAX, whole))
-
-
-def _parse(text: str) -> Decimal:
     match = _NOTATION.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise QuantityError(
@@ -77,6 +71,10 @@ def _parse(text: str) -> Decimal:
         )
     number, suffix, exponent = match.groups()
     if suffix:
-        return _EXACT.multiply(Decimal(number), _SUFFIX[suffix])
-    power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent))) if exponent else 0
-    return _EXACT.scaleb(Decimal(number), power)
+        parsed = _EXACT.multiply(Decimal(number), _SUFFIX[suffix])
+    else:
+        power = max(-_LARGEST_EXPONENT, min(_LARGEST_EXPONENT, int(exponent))) if exponent else 0
+        parsed = _EXACT.scaleb(Decimal(number), power)
+    amount = _EXACT.multiply(parsed, Decimal(scale))
+    whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
+    return max(-INT64_MAX, min(INT64_MAX, whole))

@@ -1,8 +1,11 @@
-"""Where each resource lives in the API: group, version and plural to a URL path."""
+"""Where each resource lives in the API, and which versions of Kubernetes giveway needs: the one owner of both."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
 __all__ = [
@@ -19,6 +22,7 @@ __all__ = [
     "MUTATING_WEBHOOK_CONFIGURATION",
     "NAMESPACE",
     "NODE",
+    "OLDEST",
     "PERSISTENT_VOLUME",
     "PERSISTENT_VOLUME_CLAIM",
     "POD",
@@ -30,11 +34,19 @@ __all__ = [
     "SERVICE",
     "STATEFUL_SET",
     "STORAGE_CLASS",
+    "TESTED",
     "VALIDATING_ADMISSION_POLICY",
     "VALIDATING_ADMISSION_POLICY_BINDING",
     "VALIDATING_WEBHOOK_CONFIGURATION",
     "Resource",
+    "minor_of",
 ]
+
+OLDEST = 30
+"""The oldest minor version of Kubernetes 1 that giveway works with: it needs `matchConditions`."""
+TESTED = (32, 36)
+"""The minor versions on which the end-to-end tests ran, as the page kubernetes-behaviour of docs/ says."""
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +129,9 @@ VALIDATING_ADMISSION_POLICY = Resource(
 VALIDATING_ADMISSION_POLICY_BINDING = Resource(
     _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
+
+
+def minor_of(version: Mapping[str, Any]) -> int | None:
+    """The minor version in the answer of `/version`, which some providers write as `32+`; None if there is none."""
+    found = _DIGITS.match(str(version.get("minor", "")))
+    return int(found[0]) if found and str(version.get("major", "1")) == "1" else None

@@ -8,7 +8,7 @@ a node selector term without any requirement selects nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 
@@ -27,6 +27,14 @@ Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
 
 _INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_PART = re.compile(
+    r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
+    r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
+    re.ASCII,
+)
+_COMMA = re.compile(r",(?![^(]*\))")
+"""A comma outside parentheses."""
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 
 class SelectorError(ValueError):
@@ -52,9 +60,13 @@ def label_matcher(selector: LabelSelector | None) -> Matcher:
     """
     if selector is None:
         return nothing
-    checks = [_equals(key, value) for key, value in (selector.match_labels or {}).items()]
-    checks += [_label_check(row) for row in selector.match_expressions or ()]
-    return _all_of(checks)
+    labels = selector.match_labels or {}
+    rows = [Requirement(key=key, operator="In", values=[value]) for key, value in labels.items()]
+    for row in selector.match_expressions or ():
+        if row.operator in ("Gt", "Lt"):
+            raise SelectorError(f"operator {row.operator!r} of key {row.key!r} is for node selectors only")
+        rows.append(row)
+    return _all_of([_check(row) for row in rows])
 
 
 def node_matcher(selector: NodeSelector | None) -> Callable[[str, Labels], bool]:
@@ -73,7 +85,22 @@ def parse_selector(text: str) -> Matcher:
 
     Raises SelectorError with the part that does not parse.
     """
-    return _all_of([_parse_part(part.strip()) for part in _split_outside_parentheses(text) if part.strip()])
+    checks: list[Matcher] = []
+    for part in _COMMA.split(text):
+        if not part.strip():
+            continue
+        match = _PART.fullmatch(part.strip())
+        if match is None or (match["absent"] and (match["op"] or match["set"])):
+            raise SelectorError(f"unable to parse requirement: {part.strip()!r}")
+        if match["op"]:
+            operator, values = _OPERATORS[match["op"]], [match["value"]]
+        elif match["set"]:
+            operator = "In" if match["set"] == "in" else "NotIn"
+            values = [value.strip() for value in match["values"].split(",")]
+        else:
+            operator, values = ("DoesNotExist" if match["absent"] else "Exists"), []
+        checks.append(_check(Requirement(key=match["key"], operator=operator, values=values)))
+    return _all_of(checks)
 
 
 def _all_of(checks: list[Matcher]) -> Matcher:
@@ -82,16 +109,6 @@ def _all_of(checks: list[Matcher]) -> Matcher:
     if len(checks) == 1:
         return checks[0]
     return lambda labels: all(check(labels) for check in checks)
-
-
-def _equals(key: str, value: str) -> Matcher:
-    return lambda labels: labels.get(key) == value
-
-
-def _label_check(row: Requirement) -> Matcher:
-    if row.operator in ("Gt", "Lt"):
-        raise SelectorError(f"operator {row.operator!r} of key {row.key!r} is for node selectors only")
-    return _check(row)
 
 
 def _check(row: Requirement) -> Matcher:
@@ -111,23 +128,19 @@ def _check(row: Requirement) -> Matcher:
                 return lambda labels: key in labels
             return lambda labels: key not in labels
         case "Gt" | "Lt":
-            return _compare(row)
+            bound = _int64(row.values[0]) if row.values and len(row.values) == 1 else None
+            if bound is None:
+                raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
+            greater = row.operator == "Gt"
+
+            def compare(labels: Labels) -> bool:
+                number = _int64(labels.get(key, ""))
+                if number is None:
+                    return False
+                return number > bound if greater else number < bound
+
+            return compare
     raise SelectorError(f"operator {row.operator!r} of key {key!r} is not In, NotIn, Exists, DoesNotExist, Gt or Lt")
-
-
-def _compare(row: Requirement) -> Matcher:
-    key, greater, values = row.key, row.operator == "Gt", row.values or []
-    bound = _int64(values[0]) if len(values) == 1 else None
-    if bound is None:
-        raise SelectorError(f"operator {row.operator} of key {key!r} needs exactly one integer")
-
-    def holds(labels: Labels) -> bool:
-        number = _int64(labels.get(key, ""))
-        if number is None:
-            return False
-        return number > bound if greater else number < bound
-
-    return holds
 
 
 def _int64(text: str) -> int | None:
@@ -143,42 +156,10 @@ def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
         return lambda _name, _labels: False
     try:
         by_labels = _all_of([_check(row) for row in term.match_expressions or ()])
-        by_fields = _all_of([_field_check(row) for row in term.match_fields or ()])
+        for row in term.match_fields or ():
+            if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(row.values or ()) != 1:
+                return lambda _name, _labels: False  # matchFields knows nothing else
+        by_fields = _all_of([_check(row) for row in term.match_fields or ()])
     except SelectorError:
         return lambda _name, _labels: False
     return lambda name, labels: by_labels(labels) and by_fields({"metadata.name": name})
-
-
-def _field_check(row: Requirement) -> Matcher:
-    if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(row.values or ()) != 1:
-        raise SelectorError("matchFields knows metadata.name with In or NotIn and one value")
-    return _check(row)
-
-
-_PART = re.compile(
-    r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
-    r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
-    re.ASCII,
-)
-
-
-_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
-
-
-def _parse_part(part: str) -> Matcher:
-    match = _PART.fullmatch(part)
-    if match is None or (match["absent"] and (match["op"] or match["set"])):
-        raise SelectorError(f"unable to parse requirement: {part!r}")
-    key = match["key"]
-    if match["op"]:
-        operator, values = _OPERATORS[match["op"]], [match["value"]]
-    elif match["set"]:
-        operator = "In" if match["set"] == "in" else "NotIn"
-        values = [value.strip() for value in match["values"].split(",")]
-    else:
-        operator, values = ("DoesNotExist" if match["absent"] else "Exists"), []
-    return _check(Requirement(key=key, operator=operator, values=values))
-
-
-def _split_outside_parentheses(text: str) -> Iterable[str]:
-    return re.split(r",(?![^(]*\))", text)

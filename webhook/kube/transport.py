@@ -141,7 +141,11 @@ class Transport:
         return self._pool
 
     def _url(self, path: str, query: Mapping[str, Any]) -> URL:
-        texts = {key: _text(value) for key, value in query.items() if value not in (None, "")}
+        texts = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in query.items()
+            if value not in (None, "")
+        }
         return URL(self.endpoint.url + path, encoded=True).with_query(texts)
 
 
@@ -182,10 +186,6 @@ async def split_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 def warning_texts(headers: Iterable[str]) -> list[str]:
     """The texts of `Warning` headers."""
     return [re.sub(r"\\(.)", r"\1", text) for header in headers for text in _WARNING.findall(header)]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def _error(answer: aiohttp.ClientResponse) -> ApiError:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from webhook.kube.clock import Clock
+from webhook.kube.instants import Clock
 
 __all__ = ["MeasuringClock", "SteadyClock"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.events import EventRecorder, reference
+from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
@@ -166,4 +166,5 @@ class Reporter:
 
     def _event(self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False) -> None:
         if self._recorder is not None:
-            self._recorder.event(reference(POD, pod.metadata), None, "Normal", reason, action, note, urgent=urgent)
+            regarding = reference(POD, pod.metadata)
+            self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent))

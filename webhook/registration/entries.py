@@ -13,7 +13,7 @@ import msgspec
 
 from webhook.admission.configmaps import POLICIES, PROBE
 from webhook.admission.context import RECONCILER
-from webhook.kube.workloads import TEMPLATE_PATHS, WORKLOADS
+from webhook.kube.pods import TEMPLATE_PATHS, WORKLOADS
 from webhook.policy.evaluation.reads import PRESERVED, Reads, protected_annotations, reads_on_update
 from webhook.policy.model import MARK, Policies
 from webhook.registration.conditions import any_of, changed, changed_key, changed_metadata, left_out, present_key

@@ -6,9 +6,8 @@ import asyncio
 import logging
 
 from webhook.kube.client import ApiError, Client
-from webhook.kube.clock import Clock, SystemClock
-from webhook.kube.events import Recorder, reference
-from webhook.kube.instants import rfc3339
+from webhook.kube.events import Occurrence, Recorder, reference
+from webhook.kube.instants import Clock, SystemClock, rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.decision import decide
@@ -99,7 +98,7 @@ class Preemption:
         metadata = ObjectMeta(namespace=victim.namespace, name=victim.name, uid=victim.uid)
         note = f"Preempted by pod {preemptor.metadata.uid} on node {victim.node}"
         regarding, related = reference(POD, metadata), reference(POD, preemptor.metadata)
-        self._events.event(regarding, related, "Normal", "Preempted", "Preempting", note)
+        self._events.event(Occurrence(regarding, related, "Normal", "Preempted", "Preempting", note))
         return True
 
     async def _patch_status(self, namespace: str, name: str, status: dict[str, object]) -> None:

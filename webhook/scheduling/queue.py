@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from webhook.kube.clock import Clock, SystemClock
+from webhook.kube.instants import Clock, SystemClock
 from webhook.kube.objects import Pod
 from webhook.preemption.snapshot.pod_info import PodInfo
 

@@ -12,10 +12,9 @@ import logging
 from typing import Any
 
 from webhook.kube.client import ApiError, Client
-from webhook.kube.clock import Clock, SystemClock
-from webhook.kube.events import EventType, Recorder, reference
+from webhook.kube.events import EventType, Occurrence, Recorder, reference
 from webhook.kube.informer import Change
-from webhook.kube.instants import rfc3339
+from webhook.kube.instants import Clock, SystemClock, rfc3339
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import POD
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
@@ -160,7 +159,7 @@ class Scheduler:
 
     def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
         if self._events is not None:
-            self._events.event(reference(POD, pod.metadata), None, type_, reason, action, note)
+            self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
 
     async def _write_status(self, pod: Pod, message: str, nominated: str) -> None:
         known = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)

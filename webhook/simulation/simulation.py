@@ -8,12 +8,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 
 from webhook.kube.client import Client
-from webhook.kube.events import EventType
+from webhook.kube.events import Occurrence
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.scheduling.default_preemption import Preemption
@@ -226,20 +226,10 @@ class _Told:
     def __init__(self, history: History) -> None:
         self._history = history
 
-    def event(  # noqa: PLR0917 - as EventRecorder.event
-        self,
-        regarding: Any,
-        related: Any,
-        type: EventType,  # noqa: A002
-        reason: str,
-        action: str,
-        note: str,
-        *,
-        urgent: bool = False,
-    ) -> None:
+    def event(self, occurrence: Occurrence) -> None:
         """Note an occurrence."""
-        del type, action, note, urgent
-        if reason == "Preempted" and related:
+        regarding, related = occurrence.regarding, occurrence.related
+        if occurrence.reason == "Preempted" and related:
             self._history.preempted(regarding["uid"], f"{related['namespace']}/{related['name']}")
 
 

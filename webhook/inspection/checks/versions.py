@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.observed import Observed
-from webhook.kube.versions import OLDEST, TESTED, minor_of
+from webhook.kube.resources import OLDEST, TESTED, minor_of
 
 __all__ = ["untested"]
 

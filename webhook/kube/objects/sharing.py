@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from webhook.kube.objects.meta import Condition, OwnerReference
-from webhook.kube.objects.pod import Pod, PodSpec, PodStatus, Volume
+from webhook.kube.objects.pod import Pod, PodSpec, Volume
 
 __all__ = ["SharedParts", "SharedPods"]
 
@@ -53,7 +53,10 @@ class SharedParts(Generic[V]):
         found = self._young.get(key)
         if found is not None:
             return found
-        if self._repeated and key not in self._old and self._is_first(hash(key)):
+        if self._repeated and key not in self._old and hash(key) not in self._once:
+            if len(self._once) * _ENTRY >= self._most:
+                self._once.clear()
+            self._once.add(hash(key))
             return value
         size = len(key) + _ENTRY
         if self._size + size > self._most:
@@ -63,14 +66,6 @@ class SharedParts(Generic[V]):
         self._size += size
         found = self._young[key] = self._old.pop(key, value)
         return found
-
-    def _is_first(self, key: int) -> bool:
-        if key in self._once:
-            return False
-        if len(self._once) * _ENTRY >= self._most:
-            self._once.clear()
-        self._once.add(key)
-        return True
 
 
 class SharedPods:
@@ -103,33 +98,22 @@ class SharedPods:
         status.phase = texts.get(status.phase, status.phase)
         if status.start_time == meta.creation_timestamp:
             status.start_time = meta.creation_timestamp
-        if pod.spec.node_name:
-            _strip(pod.spec)
-            self._share_conditions(status)
-        pod.spec = self._shared_spec(pod.spec)
-        return pod
-
-    def _share_conditions(self, status: PodStatus) -> None:
-        if not status.conditions:
-            return
-        for one in status.conditions:
-            one.message, one.last_transition_time = "", None
-        status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
-
-    def _shared_spec(self, spec: PodSpec) -> PodSpec:
-        """A spec with the parts of the first one that was equal but for node and volumes."""
-        node, volumes = self._texts.get(spec.node_name, spec.node_name), spec.volumes
+        spec = pod.spec
+        if spec.node_name:
+            # Leave out what is not read of a pod that has a node
+            for container in (*(spec.containers or ()), *(spec.init_containers or ())):
+                container.image = ""
+                if container.ports:
+                    container.ports = [port for port in container.ports if port.host_port] or None
+            if spec.volumes:
+                spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
+            if status.conditions:
+                for one in status.conditions:
+                    one.message, one.last_transition_time = "", None
+                status.conditions = self._conditions.get(_encode(status.conditions), status.conditions)
+        # A spec with the parts of the first one that was equal but for node and volumes
+        node, volumes = texts.get(spec.node_name, spec.node_name), spec.volumes
         spec.node_name, spec.volumes = "", None
-        shared = copy.copy(self._specs.get(_encode(spec), spec))
-        shared.node_name, shared.volumes = node, volumes
-        return shared
-
-
-def _strip(spec: PodSpec) -> None:
-    """Leave out what is not read of a pod that has a node."""
-    for container in (*(spec.containers or ()), *(spec.init_containers or ())):
-        container.image = ""
-        if container.ports:
-            container.ports = [port for port in container.ports if port.host_port] or None
-    if spec.volumes:
-        spec.volumes = [volume for volume in spec.volumes if volume != Volume(name=volume.name)] or None
+        pod.spec = copy.copy(self._specs.get(_encode(spec), spec))
+        pod.spec.node_name, pod.spec.volumes = node, volumes
+        return pod

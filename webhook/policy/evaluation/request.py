@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
-from webhook.kube.workloads import WORKLOADS, template_of
+from webhook.kube.pods import WORKLOADS, template_of
 from webhook.policy.cel.program import Inputs
 from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KUBE_SYSTEM_ACCOUNT, SERVICE_ACCOUNT
 

@@ -11,7 +11,7 @@ from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import review
 from webhook.kube.objects import Pod
-from webhook.kube.workloads import WORKLOADS
+from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import Policies
 from webhook.simulation.clock import VirtualClock
