@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 
 from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
-from webhook.page.model import DecisionShown, Evictions, Page, PlanShown, Rung
+from webhook.page.model import DecisionShown, Evictions, Page, Rung
 
 __all__ = ["STEPS", "document", "headline", "sections", "version_of"]
 
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
-_TITLES = {
-    "ladder": "Priorities",
-    "queue": "Queue",
-    "plans": "Plans under way",
-    "decisions": "Last decisions",
-    "evictions": "Evictions in the last hour",
-    "policies": "Policies",
-    "certificates": "Certificates",
-}
 _ENDINGS = {"bound": "good", "": "open"}
 _BARS, _BAR, _TALL = 11, 9, 26
 """Pixels from one bar of a small chart to the next, a bar's width, and the height of the highest."""
@@ -30,11 +20,11 @@ _BARS, _BAR, _TALL = 11, 9, 26
 def document(page: Page) -> Html:
     """The whole page."""
     made = sections(page)
-    navigation = joined(f'<li><a href="#{name}">{title}</a></li>' for name, title in _TITLES.items())
+    navigation = joined(f'<li><a href="#{name}">{title}</a></li>' for name, (title, _) in _SECTIONS.items())
     body = joined(
         f'<section id="{name}" aria-labelledby="{name}-title" data-version="{version_of(made[name])}">{made[name]}'
         "</section>"
-        for name in _TITLES
+        for name in _SECTIONS
     )
     return Html(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>giveway</title>'
@@ -54,17 +44,23 @@ def document(page: Page) -> Html:
 
 
 def sections(page: Page) -> dict[str, Html]:
-    """The page's parts by their ids."""
-    return {
-        "summary": _summary(page),
-        "ladder": _section("ladder", _ladder(page)),
-        "queue": _section("queue", _queue(page)),
-        "plans": _section("plans", _plans(page)),
-        "decisions": _section("decisions", _decisions(page)),
-        "evictions": _section("evictions", _evictions(page.evictions)),
-        "policies": _section("policies", _policies(page)),
-        "certificates": _section("certificates", _certificates(page)),
-    }
+    """The page's parts by their ids: the summary, and the sections with their titles."""
+    who = page.leadership
+    role = f'<span class="badge {text(who.role)}">{text(who.role)}</span> <span class="who">{text(who.identity)}</span>'
+    command = f"<pre><code>{text(who.command)}</code></pre>" if who.command else ""
+    notice = f'<div class="notice"><p>{text(who.notice)}</p>{command}</div>' if who.notice else ""
+    tiles = (
+        (page.waiting_total, "waiting"),
+        (page.plans_total, "plans under way"),
+        (_evicted(page.evictions), "evictions in an hour"),
+        (page.pods, "pods"),
+        (page.nodes, "nodes"),
+    )
+    shown = joined(f"<div><dd>{number(count)}</dd><dt>{name}</dt></div>" for count, name in tiles)
+    made = {"summary": Html(f'<p class="identity">{role}</p>{notice}<dl class="tiles">{shown}</dl>')}
+    for name, (title, content) in _SECTIONS.items():
+        made[name] = Html(f'<h2 id="{name}-title">{title}</h2>{content(page)}')
+    return made
 
 
 def headline(page: Page) -> str:
@@ -78,26 +74,6 @@ def headline(page: Page) -> str:
 def version_of(markup: str) -> str:
     """What tells one state of a section from another."""
     return hashlib.blake2b(markup.encode(), digest_size=8).hexdigest()
-
-
-def _summary(page: Page) -> Html:
-    who = page.leadership
-    role = f'<span class="badge {text(who.role)}">{text(who.role)}</span> <span class="who">{text(who.identity)}</span>'
-    command = f"<pre><code>{text(who.command)}</code></pre>" if who.command else ""
-    notice = f'<div class="notice"><p>{text(who.notice)}</p>{command}</div>' if who.notice else ""
-    tiles = (
-        (page.waiting_total, "waiting"),
-        (page.plans_total, "plans under way"),
-        (_evicted(page.evictions), "evictions in an hour"),
-        (page.pods, "pods"),
-        (page.nodes, "nodes"),
-    )
-    shown = joined(f"<div><dd>{number(count)}</dd><dt>{name}</dt></div>" for count, name in tiles)
-    return Html(f'<p class="identity">{role}</p>{notice}<dl class="tiles">{shown}</dl>')
-
-
-def _section(name: str, content: Html) -> Html:
-    return Html(f'<h2 id="{name}-title">{_TITLES[name]}</h2>{content}')
 
 
 def _nothing(said: str) -> Html:
@@ -122,7 +98,7 @@ def _ladder(page: Page) -> Html:
             number(rung.preemptible),
             joined((number(rung.protected), _window(rung)), ", until ") if rung.protected else number(0),
             number(rung.pending),
-            _acts(rung),
+            f"giveway, policy {text(rung.policy)}" if rung.policy else "kube-scheduler" if rung.preempts else "nobody",
         ]
         for rung in ladder.rungs
     ]
@@ -151,12 +127,6 @@ def _window(rung: Rung) -> Html:
     return joined((instant(rung.first_end), instant(rung.last_end)), " to ")
 
 
-def _acts(rung: Rung) -> Html:
-    if rung.policy:
-        return Html(f"giveway, policy {text(rung.policy)}")
-    return Html("kube-scheduler" if rung.preempts else "nobody")
-
-
 def _queue(page: Page) -> Html:
     if not page.waiting:
         return _nothing("No pod waits for preemption.")
@@ -179,64 +149,61 @@ def _queue(page: Page) -> Html:
 def _plans(page: Page) -> Html:
     if not page.plans:
         return _nothing("No plan is under way.")
-    return joined((*map(_plan, page.plans), _more(page.plans_total, len(page.plans), "plan")))
-
-
-def _plan(plan: PlanShown) -> Html:
-    steps = joined(_step(place, name, plan.step) for place, name in enumerate(STEPS))
-    times = [
-        f"begun {instant(plan.begun)}" if plan.begun is not None else "",
-        f"until {instant(plan.until)}" if plan.until is not None else "",
-        "" if plan.reserved else "the scheduler keeps no nomination, so nothing is reserved",
-    ]
-    victims = joined(
-        f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
-        for one in plan.victims
-    )
-    listed = f'<ul class="victims" aria-label="Victims">{victims}</ul>' if plan.victims else ""
-    nobody = "" if plan.victims else '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
-    return Html(
-        f'<article class="card"><h3><span class="pod">{text(plan.preemptor)}</span> to '
-        f'<span class="node">{text(plan.node)}</span></h3>'
-        f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}'
-        f"{joined(f', {one}' for one in times if one)}</p>"
-        f'<ol class="steps" aria-label="Steps">{steps}</ol>{listed}{nobody}'
-        f"{_more(plan.more_victims, 0, 'victim')}</article>"
-    )
-
-
-def _step(place: int, name: str, reached: int) -> Html:
-    state = "done" if place < reached else "now" if place == reached else "ahead"
-    current = ' aria-current="step"' if state == "now" else ""
-    hidden = "" if state == "now" else f'<span class="hidden"> ({"done" if state == "done" else "not yet"})</span>'
-    return Html(f'<li class="{state}"{current}>{name}{hidden}</li>')
+    cards: list[Html] = []
+    for plan in page.plans:
+        steps: list[str] = []
+        for place, name in enumerate(STEPS):
+            if place == plan.step:
+                steps.append(f'<li class="now" aria-current="step">{name}</li>')
+            else:
+                state, said = ("done", "done") if place < plan.step else ("ahead", "not yet")
+                steps.append(f'<li class="{state}">{name}<span class="hidden"> ({said})</span></li>')
+        times = [
+            f", begun {instant(plan.begun)}" if plan.begun is not None else "",
+            f", until {instant(plan.until)}" if plan.until is not None else "",
+            "" if plan.reserved else ", the scheduler keeps no nomination, so nothing is reserved",
+        ]
+        victims = joined(
+            f'<li><span class="pod">{text(one.pod)}</span> <span class="state">{text(one.state)}</span></li>'
+            for one in plan.victims
+        )
+        listed = f'<ul class="victims" aria-label="Victims">{victims}</ul>'
+        nobody = '<p class="quiet">Nobody has to go: pods that leave anyway make the room.</p>'
+        card = Html(
+            f'<article class="card"><h3><span class="pod">{text(plan.preemptor)}</span> to '
+            f'<span class="node">{text(plan.node)}</span></h3>'
+            f'<p class="quiet">priority {number(plan.priority)}, policy {text(plan.policy)}{joined(times)}</p>'
+            f'<ol class="steps" aria-label="Steps">{joined(steps)}</ol>{listed if plan.victims else nobody}'
+            f"{_more(plan.more_victims, 0, 'victim')}</article>"
+        )
+        cards.append(card)
+    return joined((*cards, _more(page.plans_total, len(page.plans), "plan")))
 
 
 def _decisions(page: Page) -> Html:
     if not page.decisions:
         return _nothing("No decision has been made yet.")
-    return joined(map(_decision, page.decisions))
-
-
-def _decision(one: DecisionShown) -> Html:
-    name = anchor("decision", one.plan)
-    victims = plural(len(one.victims) + one.more_victims, "victim") if one.victims else Html("nobody evicted")
-    ending = text(one.ending or "under way")
-    kind = _ENDINGS.get(one.ending, "over")
-    times = "" if one.attempt == 1 else f", attempt {number(one.attempt)}"
-    facts = [
-        f"policy {text(one.policy)}{times}",
-        plural(one.candidates, "candidate") if one.candidates else "",
-        f"{plural(one.already_leaving, 'pod')} leaving anyway" if one.already_leaving else "",
-        f"decided in {one.milliseconds:.1f} ms" if one.milliseconds else "",
-    ]
-    return Html(
-        f'<details class="card" id="{name}"><summary id="{name}-summary">'
-        f'<span class="when">{_clock(one.at)}</span> <span class="pod">{text(one.preemptor)}</span>'
-        f' <span class="arrow">to</span> <span class="node">{text(one.node)}</span>'
-        f' <span class="quiet">· {victims}</span> <span class="ending {kind}">{ending}</span></summary>'
-        f'<p class="quiet">{", ".join(fact for fact in facts if fact)}</p>{_why(one)}{_leavers(one)}</details>'
-    )
+    cards: list[Html] = []
+    for one in page.decisions:
+        name = anchor("decision", one.plan)
+        victims = plural(len(one.victims) + one.more_victims, "victim") if one.victims else Html("nobody evicted")
+        times = "" if one.attempt == 1 else f", attempt {number(one.attempt)}"
+        facts = [
+            f"policy {text(one.policy)}{times}",
+            plural(one.candidates, "candidate") if one.candidates else "",
+            f"{plural(one.already_leaving, 'pod')} leaving anyway" if one.already_leaving else "",
+            f"decided in {one.milliseconds:.1f} ms" if one.milliseconds else "",
+        ]
+        card = Html(
+            f'<details class="card" id="{name}"><summary id="{name}-summary">'
+            f'<span class="when">{_clock(one.at)}</span> <span class="pod">{text(one.preemptor)}</span>'
+            f' <span class="arrow">to</span> <span class="node">{text(one.node)}</span>'
+            f' <span class="quiet">· {victims}</span> <span class="ending {_ENDINGS.get(one.ending, "over")}">'
+            f"{text(one.ending or 'under way')}</span></summary>"
+            f'<p class="quiet">{", ".join(fact for fact in facts if fact)}</p>{_why(one)}{_leavers(one)}</details>'
+        )
+        cards.append(card)
+    return joined(cards)
 
 
 def _clock(at: str) -> Html:
@@ -282,39 +249,32 @@ def _leavers(one: DecisionShown) -> Html:
     return joined((shown, _more(one.more_victims, 0, "victim")))
 
 
-def _evictions(evictions: Evictions) -> Html:
+def _evictions(page: Page) -> Html:
+    evictions = page.evictions
     if not evictions.owners:
         return _nothing("Nobody was evicted by giveway in the last hour, as far as this process has seen.")
     most = max((max(owner.counts) for owner in evictions.owners), default=1)
-    rows = [
-        [text(owner.owner), _chart(owner.counts, most), number(sum(owner.counts)), _latest(evictions, owner.counts)]
-        for owner in evictions.owners
-    ]
+    rows: list[list[str]] = []
+    for owner in evictions.owners:
+        # A small bar chart, beside which the numbers say the same
+        bars: list[str] = []
+        for place, count in enumerate(owner.counts):
+            tall = max(3, round(_TALL * count / max(most, 1))) if count else 1
+            bars.append(
+                f'<rect class="{"bar" if count else "none"}" x="{place * _BARS}" width="{_BAR}" y="{_TALL - tall}"'
+                f' height="{tall}"/>'
+            )
+        width = len(owner.counts) * _BARS
+        chart = f'<svg class="chart" width="{width}" height="{_TALL}" aria-hidden="true">{joined(bars)}</svg>'
+        # From when to when the last of them were
+        latest = max((place for place, count in enumerate(owner.counts) if count), default=0)
+        begins = evictions.begins + latest * evictions.bucket
+        last = joined((instant(begins), instant(begins + evictions.bucket)), " to ")
+        rows.append([text(owner.owner), chart, number(sum(owner.counts)), last])
     minutes = round(evictions.bucket / 60)
     headings = ("owner", f"every {minutes} minutes, now on the right", "in all", "last")
     shown = table("Evictions by owner, most first", headings, rows, numbers=(2,))
     return joined((shown, _more(evictions.more_owners, 0, "owner")))
-
-
-def _chart(counts: Sequence[int], most: int) -> Html:
-    """A small bar chart; the numbers beside it say the same."""
-    bars = joined(
-        f'<rect class="{"bar" if count else "none"}" x="{place * _BARS}" width="{_BAR}"'
-        f' y="{_TALL - _tall(count, most)}" height="{_tall(count, most)}"/>'
-        for place, count in enumerate(counts)
-    )
-    return Html(f'<svg class="chart" width="{len(counts) * _BARS}" height="{_TALL}" aria-hidden="true">{bars}</svg>')
-
-
-def _tall(count: int, most: int) -> int:
-    return max(3, round(_TALL * count / max(most, 1))) if count else 1
-
-
-def _latest(evictions: Evictions, counts: Sequence[int]) -> Html:
-    """From when to when the last of them were."""
-    place = max((place for place, count in enumerate(counts) if count), default=0)
-    begins = evictions.begins + place * evictions.bucket
-    return joined((instant(begins), instant(begins + evictions.bucket)), " to ")
 
 
 def _evicted(evictions: Evictions) -> int:
@@ -342,3 +302,15 @@ def _certificates(page: Page) -> Html:
         )
     rows = [[text(one.subject), instant(one.expires)] for one in page.certificates]
     return table("Certificates that this process serves", ("certificate", "expires"), rows)
+
+
+_SECTIONS = {
+    "ladder": ("Priorities", _ladder),
+    "queue": ("Queue", _queue),
+    "plans": ("Plans under way", _plans),
+    "decisions": ("Last decisions", _decisions),
+    "evictions": ("Evictions in the last hour", _evictions),
+    "policies": ("Policies", _policies),
+    "certificates": ("Certificates", _certificates),
+}
+"""The sections by their ids, in their order: the title, and what makes the content."""

@@ -75,18 +75,16 @@ def _grouped(ladder: Ladder) -> Iterator[tuple[Band | None, list[Rung]]]:
         holding = [band for band in ladder.bands if band.first <= rung.value <= band.last]
         if holding:
             groups[min(holding, key=lambda band: band.last - band.first)].append(rung)
-        elif order and order[-1][1] is None and not _between(ladder, order[-1][2][-1].value, rung.value):
-            order[-1][2].append(rung)
+            continue
+        _, before, rungs = order[-1] if order else (0, None, [])
+        # A band whose upper end lies between two rungs parts them
+        if rungs and before is None and not any(rung.value < band.last < rungs[-1].value for band in ladder.bands):
+            rungs.append(rung)
         else:
             order.append((rung.value, None, [rung]))
     order += [(band.last, band, groups[band]) for band in ladder.bands]
     for _, band, rungs in sorted(order, key=lambda group: -group[0]):
         yield band, rungs
-
-
-def _between(ladder: Ladder, higher: int, lower: int) -> bool:
-    """Whether a band's upper end lies between two rungs."""
-    return any(lower < band.last < higher for band in ladder.bands)
 
 
 def _rail(width: int) -> int:

@@ -73,20 +73,18 @@ def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], 
         f'<th role="columnheader" scope="col"{_align(column, numbers)}>{text(heading)}</th>'
         for column, heading in enumerate(headings)
     )
-    body = joined(f'<tr role="row">{_cells(headings, row, numbers)}</tr>' for row in rows)
+    body: list[str] = []
+    for first, *others in rows:
+        cells = [f'<th role="rowheader" scope="row">{first}</th>']
+        for column, (heading, cell) in enumerate(zip(headings[1:], others, strict=True), start=1):
+            label = f'<span class="label" aria-hidden="true">{text(heading)}</span>'
+            cells.append(f'<td role="cell"{_align(column, numbers)}>{label}<span class="value">{cell}</span></td>')
+        body.append(f'<tr role="row">{joined(cells)}</tr>')
     return Html(
         f'<table role="table"><caption>{text(caption)}</caption>'
-        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table>'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'<tbody role="rowgroup">{joined(body)}</tbody></table>'
     )
-
-
-def _cells(headings: Sequence[str], row: Sequence[str], numbers: Sequence[int]) -> Html:
-    first, *others = row
-    cells = [f'<th role="rowheader" scope="row">{first}</th>']
-    for column, (heading, cell) in enumerate(zip(headings[1:], others, strict=True), start=1):
-        label = f'<span class="label" aria-hidden="true">{text(heading)}</span>'
-        cells.append(f'<td role="cell"{_align(column, numbers)}>{label}<span class="value">{cell}</span></td>')
-    return joined(cells)
 
 
 def _align(column: int, numbers: Sequence[int]) -> str:

@@ -34,11 +34,24 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class _Stream:
-    """One reader: the sections it has, and a sign that there is something new."""
+    """One reader: its connection, the sections it has, and a sign that there is something new."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: asyncio.Transport | None) -> None:
         self.sent: dict[str, str] = {}
         self.news = asyncio.Event()
+        self._transport, self._writing = transport, False
+
+    async def write(self, response: web.StreamResponse, data: bytes) -> None:
+        """Send data. Raises TimeoutError if the reader has not taken it after a while."""
+        self._writing = True
+        async with asyncio.timeout(_PATIENCE):
+            await response.write(data)
+        self._writing = False
+
+    def end_write(self) -> None:
+        """End the connection if the reader has not taken what it was sent: nothing else can be said to it."""
+        if self._writing and self._transport is not None:
+            self._transport.abort()
 
 
 class Streams:
@@ -66,7 +79,7 @@ class Streams:
         if self._closed or len(self._streams) >= self._most:
             said = f"{len(self._streams)} pages are live already, and no more may be: close one, or reload by hand\n"
             return web.Response(status=503, text=said, headers={"Retry-After": "30"})
-        stream = _Stream()
+        stream = _Stream(request.transport)
         self._streams.add(stream)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._watch())
@@ -75,8 +88,9 @@ class Streams:
             await response.prepare(request)
             await self._feed(stream, response)
         except (ConnectionError, TimeoutError):
-            log.debug("a reader of the page is gone")
+            log.debug("a reader of the page is gone, or takes nothing")
         finally:
+            stream.end_write()
             self._streams.discard(stream)
         return response
 
@@ -85,6 +99,7 @@ class Streams:
         self._closed = True
         for stream in self._streams:
             stream.news.set()
+            stream.end_write()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -108,22 +123,17 @@ class Streams:
         return {name: part for name, part in self._parts.items() if stream.sent.get(name) != part.version}
 
     async def _feed(self, stream: _Stream, response: web.StreamResponse) -> None:
-        await self._write(response, b"retry: 3000\n\n")
+        await stream.write(response, b"retry: 3000\n\n")
         while not self._closed:
             try:
                 async with asyncio.timeout(self._heartbeat):
                     await stream.news.wait()
             except TimeoutError:
-                await self._write(response, b": still here\n\n")
+                await stream.write(response, b": still here\n\n")
                 continue
             stream.news.clear()
             news = self._news_for(stream)
             if news and not self._closed:
                 stream.sent |= {name: part.version for name, part in news.items()}
-                body = msgspec.json.encode({"headline": self._headline, "sections": news})
-                await self._write(response, b"event: sections\ndata: " + body + b"\n\n")
-
-    @staticmethod
-    async def _write(response: web.StreamResponse, data: bytes) -> None:
-        async with asyncio.timeout(_PATIENCE):
-            await response.write(data)
+                message = {"headline": self._headline, "sections": news}
+                await stream.write(response, b"event: sections\ndata: %b\n\n" % msgspec.json.encode(message))
