@@ -19,6 +19,7 @@ from certs.bundle import SERVED, Bundle, BundleError
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, maintain, read_secret
+from webhook.cli.running import runs
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 
@@ -89,13 +90,17 @@ def rotate(*, rotate_authority: bool, **options: Any) -> None:
 @command.command()
 @_with(_OPTIONS[:2])
 @_with(_OPTIONS[3:])
-def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
+@runs(BundleError, ApiError, ConfigError)
+async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfig: str | None) -> None:
     """Show what is served, what is trusted, and until when."""
     _need_one(directory, secret)
-    try:
-        bundle = asyncio.run(_read(secret, kubeconfig)) if secret else read_bundle(_given(directory))
-    except (BundleError, ApiError, ConfigError) as error:
-        raise click.ClickException(str(error)) from error
+    bundle: Bundle | None
+    if secret:
+        async with await Client.connect(kubeconfig) as client:
+            bundle = await read_secret(client, SecretName(*secret))
+    else:
+        assert directory is not None
+        bundle = read_bundle(directory)
     if bundle is None:
         raise click.ClickException("there are no certificates yet; `giveway certs issue` makes them")
     _describe(bundle, datetime.now(UTC))
@@ -126,7 +131,10 @@ async def keep_current(
         await asyncio.sleep(period * random.uniform(0.8, 1.2))  # noqa: S311 - spreads replicas
 
 
-def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False) -> None:
+@runs(BundleError, ApiError, ConfigError, OSError)
+async def _run(
+    options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False
+) -> None:
     _need_one(options["directory"], options["secret"])
     service = options["service"]
     names = (*(service_names(service[1], service[0]) if service else ()), *options["names"])
@@ -136,61 +144,33 @@ def _run(options: dict[str, Any], *, keep: bool = False, rotate: bool = False, r
         settings = CertificateSettings(names, timedelta(days=options["days"]), timedelta(days=options["ca_days"]))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    try:
-        if options["secret"]:
-            work = _in_cluster(options, settings, keep=keep, rotate=rotate, rotate_authority=rotate_authority)
-            asyncio.run(work)
-        else:
-            _in_directory(options, settings, keep=keep, rotate=rotate, rotate_authority=rotate_authority)
-    except (BundleError, ApiError, ConfigError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        return
-
-
-async def _in_cluster(options: dict[str, Any], settings: CertificateSettings, *, keep: bool, **rotate: bool) -> None:
-    secret = SecretName(*options["secret"])
-    async with await Client.connect(options["kubeconfig"]) as client:
-        if keep:
-            await _keep(client, secret, settings, options)
-            return
-        bundle = await maintain(client, secret, options["configurations"], settings, _now, **rotate)
-        _to_directory(options["directory"], bundle)
-        _describe(bundle, _now())
-
-
-async def _keep(client: Client, secret: SecretName, settings: CertificateSettings, options: dict[str, Any]) -> None:
-    """Stay until SIGTERM, whatever goes wrong: beside a server, ending would take the server out of service."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    keeping = asyncio.ensure_future(
-        keep_current(client, secret, options["configurations"], settings, options["directory"])
-    )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
-    with suppress(asyncio.CancelledError):
-        await keeping
-
-
-def _in_directory(options: dict[str, Any], settings: CertificateSettings, *, keep: bool, **rotate: bool) -> None:
-    if options["configurations"]:
+    rotations = {"rotate": rotate, "rotate_authority": rotate_authority}
+    directory, configurations = options["directory"], options["configurations"]
+    if options["secret"]:
+        secret = SecretName(*options["secret"])
+        async with await Client.connect(options["kubeconfig"]) as client:
+            if keep:
+                # It stays until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
+                logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+                keeping = asyncio.ensure_future(keep_current(client, secret, configurations, settings, directory))
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
+                with suppress(asyncio.CancelledError):
+                    await keeping
+                return
+            bundle = await maintain(client, secret, configurations, settings, _now, **rotations)
+            _to_directory(directory, bundle)
+    elif configurations:
         raise click.UsageError("--webhook-config goes with --secret: the certificates must be where the webhook is")
-    if keep:
+    elif keep:
         raise click.UsageError("--keep goes with --secret; for files, call `giveway certs issue` now and then")
-    _describe(maintain_files(_given(options["directory"]), settings, _now(), **rotate), _now())
-
-
-async def _read(secret: tuple[str, str], kubeconfig: str | None) -> Bundle | None:
-    async with await Client.connect(kubeconfig) as client:
-        return await read_secret(client, SecretName(*secret))
+    else:
+        bundle = maintain_files(directory, settings, _now(), **rotations)
+    _describe(bundle, _now())
 
 
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:
     if not directory and not secret:
         raise click.UsageError("where? Give --dir DIR, --secret NAMESPACE/NAME or both")
-
-
-def _given(directory: Path | None) -> Path:
-    assert directory is not None
-    return directory
 
 
 def _to_directory(directory: Path | None, bundle: Bundle) -> None:

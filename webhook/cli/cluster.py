@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from webhook.cli.running import runs
 from webhook.component_base.supervision import Supervisor
 from webhook.embedded.access.authentication import read_token_file
 from webhook.embedded.admission.chain import PLUGINS
@@ -91,52 +92,42 @@ def _services(context: click.Context, parameter: click.Parameter, values: tuple[
     type=click.FloatRange(min=0),
     help="Seconds between the progress notices of the watch cache, which evictions wait for; 0 to wait for none.",
 )
-def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
+@runs(ClusterError, DataError, FaultError, OSError, PolicyError, ValueError)
+async def command(fault: tuple[str, ...], kubeconfig: Path | None, **options: Any) -> None:
     """Start a control plane that kubectl can talk to, and stay until SIGINT or SIGTERM.
 
     It runs no containers: pods are said to run. State is in memory unless --data is given.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        cluster = EmbeddedCluster(
-            nodes=options["nodes"],
-            cpu=options["cpu"],
-            memory=options["memory"],
-            port=options["port"],
-            data=options["data"],
-            disabled_plugins=options["disable_admission_plugins"],
-            without=options["disable_stand_in"],
-            tokens=read_token_file(options["token_auth_file"]) if options["token_auth_file"] else {},
-            services=options["service"],
-            termination_seconds=options["termination_seconds"],
-            progress_period=options["progress_period"],
-            audit_log=options["audit_log"],
-        )
-        for text in fault:
-            inject(Faults(), text)
-        policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
-        asyncio.run(_serve(cluster, kubeconfig, fault, options["page"], policies))
-    except (ClusterError, DataError, FaultError, OSError, PolicyError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _serve(
-    cluster: EmbeddedCluster, kubeconfig: Path | None, faults: tuple[str, ...], page: int | None, policies: Policies
-) -> None:
-    """Run the cluster until SIGINT or SIGTERM."""
+    cluster = EmbeddedCluster(
+        nodes=options["nodes"],
+        cpu=options["cpu"],
+        memory=options["memory"],
+        port=options["port"],
+        data=options["data"],
+        disabled_plugins=options["disable_admission_plugins"],
+        without=options["disable_stand_in"],
+        tokens=read_token_file(options["token_auth_file"]) if options["token_auth_file"] else {},
+        services=options["service"],
+        termination_seconds=options["termination_seconds"],
+        progress_period=options["progress_period"],
+        audit_log=options["audit_log"],
+    )
+    for text in fault:
+        inject(Faults(), text)
+    policies = load_or_raise(options["policies"]) if options["policies"] else Policies()
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with cluster:
-        for text in faults:
+        for text in fault:
             inject(cluster.faults, text)
         path = cluster.kubeconfig
         if kubeconfig is not None:
             path = cluster.write_kubeconfig("admin", cluster.token, kubeconfig)
         click.echo(f"export KUBECONFIG={path.absolute()}")
         click.echo(f"# the API server is at {cluster.url}; end with Ctrl-C", err=True)
-        async with _shown(cluster, page, policies):
+        async with _shown(cluster, options["page"], policies):
             await stop.wait()
 
 

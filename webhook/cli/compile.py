@@ -6,21 +6,22 @@ import asyncio
 import logging
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.cli.running import runs
 from webhook.cli.targets import reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
-from webhook.native.compiler import Compiled, compile_policies, write
+from webhook.native.compiler import compile_policies, write
 from webhook.native.keeper import PolicyKeeper
 from webhook.native.objects import Settings
 from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.policy.model import Policies
 
 __all__ = ["command"]
 
@@ -45,7 +46,8 @@ INCOMPLETE = 1
 )
 @click.option("--namespace", default="giveway-system", show_default=True, help="giveway's own namespace.")
 @reconciler_option
-def command(  # noqa: PLR0917 - click gives the options
+@runs(PolicyError, ObjectsError, ApiError, ConfigError, OSError)
+async def command(  # noqa: PLR0917 - click gives the options
     directory: Path,
     objects: tuple[Path, ...],
     cluster: bool,
@@ -64,40 +66,22 @@ def command(  # noqa: PLR0917 - click gives the options
     settings = Settings(
         namespace=namespace, reconciler=reconciler_from(values), mutates=not without_mutation, kept=watch
     )
-    try:
-        policies = load_or_raise(directory)
-        if watch:
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-            asyncio.run(_watch(policies, settings, kubeconfig))
-            return
-        classes = asyncio.run(_classes(kubeconfig)) if cluster else _given(objects)
-    except (PolicyError, ObjectsError, ApiError, ConfigError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    except KeyboardInterrupt:
-        return
+    policies = load_or_raise(directory)
+    classes = list(read_objects(objects).priority_classes()) if objects and not (cluster or watch) else None
+    if cluster or watch:
+        async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
+            if watch:
+                logging.basicConfig(
+                    level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+                )
+                with suppress(asyncio.CancelledError):  # Ctrl-C ends it
+                    await PolicyKeeper(client, policies, settings).run()
+                return
+            classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
     compiled = compile_policies(policies, classes, settings, time.time())
-    _tell(compiled)
+    for one in compiled.inexpressible:
+        click.echo(f"not enforced natively: {one}", err=True)
     if compiled.inexpressible and not partial:
         click.echo("Nothing was printed. The webhook can enforce all of it; --partial prints the rest.", err=True)
         raise SystemExit(INCOMPLETE)
     write(compiled, directory, sys.stdout)
-
-
-def _tell(compiled: Compiled) -> None:
-    for one in compiled.inexpressible:
-        click.echo(f"not enforced natively: {one}", err=True)
-
-
-def _given(files: tuple[Path, ...]) -> list[PriorityClass] | None:
-    return list(read_objects(files).priority_classes()) if files else None
-
-
-async def _classes(kubeconfig: Path | None) -> list[PriorityClass]:
-    async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
-        found, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
-        return found
-
-
-async def _watch(policies: Policies, settings: Settings, kubeconfig: Path | None) -> None:
-    async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
-        await PolicyKeeper(client, policies, settings).run()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from webhook.cli.output import print_yaml
 from webhook.cli.targets import reconciler_option, target_from, target_options
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.registration.entries import entries
@@ -36,15 +36,8 @@ def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -
         trust = ca_file.read_bytes() if ca_file else b""
     except (PolicyError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only if it prints
-
-    writer = YAML()
-    writer.width = 120
-    writer.explicit_start = True
     for kind, webhooks in found.items():
         for webhook in webhooks if trust else ():
             webhook["clientConfig"]["caBundle"] = base64.b64encode(trust).decode()
-        api_version = "admissionregistration.k8s.io/v1"
-        writer.dump(
-            {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "webhooks": webhooks}, sys.stdout
-        )
+        head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}}
+        print_yaml([{**head, "webhooks": webhooks}])

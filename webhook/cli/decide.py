@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS, Snapshot
-from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
 __all__ = ["command"]
@@ -60,23 +59,29 @@ def command(
     if rules is not None and policies is not None:
         raise click.UsageError("--rules and --policies exclude each other")
     choose = _from_policies(policies) if policies is not None else (lambda _pod: kubernetes_rules())
-    if pods or any(name != "-" and _is_snapshot(name) for name in files):
+    named = [Path(name) for name in files if name != "-"]
+    if named and not pods:
+        from webhook.simulation.snapshot.reading import is_snapshot  # noqa: PLC0415
+    if pods or any(is_snapshot(path) for path in named):
         _answer_pods(files, pods, policies, choose, timing, explain=explain)
         return
-    failed = False
-    for number, text in enumerate(_lines(files), start=1):
-        try:
-            _answer(decode(text), choose, timing, explain=explain)
-        except ClusterError as error:
-            failed = True
-            _print({"name": name_of(text, number), "error": str(error)})
+    failed, number = False, 0
+    for name in files or ("-",):
+        with click.open_file(name, "rb") as stream:
+            for text in filter(bytes.strip, stream):
+                number += 1
+                try:
+                    cluster = decode(text)
+                    chosen = choose(cluster.preemptor)
+                    started = time.perf_counter()
+                    snapshot = take_snapshot(
+                        cluster, KEPT_ANNOTATIONS | (chosen.annotations if chosen else frozenset())
+                    )
+                    _decide(cluster, snapshot, chosen, timing, time.perf_counter() - started, explain=explain)
+                except ClusterError as error:
+                    failed = True
+                    _print({"name": name_of(text, number), "error": str(error)})
     sys.exit(1 if failed else 0)
-
-
-def _is_snapshot(name: str) -> bool:
-    from webhook.simulation.snapshot.reading import is_snapshot  # noqa: PLC0415
-
-    return is_snapshot(Path(name))
 
 
 def _answer_pods(
@@ -115,14 +120,6 @@ def _answer_pods(
             _print({"name": cluster.name, "error": str(error)})
 
 
-def _answer(cluster: Cluster, choose: Choose, timing: int | None, *, explain: bool) -> None:
-    """Decide for one cluster and print the answer, in the form that was asked for."""
-    rules = choose(cluster.preemptor)
-    started = time.perf_counter()
-    snapshot = take_snapshot(cluster, KEPT_ANNOTATIONS | (rules.annotations if rules else frozenset()))
-    _decide(cluster, snapshot, rules, timing, time.perf_counter() - started, explain=explain)
-
-
 def _decide(
     cluster: Cluster, snapshot: Snapshot, rules: Rules | None, timing: int | None, taken: float, *, explain: bool
 ) -> None:
@@ -145,15 +142,13 @@ def _decide(
         return
     answer = _as_json(cluster.name, decision)
     if timing is not None:
-        best = min(_timed(cluster, snapshot, rules) for _ in range(timing))
-        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(best * 1e3, 3)}
+        times = []
+        for _ in range(timing):
+            started = time.perf_counter()
+            decide(snapshot, cluster.preemptor, rules, cluster.now)
+            times.append(time.perf_counter() - started)
+        answer["timingMs"] = {"snapshot": round(taken * 1e3, 3), "decision": round(min(times) * 1e3, 3)}
     _print(answer)
-
-
-def _timed(cluster: Cluster, snapshot: Snapshot, rules: Rules) -> float:
-    started = time.perf_counter()
-    decide(snapshot, cluster.preemptor, rules, cluster.now)
-    return time.perf_counter() - started
 
 
 def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
@@ -163,15 +158,13 @@ def _as_json(name: Any, decision: Decision) -> dict[str, Any]:
         "reason": decision.reason,
         "fits": decision.fits,
         "unresolvable": decision.unresolvable,
-        "candidates": [_candidate(candidate) for candidate in decision.candidates],
+        "candidates": [
+            {"node": one.node, "victims": [victim.key for victim in one.victims], "pdbViolations": one.pdb_violations}
+            for one in decision.candidates
+        ],
         "selected": decision.selected.node if decision.selected else None,
         "nodeReasons": decision.node_reasons,
     }
-
-
-def _candidate(candidate: Candidate) -> dict[str, Any]:
-    victims = [victim.key for victim in candidate.victims]
-    return {"node": candidate.node, "victims": victims, "pdbViolations": candidate.pdb_violations}
 
 
 def _from_policies(directory: Path) -> Choose:
@@ -196,14 +189,6 @@ def _from_policies(directory: Path) -> Choose:
         return compiled[managed.policy.name] if managed else None
 
     return choose
-
-
-def _lines(files: tuple[str, ...]) -> Iterator[bytes]:
-    for name in files or ("-",):
-        with click.open_file(name, "rb") as stream:
-            for line in stream:
-                if line.strip():
-                    yield line
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -15,9 +15,10 @@ from webhook.kube.objects import Pod
 from webhook.preemption.ranking import decisive, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
-from webhook.preemption.snapshot.pod_view import PodSummary, priority_of
+from webhook.preemption.snapshot.pod_view import priority_of
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.candidates import Candidate
+from webhook.preemption.victims.eligible import ExcludedPod
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["explain_decision", "listed"]
@@ -39,11 +40,25 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     heading.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
     heading.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
     console.print(heading)
-    console.print(_outcome(decision, snapshot))
-    if decision.selected is not None:
-        console.print(_plan(decision.selected, snapshot, strict=rules.strict_budgets))
-        console.print(_why(decision))
-    console.print(_nodes(decision, snapshot))
+    count = len(snapshot.node_names())
+    nodes, anywhere = _nodes_text(count), "the only node" if count == 1 else f"any of {count} nodes"
+    selected = decision.selected
+    if not decision.eligible:
+        console.print(Text(f"No preemption: {decision.reason}", style="yellow"))
+    elif decision.fits:
+        console.print(Text(f"No preemption: it fits on {len(decision.fits)} of {nodes}.", style="green"))
+    elif len(decision.unresolvable) == count:
+        console.print(Text(f"No preemption: no eviction could make it fit on {anywhere}.", style="red"))
+    elif selected is None:
+        console.print(Text(f"No preemption: evicting all who may go does not make room on {anywhere}.", style="red"))
+    else:
+        victims, candidates = len(selected.victims), decision.candidate_count
+        best = "only candidate" if candidates == 1 else f"best of {candidates} candidates"
+        goes = f"evict {victims} pod{'s' * (victims > 1)} from {selected.node}, the {best} among {nodes}"
+        console.print(Text(f"Plan: {goes}.", style="green"))
+    if selected is not None:
+        _print_plan(console, decision, selected, snapshot, strict=rules.strict_budgets)
+    _print_nodes(console, decision, snapshot)
     console.print()
 
 
@@ -56,32 +71,12 @@ def _amount(name: str, amount: int) -> str:
     return f"{name} {amount}"
 
 
-def _outcome(decision: Decision, snapshot: Snapshot) -> Text:
-    """The decision in one sentence."""
-    count = len(snapshot.node_names())
-    if not decision.eligible:
-        return Text(f"No preemption: {decision.reason}", style="yellow")
-    if decision.fits:
-        return Text(f"No preemption: it fits on {len(decision.fits)} of {_nodes_text(count)}.", style="green")
-    anywhere = "the only node" if count == 1 else f"any of {count} nodes"
-    if len(decision.unresolvable) == count:
-        return Text(f"No preemption: no eviction could make it fit on {anywhere}.", style="red")
-    if decision.selected is None:
-        return Text(f"No preemption: evicting all who may go does not make room on {anywhere}.", style="red")
-    victims = len(decision.selected.victims)
-    goes = f"evict {victims} pod{'s' * (victims > 1)} from {decision.selected.node}"
-    if decision.candidate_count == 1:
-        return Text(f"Plan: {goes}, the only candidate among {_nodes_text(count)}.", style="green")
-    return Text(
-        f"Plan: {goes}, the best of {decision.candidate_count} candidates among {_nodes_text(count)}.", style="green"
-    )
-
-
 def _nodes_text(count: int) -> str:
     return f"{count} node{'s' * (count != 1)}"
 
 
-def _plan(selected: Candidate, snapshot: Snapshot, *, strict: bool) -> Table:
+def _print_plan(console: Console, decision: Decision, selected: Candidate, snapshot: Snapshot, *, strict: bool) -> None:
+    """The victims; then the keys of the best candidates, and the one by which the winner won."""
     table = Table(
         title=f"Victims on {selected.node}, most important first", title_justify="left", box=None, padding=(0, 2)
     )
@@ -93,14 +88,11 @@ def _plan(selected: Candidate, snapshot: Snapshot, *, strict: bool) -> Table:
         left = ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
         started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
         table.add_row(escape(victim.key), str(victim.priority), started, left)
-    return table
-
-
-def _why(decision: Decision) -> RenderableType:
-    """The keys of the best candidates, and the one by which the winner won."""
+    console.print(table)
     first, *others = decision.scores(_COMPARED)
     if not others:
-        return Text("")
+        console.print()
+        return
     title = "Why it won: compared from left to right, less is better, and a later start is"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     table.add_column("node")
@@ -112,33 +104,40 @@ def _why(decision: Decision) -> RenderableType:
         shown = [f"[bold]{key.text(candidate)}[/bold]" if key.name == decided else key.text(candidate) for key in keys]
         name = escape(candidate.node)
         table.add_row(f"[bold]{name}[/bold]" if candidate is first else name, *shown)
-    return Group(table, Text(f"{preferred_because(first, others[0])}.\n"))
+    console.print(table)
+    console.print(Text(f"{preferred_because(first, others[0])}.\n"))
 
 
-def _nodes(decision: Decision, snapshot: Snapshot) -> RenderableType:
+def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> None:
     """Nodes, the best first, those that no eviction helps last; beyond a few they are counted by what fails."""
     plans = {candidate.node: candidate for candidate in decision.shortlist(_MOST_NODES)}
     hopeless = set(decision.unresolvable)
     others = [name for name in snapshot.node_names() if name not in plans]
     names = [*plans, *sorted(others, key=hopeless.__contains__)]
-    shown, rest = names[:_MOST_NODES], names[_MOST_NODES:]
     table = Table(title="Nodes", title_justify="left", show_lines=True)
     table.add_column("node", no_wrap=True)
     table.add_column("what fails", ratio=3, overflow="fold")
     table.add_column("who would have to go", ratio=3, overflow="fold")
     table.add_column("who may not go, and by which rule", ratio=4, overflow="fold")
-    for name in shown:
+    for name in names[:_MOST_NODES]:
         reason = decision.node_reasons.get(name)
         failing = Text("nothing: it fits", style="green") if reason is None else Text(reason)
         if reason is not None and name in hopeless:
             failing.append("\nno eviction can cure this", style="dim")
-        table.add_row(
-            escape(name),
-            failing,
-            _goers(decision, snapshot, plans, name),
-            _kept(decision, name),
-        )
-    return Group(table, *_summary(decision, rest, hopeless))
+        by_rule: dict[str, list[ExcludedPod]] = defaultdict(list)
+        for excluded in decision.excluded(name):
+            by_rule[excluded.rule].append(excluded)
+        kept = Text()
+        for rule, pods in by_rule.items():
+            kept.append("\n" if kept else "")
+            kept.append(rule, style="magenta")
+            kept.append(f": {listed([one.pod for one in pods])}")
+            reasons = sorted({one.text for one in pods})
+            kept.append(f" — {reasons[0]}" if len(reasons) == 1 else f" — e.g. {reasons[0]}", style="dim")
+        table.add_row(escape(name), failing, _goers(decision, snapshot, plans, name), kept)
+    console.print(table)
+    if rest := names[_MOST_NODES:]:
+        _print_counted(console, decision, rest, hopeless)
 
 
 def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> Text:
@@ -148,7 +147,8 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
         return Text(listed([victim.key for victim in plan.victims]) + beyond)
     protected = {excluded.pod for excluded in decision.excluded(node)}
-    free = [_key(pod) for pod in snapshot.pods_on(node) if _key(pod) not in protected]
+    keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
+    free = [key for key in keys if key not in protected]
     if not free:
         return Text("nobody may go", style="dim")
     if node in decision.unresolvable:
@@ -158,36 +158,14 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
     return Text(f"not enough: {listed(free)} may go", style="dim")
 
 
-def _kept(decision: Decision, node: str) -> Text:
-    """The pods that may not go, under the rule that says so."""
-    by_rule: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for excluded in decision.excluded(node):
-        by_rule[excluded.rule].append((excluded.pod, excluded.text))
-    text = Text()
-    for rule, pods in by_rule.items():
-        if text:
-            text.append("\n")
-        text.append(rule, style="magenta")
-        text.append(f": {listed([pod for pod, _ in pods])}")
-        reasons = sorted({reason for _, reason in pods})
-        text.append(f" — {reasons[0]}" if len(reasons) == 1 else f" — e.g. {reasons[0]}", style="dim")
-    return text
-
-
-def _key(pod: PodSummary) -> str:
-    return f"{pod.namespace}/{pod.name}"
-
-
 def listed(names: list[str]) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
-def _summary(decision: Decision, rest: list[str], hopeless: set[str]) -> list[RenderableType]:
+def _print_counted(console: Console, decision: Decision, rest: list[str], hopeless: set[str]) -> None:
     """The nodes that are not shown one by one, grouped by reason."""
-    if not rest:
-        return []
     reasons, candidates = decision.node_reasons, {candidate.node for candidate in decision.candidates}
     asked = decision.eligible and not decision.fits
     groups: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -201,4 +179,4 @@ def _summary(decision: Decision, rest: list[str], hopeless: set[str]) -> list[Re
         table.add_column(heading, justify="right" if heading == "nodes" else "left")
     for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
         table.add_row(str(len(names)), reason, helps, listed(names))
-    return [table]
+    console.print(table)

@@ -65,7 +65,17 @@ def decode(text: bytes) -> Cluster:
         line = msgspec.json.decode(text, type=Line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ClusterError(f"not a cluster: {error}") from error
-    return Cluster(line.name, line, _object(line.preemptor, Pod, "preemptor"), _now(line.now))
+    preemptor, now = _object(line.preemptor, Pod, "preemptor"), line.now
+    if now is None:
+        now = time.time()
+    elif isinstance(now, str):
+        try:
+            now = epoch(now)
+        except InstantError as error:
+            raise ClusterError(f"now: {error}") from error
+    elif not math.isfinite(now):
+        raise ClusterError("now: expected seconds since the epoch or an RFC 3339 instant")
+    return Cluster(line.name, line, preemptor, now)
 
 
 def name_of(text: bytes, number: int) -> Any:
@@ -124,16 +134,3 @@ def _object(raw: msgspec.Raw, kind: type[T], place: str, decoder: msgspec.json.D
     if kind in _NAMESPACED and not meta.namespace:
         meta.namespace = "default"
     return found
-
-
-def _now(given: float | str | None) -> float:
-    if given is None:
-        return time.time()
-    if isinstance(given, str):
-        try:
-            return epoch(given)
-        except InstantError as error:
-            raise ClusterError(f"now: {error}") from error
-    if not math.isfinite(given):
-        raise ClusterError("now: expected seconds since the epoch or an RFC 3339 instant")
-    return given

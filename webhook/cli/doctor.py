@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.padding import Padding
 
 from webhook.cli.called import as_called
-from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
-from webhook.cli.literal import literal
+from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
+from webhook.cli.output import literal, progress_display
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine
@@ -44,14 +44,28 @@ _MOST_ALIKE = 20
     is_flag=True,
     help="Also find out whether the scheduler keeps an outside nomination, with a pod of our own for some seconds.",
 )
-def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, canary: bool) -> None:
+@inspects
+async def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, canary: bool) -> None:
     """Look for what gets round the policies, for what is broken and for what will break; say why and what to do.
 
     It reads only, but for --canary, which makes a pod that can be scheduled nowhere and its PriorityClass, and deletes
     both however it ends. The exit code is 1 if there is an error or a warning, else 2 if something could not be
     checked.
     """
-    findings = run_inspection(_look(kubeconfig, policies, namespace, canary=canary))
+    async with await Client.connect(kubeconfig) as client:
+        in_force = await read_policies(client, policies, namespace)
+        with progress_display("reading") as progress:
+            observed = await observe(client, in_force, namespace, time.time(), progress)
+        findings = list(examine(observed))
+        if canary:
+            if sys.stderr.isatty():
+                click.echo("nominating a pod of our own, for some seconds", err=True)
+            where = namespace if namespace in observed.namespaces else "default"
+            try:
+                findings += await examine_nominations(client, where)
+            except CanaryError as error:
+                raise click.ClickException(str(error)) from error
+    findings.sort(key=lambda finding: _ORDER.index(finding.severity))
     names = [check.name for check in CHECKS] + [_CANARY] * canary
     if layout == "json":
         click.echo(json.dumps({"checks": names, "findings": msgspec.to_builtins(findings)}, indent=2))
@@ -62,27 +76,6 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
         raise SystemExit(FOUND)
     if FindingSeverity.NOT_CHECKED in found:
         raise SystemExit(INCOMPLETE)
-
-
-async def _look(
-    kubeconfig: str | None, directory: Path | None, namespace: str, *, canary: bool
-) -> list[ClusterFinding]:
-    """Read the cluster and examine it; with `canary` also by a pod of our own."""
-    async with await Client.connect(kubeconfig) as client:
-        policies = await read_policies(client, directory, namespace)
-        with progress_display("reading") as progress:
-            observed = await observe(client, policies, namespace, time.time(), progress)
-        findings = list(examine(observed))
-        if canary:
-            try:
-                if sys.stderr.isatty():
-                    click.echo("nominating a pod of our own, for some seconds", err=True)
-                findings += await examine_nominations(
-                    client, namespace if namespace in observed.namespaces else "default"
-                )
-            except CanaryError as error:
-                raise click.ClickException(str(error)) from error
-    return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
 
 def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
@@ -111,10 +104,10 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
         console.print(f"[green]Nothing found:[/green] {', '.join(quiet)}.")
     counts = {severity: sum(one.severity is severity for one in findings) for severity in _ORDER}
     console.print(
-        ", ".join(f"{count} {_plural(severity, count)}" for severity, count in counts.items() if count)
+        ", ".join(
+            f"{count} {severity}{'s' * (count > 1 and severity is not FindingSeverity.NOT_CHECKED)}"
+            for severity, count in counts.items()
+            if count
+        )
         or "All is well."
     )
-
-
-def _plural(severity: FindingSeverity, count: int) -> str:
-    return severity if severity is FindingSeverity.NOT_CHECKED or count == 1 else f"{severity}s"

@@ -8,11 +8,15 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from webhook.cli.decide_explain import explain_decision, listed
-from webhook.cli.explain_evictions import show_possible_evictions
-from webhook.cli.literal import literal
+from webhook.cli.output import literal
+from webhook.cli.running import runs
+from webhook.component_base.logs import visible
 from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import PreemptionPolicy
@@ -24,7 +28,7 @@ from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits,
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
 from webhook.reconciler.evaluate.extenders import ExtenderCache, url_of
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
-from webhook.reconciler.possible_evictions import possible_evictions
+from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.state import State
@@ -59,7 +63,8 @@ def command() -> None:
     metavar="FILE",
     help="Explain a pod of a snapshot, or of lists of `kubectl get -o json`, instead of a live one.",
 )
-def explain_pod(name: str, kubeconfig: str | None, policies: Path, files: tuple[Path, ...]) -> None:
+@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, SnapshotError)
+async def explain_pod(name: str, kubeconfig: str | None, policies: Path, files: tuple[Path, ...]) -> None:
     """Explain one pod.
 
     Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
@@ -67,43 +72,29 @@ def explain_pod(name: str, kubeconfig: str | None, policies: Path, files: tuple[
 
     Lists and watches the cluster as the reconciler does; writes nothing.
     """
-    if "/" not in name:
-        name = f"default/{name}"
-    try:
-        if files:
-            _explain_offline(name, files, PolicySet(load_or_raise(policies)))
-        else:
-            asyncio.run(_explain(name, kubeconfig, PolicySet(load_or_raise(policies))))
-    except (ApiError, ClusterError, ConfigError, OSError, PolicyError, SnapshotError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _explain(key: str, kubeconfig: str | None, policy_set: PolicySet) -> None:
-    """Read the cluster, find the pod, and print why it is pending."""
-    async with await Client.connect(kubeconfig) as client:
-        state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
-        reading = asyncio.create_task(state.run())
-        synced = asyncio.create_task(state.wait_for_sync())
-        await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
-        pod = state.pods.get(key)
-        if not state.synced:
-            raise ApiError(0, "Timeout", "the cluster could not be listed within 60 s; see the log lines above")
-        for task in (reading, synced):
-            task.cancel()
-        await asyncio.gather(reading, synced, return_exceptions=True)
-        if pod is None:
-            raise click.ClickException(f"there is no pod {key}")
-        show(pod, state, policy_set)
-
-
-def _explain_offline(key: str, files: tuple[Path, ...], policy_set: PolicySet) -> None:
-    objects = read_cluster(files)
-    check_judgeable(policy_set.policies, objects)
-    state = offline_state(objects, policy_set.annotations() | kubernetes_rules().annotations)
-    pod = state.pods.get(key)
+    key = name if "/" in name else f"default/{name}"
+    policy_set = PolicySet(load_or_raise(policies))
+    annotations = policy_set.annotations() | kubernetes_rules().annotations
+    if files:
+        objects = read_cluster(files)
+        check_judgeable(policy_set.policies, objects)
+        state, clock = offline_state(objects, annotations), SteadyClock(lambda: objects.taken_at, lambda: 0.0)
+        pod, where = state.pods.get(key), f" in {', '.join(map(str, files))}"
+    else:
+        async with await Client.connect(kubeconfig) as client:
+            state, clock = State(client, annotations), SteadyClock()
+            reading = asyncio.create_task(state.run())
+            synced = asyncio.create_task(state.wait_for_sync())
+            await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
+            pod, where = state.pods.get(key), ""
+            if not state.synced:
+                raise ApiError(0, "Timeout", "the cluster could not be listed within 60 s; see the log lines above")
+            for task in (reading, synced):
+                task.cancel()
+            await asyncio.gather(reading, synced, return_exceptions=True)
     if pod is None:
-        raise click.ClickException(f"there is no pod {key} in {', '.join(map(str, files))}")
-    show(pod, state, policy_set, SteadyClock(system=lambda: objects.taken_at, elapsed=lambda: 0.0))
+        raise click.ClickException(f"there is no pod {key}{where}")
+    show(pod, state, policy_set, clock)
 
 
 def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:
@@ -122,7 +113,7 @@ def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | Non
     clock = clock or SteadyClock()
     if pod.spec.node_name and not pod.metadata.deletion_timestamp:
         found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
-        show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
+        _show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
     if pod.spec.node_name or pod.metadata.deletion_timestamp:
         return
     if policy is None:
@@ -192,3 +183,47 @@ def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet
             return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
         case Unschedulable(reason):
             return f"nothing would be done: {reason.rstrip('.')}."
+
+
+def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction], now: float) -> None:
+    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
+    console = Console(highlight=False)
+    first = min((one.since for one in found if one.policy and one.since is not None), default=None)
+    by_giveway = "may not evict it as things are"
+    if first is not None:
+        by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
+    by_scheduler = "may at any time" if any(not one.policy and one.since is not None for one in found) else "may not"
+    said = f"giveway {by_giveway}; kube-scheduler {by_scheduler}."
+    console.print(Text.assemble("\n", (pod, "bold cyan"), f" runs on {where}. {said}"))
+    table = Table(title="Who could evict it", title_justify="left", show_lines=True)
+    table.add_column("who", ratio=2, overflow="fold")
+    table.add_column("for pods of class", ratio=3, overflow="fold")
+    table.add_column("from when", no_wrap=True)
+    table.add_column("by which rule", ratio=4, overflow="fold")
+    for one in sorted(found, key=lambda one: one.since is None):
+        rule = Text.assemble((one.rule, "magenta"), f": {visible(one.text)}")
+        for condition in one.conditions:
+            rule.append(f"\n{visible(condition)}")
+        if one.since is None:
+            when = Text("not as things are", style="dim")
+        elif one.since <= now:
+            when = Text("now", style="yellow")
+        else:
+            when = Text(f"{rfc3339(one.since)}\n(in {_duration(one.since - now)})", style="yellow")
+        table.add_row(
+            f"giveway, policy {one.policy}" if one.policy else "kube-scheduler",
+            Text(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
+            when,
+            rule,
+        )
+    console.print(table)
+
+
+def _duration(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    left, parts = round(seconds), []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"

@@ -1,25 +1,21 @@
-"""What the commands that look at a running cluster share: their options, exit codes and progress display."""
+"""What the commands that look at a running cluster share: their options, exit codes, and how they end."""
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.running import runs
 from webhook.inspection.sources import NoPoliciesError
 from webhook.kube.client import ApiError, ConfigError
 from webhook.policy.shapes.findings import PolicyError
 
-__all__ = ["FOUND", "INCOMPLETE", "inspection_options", "progress_display", "run_inspection"]
+__all__ = ["FOUND", "INCOMPLETE", "inspection_options", "inspects"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 FOUND, INCOMPLETE = 1, 2
 """Exit codes: something was found; not everything could be looked at, or nothing at all."""
@@ -63,58 +59,31 @@ def inspection_options(function: F) -> F:
 
 
 class _NotInspectedError(click.ClickException):
-    """The cluster could not be looked at."""
+    """Why the cluster could not be looked at."""
 
     exit_code = INCOMPLETE
 
-
-def run_inspection(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end. What keeps it from looking at the cluster ends the command with INCOMPLETE and a sentence.
-
-    SIGTERM ends it as Ctrl-C does: what it has begun is cleaned up first.
-    """
-    try:
-        return asyncio.run(_until_told(work))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        click.echo("stopped before the end", err=True)
-        raise SystemExit(130) from None
-    except ApiError as error:
-        raise _NotInspectedError(_explained(error)) from error
-    except (ConfigError, NoPoliciesError, OSError, PolicyError) as error:
-        raise _NotInspectedError(str(error)) from error
+    def __init__(self, error: Exception) -> None:
+        text = str(error)
+        if isinstance(error, ApiError):
+            match error.status:
+                case 401:
+                    text = f"the cluster does not know who you are: {error.message or 'Unauthorized'}"
+                case 403:
+                    text = f"a right is missing: {error.message}"
+                case 0:
+                    text = f"the cluster does not answer: {error.message}"
+        super().__init__(text)
 
 
-async def _until_told(work: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
-
-
-def _explained(error: ApiError) -> str:
-    match error.status:
-        case 401:
-            return f"the cluster does not know who you are: {error.message or 'Unauthorized'}"
-        case 403:
-            return f"a right is missing: {error.message}"
-        case 0:
-            return f"the cluster does not answer: {error.message}"
-    return str(error)
-
-
-@contextmanager
-def progress_display(what: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on standard error if that is a terminal; a function that shows what was read, and how far."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only if it is shown
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-
-        def show(label: str, done: int, total: int | None) -> None:
-            bar.update(task, description=f"{what} {label}", completed=done, total=total)
-
-        yield show
+inspects = runs(
+    ApiError,
+    ConfigError,
+    NoPoliciesError,
+    OSError,
+    PolicyError,
+    told=_NotInspectedError,
+    stopped="stopped before the end",
+    cleans_up=True,
+)
+"""Makes a command of a coroutine function that looks at a cluster."""

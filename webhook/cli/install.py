@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from webhook.cli.called import as_called
-from webhook.cli.installing import kubeconfig_option, run_installation, shown_progress
+from webhook.cli.output import print_yaml, shown_progress
+from webhook.cli.running import runs
 from webhook.cli.targets import WebhookUrl
-from webhook.installation.applier import Applied, Key, ObjectApplier
+from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError
 from webhook.installation.install import (
     POLICIES,
-    Status,
     apply,
     look,
     outside_the_cluster,
+    policy_files,
     stay_until_it_answers,
     with_policies,
 )
 from webhook.installation.kustomize import parse_image, render
 from webhook.installation.manifests import ManifestsError, components, manifests
-from webhook.kube.client import Client
-from webhook.policy.files.loading import load_or_raise, read_texts
+from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.shapes.findings import PolicyError
 
-__all__ = ["command"]
+__all__ = ["command", "installs", "kubeconfig_option"]
 
-Json = dict[str, Any]
+F = TypeVar("F", bound=Callable[..., Any])
 
-_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
-"""What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _NEXT = """\
 The API server asks giveway about new pods, PriorityClasses and workloads from now on.
 
@@ -55,6 +52,39 @@ Now start the webhook where {url} leads, with the rights of the service account 
   giveway serve --webhook-configuration giveway --url {url} \\
     --policies DIR --kept-policies giveway-system/giveway-policies-in-force \\
     --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE"""
+
+
+class _NotInstalledError(click.ClickException):
+    """What the cluster refused, or why it cannot be reached."""
+
+    def __init__(self, error: Exception) -> None:
+        text = str(error)
+        if isinstance(error, ApiError):
+            missing = error.status == 403 and " cannot " in error.message
+            text = f"a right is missing: {error.message}" if missing else text
+            text += ". Run the same command again once that is mended"
+        super().__init__(text)
+
+
+installs = runs(
+    ApiError,
+    ConfigError,
+    ManifestsError,
+    OSError,
+    PolicyError,
+    TooOldError,
+    UnknownKindError,
+    told=_NotInstalledError,
+    stopped="\nstopped; run the same command again to go on",
+)
+"""Makes a command of a coroutine function that changes what is installed."""
+
+
+def kubeconfig_option(function: F) -> F:
+    """Add `--kubeconfig`."""
+    return click.option(
+        "--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster."
+    )(function)
 
 
 @click.command("install")
@@ -79,7 +109,8 @@ Now start the webhook where {url} leads, with the rights of the service account 
     show_default=True,
     help="Seconds to wait until the webhook has answered; 0 does not wait.",
 )
-def command(
+@installs
+async def command(
     *,
     kubeconfig: str | None,
     image: str | None,
@@ -95,35 +126,14 @@ def command(
     it applies refuses a pod: the webhook begins to judge once the API server has reached it. Running it again changes
     nothing; what an earlier run had beside this one is taken away.
     """
-    try:
-        images = [parse_image(image)] if image else []
-        objects = render(manifests() / "base", components(added), images)
-        if policies is not None:
-            objects = with_policies(objects, _files(policies))
-    except (ManifestsError, PolicyError) as error:
-        raise click.ClickException(str(error)) from error
+    objects = render(manifests() / "base", components(added), [parse_image(image)] if image else [])
+    if policies is not None:
+        objects = with_policies(objects, policy_files(policies))
     if url is not None:
         objects = outside_the_cluster(objects)
     if dry_run:
-        _print_yaml(objects)
+        print_yaml(objects)
         return
-    status = run_installation(_install(kubeconfig, objects, () if policies else (POLICIES,), url, wait))
-    if status is None:
-        click.echo("\nApplied; not waiting. The webhook begins to judge once the API server has reached it.")
-    elif status.done:
-        click.echo(f"\n{as_called(_NEXT)}")
-    else:
-        missing = "\n".join(f"  - {text}" for text in status.waiting)
-        raise click.ClickException(
-            f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
-            f" still missing:\n{missing}\nRun the same command again to go on waiting."
-        )
-
-
-async def _install(
-    kubeconfig: str | None, objects: list[Json], kept: tuple[Key, ...], url: str | None, wait: float
-) -> Status | None:
-    """Apply the objects, delete what is not wanted any more, and wait until it works."""
     async with await Client.connect(kubeconfig) as client:
         click.echo(f"applying {len(objects)} objects to {client.url}")
         counts: Counter[str] = Counter()
@@ -133,36 +143,20 @@ async def _install(
             if applied.how != "unchanged":
                 click.echo(f"  {applied.key} {applied.how}")
 
-        await apply(ObjectApplier(client), objects, told, kept)
+        await apply(ObjectApplier(client), objects, told, () if policies else (POLICIES,))
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None and not (await look(client, objects)).answered:
             click.echo(f"\n{_ELSEWHERE.format(url=url)}\n")
         if not wait:
-            return None
+            click.echo("\nApplied; not waiting. The webhook begins to judge once the API server has reached it.")
+            return
         with shown_progress("waiting") as show:
-            return await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
-
-
-def _files(policies: Path) -> dict[str, str]:
-    """The policy files of a directory as the data of the ConfigMap. Raises PolicyError and ManifestsError."""
-    load_or_raise(policies)
-    files = {Path(name).name: text for name, text in read_texts(policies)[0]}
-    if not files:
-        raise ManifestsError(f"{policies} holds no *.yaml file, so no policy; files in directories below do not count")
-    for name in files:
-        if not _KEY.fullmatch(name):
-            raise ManifestsError(
-                f"{policies / name}: a ConfigMap cannot hold a file of this name; use letters, digits, -, _ and ."
-            )
-    return files
-
-
-def _print_yaml(objects: list[Json]) -> None:
-    from ruamel.yaml import YAML  # noqa: PLC0415 - only if it prints
-
-    writer = YAML()
-    writer.width = 120
-    writer.explicit_start = True
-    writer.representer.ignore_aliases = lambda *_: True
-    for obj in objects:
-        writer.dump(obj, sys.stdout)
+            status = await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
+    if status.done:
+        click.echo(f"\n{as_called(_NEXT)}")
+    else:
+        missing = "\n".join(f"  - {text}" for text in status.waiting)
+        raise click.ClickException(
+            f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
+            f" still missing:\n{missing}\nRun the same command again to go on waiting."
+        )

@@ -11,9 +11,10 @@ from typing import Any
 import click
 import msgspec
 
-from webhook.policy.exceptions import ExceptionState, ended_findings, exceptions
+from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.loading import Loaded, load
 from webhook.policy.shapes.findings import Finding, Severity
+from webhook.policy.shapes.nodes import SourcePosition
 
 __all__ = ["command"]
 
@@ -37,18 +38,29 @@ def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> Non
     Exits with 1 when there are errors; warnings alone leave it at 0.
     """
     now = time.time()
-    results = [(path, _checked(load(path), now)) for path in paths]
+    results = []
+    for path in paths:
+        loaded = load(path)
+        results.append((path, Loaded(loaded.policies, [*loaded.findings, *ended_findings(loaded.policies, now)])))
     findings = [finding for _, loaded in results for finding in loaded.findings]
     match layout:
         case "json":
             rows = [row for _, loaded in results for row in exceptions(loaded.policies, now)]
-            click.echo(json.dumps({**_as_json(findings), "exceptions": list(map(_exception_row, rows))}, indent=2))
+            body = {
+                "errors": _count(findings, Severity.ERROR),
+                "warnings": _count(findings, Severity.WARNING),
+                "findings": [_as_json(finding) for finding in findings],
+                "exceptions": [{**msgspec.to_builtins(row), "source": str(row.source)} for row in rows],
+            }
+            click.echo(json.dumps(body, indent=2))
         case "github":
             for finding in findings:
                 # `::error file=…,line=…,col=…::text` is shown by GitHub beside the line of a pull request
                 source = finding.source
                 place = {"file": source.file, "line": source.line, "col": source.column}
-                properties = ",".join(f"{name}={_property(str(value))}" for name, value in place.items() if value)
+                texts = {name: _data(str(value)) for name, value in place.items() if value}
+                escaped = {name: text.replace(":", "%3A").replace(",", "%2C") for name, text in texts.items()}
+                properties = ",".join(f"{name}={text}" for name, text in escaped.items())
                 notes = "".join(f"\n{one.source}: {one.message}" for one in finding.related)
                 click.echo(f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}")
         case _:
@@ -57,26 +69,16 @@ def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> Non
         context.exit(1)
 
 
-def _checked(loaded: Loaded, now: float) -> Loaded:
-    """What loading found, and the exceptions that have ended by now."""
-    return Loaded(loaded.policies, [*loaded.findings, *ended_findings(loaded.policies, now)])
-
-
-def _exception_row(state: ExceptionState) -> dict[str, Any]:
-    row = msgspec.to_builtins(state)
-    return {**row, "source": str(state.source)}
-
-
 def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
     for path, loaded in results:
         for finding in loaded.findings:
-            text = str(finding)
-            head, _, rest = text.partition("\n")
-            severity = finding.severity.value
-            head = head.replace(
-                f" {severity}: ", f" {click.style(severity, fg=_COLOURS[finding.severity], bold=True)}: ", 1
-            )
-            click.echo("\n".join([head, *(_coloured_caret(line, finding) for line in rest.split("\n") if rest)]) + "\n")
+            severity, colour = finding.severity.value, _COLOURS[finding.severity]
+            head, *rest = str(finding).split("\n")
+            click.echo(head.replace(f" {severity}: ", f" {click.style(severity, fg=colour, bold=True)}: ", 1))
+            for line in rest:
+                is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
+                click.echo(click.style(line, fg=colour) if is_caret else line)
+            click.echo()
         for state in exceptions(loaded.policies, now):
             click.echo(f"{state.source}: exception: {state}")
         policies = loaded.policies
@@ -90,44 +92,19 @@ def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
         click.echo(f"{path}: {summary}")
 
 
-def _coloured_caret(line: str, finding: Finding) -> str:
-    is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
-    return click.style(line, fg=_COLOURS[finding.severity]) if is_caret else line
-
-
-def _as_json(findings: Iterable[Finding]) -> dict[str, Any]:
-    rows = [_row(finding) for finding in findings]
-    return {
-        "errors": sum(row["severity"] == "error" for row in rows),
-        "warnings": sum(row["severity"] == "warning" for row in rows),
-        "findings": rows,
-    }
-
-
-def _row(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON."""
-    source = finding.source
-    row: dict[str, Any] = {
-        "file": source.file,
-        "line": source.line,
-        "column": source.column,
-        "severity": finding.severity.value,
-        "message": finding.message,
-    }
+def _as_json(finding: Finding) -> dict[str, Any]:
+    row = {**_place(finding.source), "severity": finding.severity.value, "message": finding.message}
     if finding.related:
-        row["related"] = [
-            {"file": one.source.file, "line": one.source.line, "column": one.source.column, "message": one.message}
-            for one in finding.related
-        ]
+        row["related"] = [{**_place(one.source), "message": one.message} for one in finding.related]
     return row
+
+
+def _place(source: SourcePosition) -> dict[str, Any]:
+    return {"file": source.file, "line": source.line, "column": source.column}
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _count(findings: Iterable[Finding], severity: Severity) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from webhook.cli.running import runs
 from webhook.cli.serve import kept_policies_from, manager_options_from
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
@@ -125,15 +125,9 @@ def add_reconciler(
     help="How a log line looks.",
 )
 @reconciler_options
-def command(*, kubeconfig: str | None, **values: Any) -> None:
+@runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError)
+async def command(*, kubeconfig: str | None, **values: Any) -> None:
     """Preempt for the pods the webhook marked, next to a stock kube-scheduler, until SIGTERM or SIGINT."""
-    try:
-        asyncio.run(_reconcile(kubeconfig, values))
-    except (ApiError, ClusterError, ConfigError, OSError, PolicyError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _reconcile(kubeconfig: str | None, values: Mapping[str, Any]) -> None:
     async with await Client.connect(kubeconfig) as client:
         options, kept = manager_options_from(values), kept_policies_from(values, client)
         manager = Manager(options, sys.stdout.buffer, kept=kept, judge=False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -12,6 +10,7 @@ from click.core import ParameterSource
 
 from webhook.cli.keeping import keeping_options
 from webhook.cli.reconcile import add_reconciler, reconciler_options
+from webhook.cli.running import runs
 from webhook.cli.serve import STARTUP_ERRORS, add_webhook, kept_policies_from, manager_options_from, serving_options
 from webhook.kube.client import Client
 from webhook.manager.manager import Manager, run_until_signalled
@@ -25,19 +24,13 @@ __all__ = ["command"]
 @keeping_options
 @reconciler_options
 @click.pass_context
-def command(context: click.Context, /, *, kubeconfig: str | None, **values: Any) -> None:
+@runs(*STARTUP_ERRORS, ClusterError, ValueError)
+async def command(context: click.Context, /, *, kubeconfig: str | None, **values: Any) -> None:
     """Serve the admission webhook and preempt for the pods it marks, in one process, until SIGTERM or SIGINT.
 
     Without --reconciler-service-account it asks the API server as whom it acts, and lets that user's writes pass.
     """
     told_who = context.get_parameter_source("reconciler_service_account") is not ParameterSource.DEFAULT
-    try:
-        asyncio.run(_run(kubeconfig, values, told_who=told_who))
-    except (*STARTUP_ERRORS, ClusterError, ValueError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _run(kubeconfig: str | None, values: Mapping[str, Any], *, told_who: bool) -> None:
     async with await Client.connect(kubeconfig) as client:
         if not told_who:
             values = {**values, "reconciler_user": await client.user_name()}

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, progress_display, run_inspection
-from webhook.cli.literal import literal
+from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
+from webhook.cli.output import literal, progress_display
 from webhook.inspection.judge import CANNOT_BE_JUDGED
-from webhook.inspection.scan import Report, Row, scan
+from webhook.inspection.scan import Row, scan
 from webhook.inspection.sources import read_policies
 from webhook.kube.client import Client
 
@@ -45,13 +45,17 @@ _FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited":
     show_default=True,
     help="From which verdict on the exit code is 1.",
 )
-def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str) -> None:
+@inspects
+async def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str) -> None:
     """Judge what runs as if it were made again now: pods, pod templates and PriorityClasses, by rule and owner.
 
     Run it before a rule is enforced, and after the webhook was away. It reads only. The exit code is 1 if something
     would be refused, and 2 if the cluster could not be read completely.
     """
-    report = run_inspection(_scan(kubeconfig, policies, namespace))
+    async with await Client.connect(kubeconfig) as client:
+        in_force = await read_policies(client, policies, namespace)
+        with progress_display("reading") as progress:
+            report = await scan(client, in_force, namespace, progress)
     if layout == "json":
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
     else:
@@ -72,13 +76,6 @@ def command(kubeconfig: str | None, policies: Path | None, namespace: str, layou
         raise SystemExit(FOUND)
     if report.problems:
         raise SystemExit(INCOMPLETE)
-
-
-async def _scan(kubeconfig: str | None, directory: Path | None, namespace: str) -> Report:
-    async with await Client.connect(kubeconfig) as client:
-        policies = await read_policies(client, directory, namespace)
-        with progress_display("reading") as progress:
-            return await scan(client, policies, namespace, progress)
 
 
 def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.keeping import keeper_settings_from, keeping_options
+from webhook.cli.running import runs
 from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_option
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.manager.kept_policies import KeptPolicies
@@ -101,18 +101,12 @@ def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> 
     type=_FILE,
     help="PriorityClasses and Namespaces from this file, instead of a cluster; may be repeated.",
 )
-def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values: Any) -> None:
+@runs(*STARTUP_ERRORS)
+async def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
     for needed in ("webhook_configuration", "kept_policies"):
         if objects and values[needed] is not None:
             raise click.UsageError(f"--{needed.replace('_', '-')} needs a cluster; --objects does without")
-    try:
-        asyncio.run(_serve(values, kubeconfig, objects))
-    except STARTUP_ERRORS as error:
-        raise click.ClickException(str(error)) from error
-
-
-async def _serve(values: Mapping[str, Any], kubeconfig: str | None, objects: tuple[Path, ...]) -> None:
     options, stream = manager_options_from(values), sys.stdout.buffer
     if objects:
         manager = Manager(options, stream)

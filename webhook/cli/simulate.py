@@ -108,7 +108,8 @@ def command(
             termination=duration(more["termination"]) if more["termination"] else None,
         )
         sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
-        objects = _read(files)
+        with _bar("reading") as show_read:
+            objects = read_cluster(files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total))
         directories = [directory for directory, _ in sets]
         # Short names of the sets of policies; whole paths if the short ones are the same
         names = [directory.name or str(directory) for directory in directories]
@@ -143,11 +144,6 @@ def _steps(more: dict[str, Any]) -> tuple[list[Step], float | None]:
     return steps + found, until
 
 
-def _read(files: Sequence[Path]) -> ClusterObjects:
-    with _bar("reading") as show:
-        return read_cluster(files, lambda done, total: show(f"{done / 1e6:.0f} MB", done, total))
-
-
 def _simulated(
     name: str, objects: ClusterObjects, policies: Policies, steps: Sequence[Step], options: Options
 ) -> Summary:
@@ -165,7 +161,7 @@ def _bar(what: str) -> Iterator[Callable[[str, int | None, int | None], None]]:
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
-    from webhook.cli.inspecting import progress_display  # noqa: PLC0415 - only if it is shown
+    from webhook.cli.output import progress_display  # noqa: PLC0415 - only if it is shown
 
     with progress_display(what) as display:
         drawn = 0.0

@@ -10,10 +10,11 @@ from typing import IO, Any
 
 import click
 
-from webhook.cli.inspecting import progress_display, run_inspection
+from webhook.cli.inspecting import inspects
+from webhook.cli.output import progress_display
 from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
-from webhook.policy.model import DECISION, PLAN, Policies
+from webhook.policy.model import DECISION, PLAN
 from webhook.policy.shapes.findings import PolicyError
 from webhook.simulation.policies import annotations_read, words_of
 from webhook.simulation.snapshot.anonymizing import Anonymizer
@@ -36,7 +37,8 @@ __all__ = ["command"]
 @click.option(
     "--anonymize", is_flag=True, help="Replace names and label values, but for the words that the policies name."
 )
-def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, anonymize: bool) -> None:
+@inspects
+async def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, anonymize: bool) -> None:
     """Write a live cluster to FILE, for `simulate`, `decide` and `explain`. It only lists.
 
     No environment, commands, arguments, images or messages, and of the annotations only those that policies read. What
@@ -44,25 +46,17 @@ def command(file: Path, kubeconfig: str | None, policies: tuple[Path, ...], *, a
     """
     try:
         loaded = [load_or_raise(directory) for directory in policies]
-    except PolicyError as error:
-        raise click.ClickException(str(error)) from error
-    count, absent = run_inspection(_write(file, kubeconfig, loaded, anonymize=anonymize))
-    click.echo(f"{file}: {count} objects, {file.stat().st_size / 1e6:.1f} MB")
-    for kind, why in absent.items():
-        click.echo(f"without {kind}: {why}")
-
-
-async def _write(
-    file: Path, kubeconfig: str | None, policies: list[Policies], *, anonymize: bool
-) -> tuple[int, dict[str, str]]:
-    keys = annotations_read(policies) | {PLAN, DECISION}
-    words: set[str] = set().union(*map(words_of, policies))
-    try:
+        keys = annotations_read(loaded) | {PLAN, DECISION}
+        anonymizer = Anonymizer(set().union(*map(words_of, loaded))) if anonymize else None
         async with await Client.connect(kubeconfig) as client:
             with progress_display("reading") as progress, _whole(file) as stream:
-                return await collect(client, stream, keys, Anonymizer(words) if anonymize else None, progress)
-    except SnapshotError as error:
+                count, absent = await collect(client, stream, keys, anonymizer, progress)
+                size = stream.tell()
+    except (PolicyError, SnapshotError) as error:
         raise click.ClickException(str(error)) from error
+    click.echo(f"{file}: {count} objects, {size / 1e6:.1f} MB")
+    for kind, why in absent.items():
+        click.echo(f"without {kind}: {why}")
 
 
 @contextmanager

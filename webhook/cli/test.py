@@ -35,26 +35,21 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     if not results:
         click.echo(f"Error: no PolicyTest in {', '.join(map(str, paths))}", err=True)
         sys.exit(UNUSABLE)
-    _show(results)
-    if junit is not None:
-        junit.write_bytes(_junit(results))
-    sys.exit(FAILED if any(result.failures for result in results) else 0)
-
-
-def _show(results: list[CaseResult]) -> None:
     console = Console(soft_wrap=not sys.stdout.isatty())
     table = Table("test", "case", "verdict", "result", box=None, header_style="bold")
     for result in results:
         mark = Text("FAILED", "red") if result.failures else Text("ok", "green")
         table.add_row(Text(result.test), Text(result.case), result.verdict, mark)
     console.print(table)
-    for result in results:
-        if result.failures:
-            console.print(Text(f"\n{result.file}: {result.test}: {result.case}", "bold"))
-            for failure in result.failures:
-                console.print(Text(f"  {failure}"))
-    failed = sum(bool(result.failures) for result in results)
-    console.print(f"\n{len(results) - failed} passed, {failed} failed")
+    failed = [result for result in results if result.failures]
+    for result in failed:
+        console.print(Text(f"\n{result.file}: {result.test}: {result.case}", "bold"))
+        for failure in result.failures:
+            console.print(Text(f"  {failure}"))
+    console.print(f"\n{len(results) - len(failed)} passed, {len(failed)} failed")
+    if junit is not None:
+        junit.write_bytes(_junit(results))
+    sys.exit(FAILED if failed else 0)
 
 
 def _junit(results: list[CaseResult]) -> bytes:

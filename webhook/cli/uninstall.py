@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import click
 
-from webhook.cli.installing import kubeconfig_option, run_installation
+from webhook.cli.install import installs, kubeconfig_option
 from webhook.installation.applier import ObjectApplier
 from webhook.installation.kustomize import render
-from webhook.installation.manifests import ManifestsError, all_components, manifests
+from webhook.installation.manifests import all_components, manifests
 from webhook.installation.uninstall import keys_to_remove, remove
 from webhook.kube.client import Client
 
@@ -32,32 +33,16 @@ giveway.dev/exempt on namespaces."""
     show_default=True,
     help="Seconds to wait until everything is gone.",
 )
-def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: float) -> None:
+@installs
+async def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: float) -> None:
     """Take giveway out of the cluster, however it was installed, in the order in which no pod is refused.
 
     First the webhook configurations, then the programs; then plans and nominations are taken off pods, and everything
     else goes with the namespace giveway-system. A namespace in which others run pods is kept.
     """
-    try:
-        base = manifests() / "base"
-        # Each component by itself: one may take away what another one changes.
-        rendered = [obj for some in ([], *([one] for one in all_components())) for obj in render(base, some)]
-    except ManifestsError as error:
-        raise click.ClickException(str(error)) from error
-    left = run_installation(_uninstall(kubeconfig, rendered, wait, dry_run=dry_run, ask=not yes and sys.stdin.isatty()))
-    if left:
-        raise click.ClickException(
-            f"still there after {wait:.0f} s: {', '.join(left)}. Something may hold them with a finalizer; run the"
-            " same command again"
-        )
-    if left is not None:
-        click.echo(_AFTERWARDS)
-
-
-async def _uninstall(
-    kubeconfig: str | None, rendered: list[dict[str, object]], wait: float, *, dry_run: bool, ask: bool
-) -> list[str] | None:
-    """What is left; None if nothing was to be deleted."""
+    base = manifests() / "base"
+    # Each component by itself: one may take away what another one changes.
+    rendered = [obj for some in ([], *([one] for one in all_components())) for obj in render(base, some)]
     async with await Client.connect(kubeconfig) as client:
         cluster = ObjectApplier(client)
         keys = await keys_to_remove(cluster, rendered)
@@ -67,7 +52,16 @@ async def _uninstall(
             for key in keys:
                 click.echo(f"{key} would be deleted")
         if dry_run or not keys:
-            return None
-        if ask:
+            return
+        if not yes and sys.stdin.isatty():
+            # While the event loop waits for the answer, its own handler would only note that Ctrl-C was pressed
+            handler = signal.signal(signal.SIGINT, signal.default_int_handler)
             click.confirm(f"delete {len(keys)} objects of giveway from {client.url}?", abort=True)
-        return await remove(cluster, keys, click.echo, wait)
+            signal.signal(signal.SIGINT, handler)
+        left = await remove(cluster, keys, click.echo, wait)
+    if left:
+        raise click.ClickException(
+            f"still there after {wait:.0f} s: {', '.join(left)}. Something may hold them with a finalizer; run the"
+            " same command again"
+        )
+    click.echo(_AFTERWARDS)

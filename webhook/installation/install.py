@@ -7,13 +7,16 @@ Nothing that is applied refuses a pod: the webhook configurations are empty unti
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered
+from webhook.installation.manifests import ManifestsError
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import (
     DEPLOYMENT,
@@ -21,6 +24,7 @@ from webhook.kube.resources import (
     POD,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
+from webhook.policy.files.loading import load_or_raise, read_texts
 from webhook.registration.entries import PROBES
 
 __all__ = [
@@ -30,6 +34,7 @@ __all__ = [
     "apply",
     "look",
     "outside_the_cluster",
+    "policy_files",
     "stay_until_it_answers",
     "with_policies",
 ]
@@ -40,6 +45,8 @@ NAMESPACE = "giveway-system"
 """The namespace that the manifests name."""
 POLICIES = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies")
 """The policies: whoever installed giveway changes them, so another installation leaves them alone."""
+_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+"""What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _CONFIGURATION = "giveway"
 _SERVER = "giveway-webhook"
 _SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
@@ -66,6 +73,20 @@ def outside_the_cluster(objects: Sequence[Json]) -> list[Json]:
 def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Json]:
     """The objects with these policy files instead of the shipped ones."""
     return [{**obj, "data": dict(files)} if key_of(obj) == POLICIES else obj for obj in objects]
+
+
+def policy_files(directory: Path) -> dict[str, str]:
+    """The policy files of a directory as the data of a ConfigMap. Raises PolicyError and ManifestsError."""
+    load_or_raise(directory)
+    files = {Path(name).name: text for name, text in read_texts(directory)[0]}
+    if not files:
+        raise ManifestsError(f"{directory} holds no *.yaml file, so no policy; files in directories below do not count")
+    for name in files:
+        if not _KEY.fullmatch(name):
+            raise ManifestsError(
+                f"{directory / name}: a ConfigMap cannot hold a file of this name; use letters, digits, -, _ and ."
+            )
+    return files
 
 
 async def apply(

@@ -1,0 +1,78 @@
+"""What commands print: YAML, progress on standard error, and texts of a cluster, which anybody may have written."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+__all__ = ["literal", "print_yaml", "progress_display", "shown_progress"]
+
+_LINE_END = re.compile(r"\s*\n\s*")
+_LONGEST = 1000
+
+
+def literal(text: str, most: int = _LONGEST) -> str:
+    """A text for a rich console, on one line: nothing in it is markup or moves the cursor, and it is not too long."""
+    from rich.markup import escape  # noqa: PLC0415 - only for people
+
+    from webhook.component_base.logs import visible  # noqa: PLC0415
+
+    line = _LINE_END.sub(" ", text.strip())
+    cut = line if len(line) <= most else f"{line[:most]}… ({len(line)} characters)"
+    return escape(visible(cut))
+
+
+def print_yaml(objects: Iterable[dict[str, Any]]) -> None:
+    """Print every object as a document of its own."""
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only if it prints
+
+    writer = YAML()
+    writer.width = 120
+    writer.explicit_start = True
+    writer.representer.ignore_aliases = lambda *_: True
+    for obj in objects:
+        writer.dump(obj, sys.stdout)
+
+
+@contextmanager
+def progress_display(what: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A progress bar on standard error if that is a terminal; a function that shows what was read, and how far."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only if it is shown
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(label: str, done: int, total: int | None) -> None:
+            bar.update(task, description=f"{what} {label}", completed=done, total=total)
+
+        yield show
+
+
+@contextmanager
+def shown_progress(what: str) -> Iterator[Callable[[str], None]]:
+    """A line that turns and changes on a terminal; elsewhere a line for each change, on standard error."""
+    if sys.stderr.isatty():
+        from rich.console import Console  # noqa: PLC0415 - only if it is shown
+
+        with Console(stderr=True).status(what) as status:
+            yield lambda text: status.update(f"{what}: {literal(text)}" if text else what)
+        return
+    last = ""
+
+    def show(text: str) -> None:
+        nonlocal last
+        if text and text != last:
+            click.echo(f"{what}: {text}", err=True)
+        last = text
+
+    yield show

@@ -1,0 +1,54 @@
+"""Commands that are coroutines: each runs to its end, and what may fail ends it with a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+__all__ = ["runs"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def runs(
+    *errors: type[Exception],
+    told: Callable[[Any], click.ClickException] = lambda error: click.ClickException(str(error)),
+    stopped: str | None = None,
+    cleans_up: bool = False,
+) -> Callable[[Callable[P, Coroutine[Any, Any, T]]], Callable[P, T]]:
+    """Make a function of a coroutine function. `errors` end the command with what `told` makes of them.
+
+    With a text for `stopped`, Ctrl-C says it and the exit code is 130. With `cleans_up`, SIGTERM does the same: the
+    coroutine is cancelled, and cleans up what it has begun.
+    """
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+        async def until_told(*args: P.args, **kwargs: P.kwargs) -> T:
+            task = asyncio.current_task()
+            if cleans_up and task is not None:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            return await function(*args, **kwargs)
+
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return asyncio.run(until_told(*args, **kwargs))
+            except BrokenPipeError:
+                raise  # whoever read the output has gone: click ends quietly
+            except errors as error:
+                raise told(error) from error
+            except (KeyboardInterrupt, asyncio.CancelledError):
+                if stopped is None:
+                    raise
+                click.echo(stopped, err=True)
+                raise SystemExit(130) from None
+
+        return run
+
+    return decorate
