@@ -190,7 +190,7 @@ class Manager:
                 tasks["policies"] = self._policy_files.follow
         if not self.policies_problem():
             self._use_policies()
-        app = probes(self.checks, lambda: self.metrics.expose(self._ages()), self.supervisor.problem)
+        app = probes(self.checks, self._expose, self.supervisor.problem)
         port = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
         self.health_port = await running.enter_async_context(port)
         running.push_async_callback(cancelled, work := [])
@@ -209,8 +209,10 @@ class Manager:
         await self._policy_files.reload()
         return not self._policy_files.problem
 
-    def _ages(self) -> dict[str, float]:
-        return {resource: age for component in self._components for resource, age in component.ages().items()}
+    def _expose(self) -> bytes:
+        """The metrics as text."""
+        ages = {resource: age for component in self._components for resource, age in component.ages().items()}
+        return self.metrics.expose(ages)
 
 
 async def run_until_signalled(manager: Manager) -> None:

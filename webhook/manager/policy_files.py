@@ -123,8 +123,12 @@ class PolicyFiles:
                     await asyncio.to_thread(self._use, choice)
                     self.changed()
                 self.settled.set()
-                if self._judge and not await self._keep(choice, in_force):
-                    return
+                if self._judge and self._kept is not None:
+                    # Keep what is in use now. If somebody else kept another set meanwhile, it must be looked at
+                    unchanged = in_force is not None and choice.texts == in_force.texts
+                    there = unchanged and (self._kept.is_there or not choice.texts)
+                    if not there and not await self._kept.write(choice.texts):
+                        return
                 if choice is self._files:
                     self._pending = False
         except ApiError as error:
@@ -171,15 +175,6 @@ class PolicyFiles:
                 return in_force, f"the set in force stays: {mend(held)}, or start with --allow-removal"
         self._metrics.removals_held.set(0)
         return self._files, ""
-
-    async def _keep(self, choice: _Set, in_force: _Set | None) -> bool:
-        """Keep what is in use now; False if somebody else kept another set meanwhile, and it must be looked at."""
-        if self._kept is None:
-            return True
-        unchanged = in_force is not None and choice.texts == in_force.texts
-        if unchanged and (self._kept.is_there or not choice.texts):
-            return True
-        return await self._kept.write(choice.texts)
 
     def _use(self, chosen: _Set) -> None:
         policies = chosen.loaded.policies

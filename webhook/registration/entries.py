@@ -7,6 +7,7 @@ with what is wanted. `docs/webhook.md` says what each entry is for.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -58,57 +59,82 @@ class WebhookTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 def entries(policies: Policies, target: WebhookTarget) -> dict[str, list[Entry]]:
     """The `webhooks` of both configurations, by kind, without `caBundle`; the same for the same policies."""
+    return {MUTATING: _mutating(target), VALIDATING: _validating(policies, target)}
+
+
+def _mutating(target: WebhookTarget) -> list[Entry]:
+    """Those that fill in: new pods, PriorityClasses, and the probe."""
+    entry = partial(_entry, target, MUTATING)
+    pods = entry("pods", [_rule("", ["pods"], ["CREATE"])])
+    classes = entry("priorityclasses", [_classes(["CREATE", "UPDATE"])])
+    if target.priority_plugin:
+        return [pods, classes, _probe(target, MUTATING)]
+    # What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
+    # Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the
+    # API server itself refuses it, because the fields may not change
+    system = entry(
+        "pods-system",
+        [_rule("", ["pods"], ["CREATE"])],
+        namespaceSelector=_outside_exempt(_system(target, "In")),
+        failurePolicy="Ignore",
+    )
+    update = entry(
+        "pods-update",
+        [_rule("", ["pods"], ["UPDATE"])],
+        namespaceSelector=_outside_exempt(),
+        matchConditions=[{"name": "leaves-out-the-priority", "expression": any_of(map(left_out, _RESOLVED))}],
+        failurePolicy="Ignore",
+    )
+    return [pods, system, update, classes, _probe(target, MUTATING)]
+
+
+def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
+    """Those that judge, each with the test by which the API server sends what is read and nothing else."""
+    entry = partial(_entry, target, VALIDATING)
     reads, protected = reads_on_update(policies), protected_annotations(policies)
-    return {
-        MUTATING: [
-            _entry(target, MUTATING, "pods", [_rule("", ["pods"], ["CREATE"])]),
-            *([] if target.priority_plugin else _instead_of_the_plugin(target)),
-            _entry(target, MUTATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
-            _probe(target, MUTATING),
-        ],
-        VALIDATING: [
-            _entry(
-                target,
-                VALIDATING,
-                "pods",
-                [_rule("", ["pods"], ["CREATE", "UPDATE"])],
-                matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads)}],
-            ),
-            _entry(
-                target,
-                VALIDATING,
-                "pods-status",
-                [_rule("", ["pods/status"], ["UPDATE"])],
-                matchConditions=[
-                    {
-                        "name": "not-the-reconciler",
-                        "expression": f"request.userInfo.username != {_text(target.reconciler)}",
-                    },
-                    {"name": "protected-keys", "expression": status_condition(protected)},
-                ],
-            ),
-            _entry(
-                target,
-                VALIDATING,
-                "pods-binding",
-                [_rule("", ["pods/binding", "bindings"], ["CREATE"])],
-                matchConditions=[{"name": "protected-keys", "expression": binding_condition(protected)}],
-            ),
-            _entry(
-                target,
-                VALIDATING,
-                "workloads",
-                [_rule(group, resources, ["CREATE", "UPDATE"]) for group, resources in _workloads().items()],
-                # Templates are judged where their author sees the answer. Their pods are judged again, so nothing is
-                # lost if nobody answers.
-                failurePolicy="Ignore",
-                matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
-            ),
-            _entry(target, VALIDATING, "priorityclasses", [_classes(["CREATE", "UPDATE"])]),
-            _policies(target),
-            _probe(target, VALIDATING),
-        ],
-    }
+    # A user name may have quotes in it
+    reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
+    workloads: dict[str, list[str]] = {}
+    for group, resource in WORKLOADS:
+        workloads.setdefault(group, []).append(resource)
+    return [
+        entry(
+            "pods",
+            [_rule("", ["pods"], ["CREATE", "UPDATE"])],
+            matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads)}],
+        ),
+        entry(
+            "pods-status",
+            [_rule("", ["pods/status"], ["UPDATE"])],
+            matchConditions=[
+                {"name": "not-the-reconciler", "expression": f"request.userInfo.username != '{reconciler}'"},
+                {"name": "protected-keys", "expression": status_condition(protected)},
+            ],
+        ),
+        entry(
+            "pods-binding",
+            [_rule("", ["pods/binding", "bindings"], ["CREATE"])],
+            matchConditions=[{"name": "protected-keys", "expression": binding_condition(protected)}],
+        ),
+        entry(
+            "workloads",
+            [_rule(group, resources, ["CREATE", "UPDATE"]) for group, resources in workloads.items()],
+            # Templates are judged where their author sees the answer. Their pods are judged again, so nothing is
+            # lost if nobody answers.
+            failurePolicy="Ignore",
+            matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
+        ),
+        entry("priorityclasses", [_classes(["CREATE", "UPDATE"])]),
+        # The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them
+        entry(
+            "policies",
+            [_rule("", ["configmaps"], ["CREATE", "UPDATE"])],
+            namespaceSelector=_own(target),
+            matchConditions=[{"name": "the-policies", "expression": f"request.name == '{POLICIES}'"}],
+            failurePolicy="Ignore",
+        ),
+        _probe(target, VALIDATING),
+    ]
 
 
 def pod_condition(reads: Reads) -> str:
@@ -178,46 +204,6 @@ def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, An
     return made | more
 
 
-def _instead_of_the_plugin(target: WebhookTarget) -> list[Entry]:
-    """What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
-
-    Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the API
-    server itself refuses it, because the fields may not change.
-    """
-    return [
-        _entry(
-            target,
-            MUTATING,
-            "pods-system",
-            [_rule("", ["pods"], ["CREATE"])],
-            namespaceSelector=_outside_exempt(_system(target, "In")),
-            failurePolicy="Ignore",
-        ),
-        _entry(
-            target,
-            MUTATING,
-            "pods-update",
-            [_rule("", ["pods"], ["UPDATE"])],
-            namespaceSelector=_outside_exempt(),
-            matchConditions=[{"name": "leaves-out-the-priority", "expression": any_of(map(left_out, _RESOLVED))}],
-            failurePolicy="Ignore",
-        ),
-    ]
-
-
-def _policies(target: WebhookTarget) -> Entry:
-    """The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them."""
-    return _entry(
-        target,
-        VALIDATING,
-        "policies",
-        [_rule("", ["configmaps"], ["CREATE", "UPDATE"])],
-        namespaceSelector=_own(target),
-        matchConditions=[{"name": "the-policies", "expression": f"request.name == '{POLICIES}'"}],
-        failurePolicy="Ignore",
-    )
-
-
 def _own(target: WebhookTarget) -> dict[str, Any]:
     return {"matchExpressions": [{"key": _NAME, "operator": "In", "values": [target.namespace]}]}
 
@@ -254,15 +240,3 @@ def _rule(group: str, resources: list[str], operations: list[str], scope: str = 
         "operations": operations,
         "scope": scope,
     }
-
-
-def _workloads() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for group, resource in WORKLOADS:
-        found.setdefault(group, []).append(resource)
-    return found
-
-
-def _text(value: str) -> str:
-    """A CEL literal of a text; a user name may have quotes in it."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

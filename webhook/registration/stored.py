@@ -64,7 +64,19 @@ _DEFAULTS: Json = {
 
 def digest(entries: Iterable[Entry]) -> str:
     """A short name for what the entries mean; the same before and after the API server filled in its defaults."""
-    means = [_meaning(entry) for entry in entries]
+    means: list[Json] = []
+    for entry in entries:
+        client = _client(entry)
+        service = client.get("service")
+        means.append(
+            {
+                **{field: entry.get(field) for field in ("name", "sideEffects", "admissionReviewVersions")},
+                **{field: entry.get(field) or default for field, default in _DEFAULTS.items()},
+                "url": client.get("url"),
+                "service": service and {"path": "", "port": 443, **service},
+                "rules": [{"scope": "*", **rule} for rule in entry.get("rules") or ()],
+            }
+        )
     return hashlib.sha256(json.dumps(means, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -115,27 +127,15 @@ def pem_bundle(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 
 
-def _meaning(entry: Entry) -> Json:
-    client, known = _client(entry), ("name", "sideEffects", "admissionReviewVersions")
-    service = client.get("service")
-    return {
-        **{field: entry.get(field) for field in known},
-        **{field: entry.get(field) or default for field, default in _DEFAULTS.items()},
-        "url": client.get("url"),
-        "service": service and {"path": "", "port": 443, **service},
-        "rules": [{"scope": "*", **rule} for rule in entry.get("rules") or ()],
-    }
-
-
 def _merged(configuration: Json, wanted: Iterable[Entry], trust: Trust) -> list[Entry]:
     stored = {entry.get("name"): entry for entry in _entries(configuration)}
-    return [_one(stored.get(entry["name"]) or {}, entry, trust) for entry in wanted]
-
-
-def _one(stored: Entry, wanted: Entry, trust: Trust) -> Entry:
-    bundle = trust.of(stored)
-    client = {**wanted["clientConfig"], **({"caBundle": bundle} if bundle else {})}
-    return {**stored, **wanted, "clientConfig": client}
+    merged: list[Entry] = []
+    for entry in wanted:
+        before = stored.get(entry["name"]) or {}
+        bundle = trust.of(before)
+        client = {**entry["clientConfig"], **({"caBundle": bundle} if bundle else {})}
+        merged.append({**before, **entry, "clientConfig": client})
+    return merged
 
 
 def _lacks(entry: Entry, trust: Trust) -> bool:
