@@ -21,7 +21,7 @@ from webhook.kube.instants import epoch
 from webhook.kube.resources import NODE, POD, REPLICA_SET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION, Policies
-from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.simulation.history import Decision
 from webhook.simulation.simulation import Options, Result, simulate
 from webhook.simulation.snapshot.collecting import collect
@@ -183,7 +183,9 @@ async def holds(sandbox: Sandbox, seed: int, file: Path) -> None:
     await real.prepare()
     options = ReconcilerOptions(leader_elect=False)
     lines: list[tuple[float, Json]] = []
-    service = Service(sandbox.client, real.policies, options, tell=lambda line: lines.append((time.time(), line)))
+    service = ReconcilerService(
+        sandbox.client, real.policies, options, tell=lambda line: lines.append((time.time(), line))
+    )
     acting = asyncio.create_task(service.run())
     try:
         await eventually(lambda: service.reconciler.leading)

@@ -27,7 +27,7 @@ from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION
-from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.reconciler.state.annotations import PLAN, UnreadableError, plan_of
 
 SECONDS = float(os.environ.get("GIVEWAY_SOAK_SECONDS", "600"))
@@ -226,10 +226,10 @@ async def test_soak(sandbox, kubeconfig, tmp_path):
     assert max(watch.evicted.values()) == 1, "nobody is evicted twice"
 
 
-def begin(sandbox, text: str, options: ReconcilerOptions) -> tuple[Service, asyncio.Task[None]]:
+def begin(sandbox, text: str, options: ReconcilerOptions) -> tuple[ReconcilerService, asyncio.Task[None]]:
     """A reconciler in this process, whose caches can be looked into."""
     loaded = load_texts([("soak.yaml", text)])
-    service = Service(sandbox.client, loaded.policies, options, tell=lambda _: None)
+    service = ReconcilerService(sandbox.client, loaded.policies, options, tell=lambda _: None)
     return service, asyncio.create_task(service.run())
 
 
@@ -238,7 +238,7 @@ def settled(watch: Watch) -> bool:
     return not any(pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {}) for pod in pods)
 
 
-def stranded(sandbox, service: Service) -> list[str]:
+def stranded(sandbox, service: ReconcilerService) -> list[str]:
     """Preemptors that wait though they fit or a plan within the rules exists, by the oracle on what the caches hold."""
     state, reconciler = service.state, service.reconciler
     nodes = [node for node in state.nodes.items().values() if node.metadata.name.startswith(sandbox.id)]
@@ -266,7 +266,7 @@ def _may_go(pod: Json) -> bool:
     return said.get(CAN_BE_PREEMPTED) == "true" and "deletionTimestamp" not in meta and open_
 
 
-async def agrees(sandbox, service: Service) -> bool:
+async def agrees(sandbox, service: ReconcilerService) -> bool:
     pods, _ = await sandbox.client.list(POD.path(), Pod)
     kept = SharedPods()
     there = {key_of(pod): kept(pod) for pod in pods}

@@ -14,7 +14,7 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
-from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.reconciler.state.annotations import PLAN
 
 PODS = POD.path("default")
@@ -151,13 +151,13 @@ class Play:
         return [line for line in self.told if line["message"] == message]
 
     @asynccontextmanager
-    async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[Service]:
+    async def reconciling(self, policies: Policies | None = None, **options: Any) -> AsyncIterator[ReconcilerService]:
         """A reconciler at work; ready when this is entered."""
         through: Wire | None = options.pop("through", None)
         keywords = {name: options.pop(name) for name in ("clock", "checkpoint") if name in options}
         settings = ReconcilerOptions(lease_namespace="kube-system", **{**SHORT, **options})
         async with through.client(self.cluster) if through else self.cluster.client() as client:
-            service = Service(client, policies or managing(), settings, tell=self.told.append, **keywords)
+            service = ReconcilerService(client, policies or managing(), settings, tell=self.told.append, **keywords)
             work = asyncio.create_task(service.run())
             try:
                 await asyncio.wait_for(service.state.wait_for_sync(), 10)

@@ -16,6 +16,7 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
 from webhook.page.html import document
+from webhook.page.model import OwnerEvictions
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
@@ -27,7 +28,7 @@ from webhook.policy.model import (
 )
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.overview.history import BUCKETS, History
+from webhook.reconciler.overview.history import BUCKETS, DecisionHistory
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
@@ -57,7 +58,7 @@ class TestHistory:
 
     def test_a_decision_and_its_end(self):
         """The leader hears what it decided, and how the plan ended; the newest decision comes first."""
-        history = History(FakeClock().wall)
+        history = DecisionHistory(FakeClock().wall)
         history.told(told(decision()))
         history.told(told(decision("fedcba9876543210", START + 5)))
         history.told({"message": "plan ended", "plan": "0123456789abcdef", "preemptor": "default/p", "ending": "bound"})
@@ -68,7 +69,7 @@ class TestHistory:
 
     def test_decisions_are_read_off_the_pods(self):
         """A follower, and a new leader, know what is written on preemptors; what is heard twice counts once."""
-        history = History(FakeClock().wall)
+        history = DecisionHistory(FakeClock().wall)
         written = preemptor()
         written.metadata.annotations = {DECISION: encode(decision())}
         history.changed(change(None, written))
@@ -78,20 +79,20 @@ class TestHistory:
 
     def test_evictions_are_counted_once_by_owner(self):
         """A victim counts when it is seen to be evicted; one that somebody just deletes does not."""
-        history, clock = History(FakeClock().wall), FakeClock()
+        history, clock = DecisionHistory(FakeClock().wall), FakeClock()
         history.told(told(decision()))
         history.told(told(decision("fedcba9876543210", victim="default/w", owner="")))
         leaving = pod("v", node="n1", deleted=rfc3339(START), conditions=[EVICTED])
         history.changed(change(pod("v", node="n1"), leaving))
         history.changed(change(leaving, None))
         history.changed(change(pod("w", node="n1"), pod("w", node="n1", deleted=rfc3339(START))))
-        begins, counts = history.evictions()
-        assert counts == {"Deployment/default/v": [0] * (BUCKETS - 1) + [1]}
-        assert begins <= clock.wall() - 3000
+        evictions = history.evictions()
+        assert evictions.owners == (OwnerEvictions("Deployment/default/v", (*[0] * (BUCKETS - 1), 1)),)
+        assert evictions.begins <= clock.wall() - 3000
 
     def test_forged_decisions_push_out_none_of_this_process(self):
         """Who can annotate pods that the webhook does not see can neither hide decisions nor date them ahead."""
-        history = History(FakeClock().wall)
+        history = DecisionHistory(FakeClock().wall)
         history.told(told(decision()))
         for number in range(100):
             forged = preemptor(f"f{number}")
@@ -104,7 +105,7 @@ class TestHistory:
 
     def test_what_is_remembered_is_bounded(self):
         """Thousands of decisions leave the last ones."""
-        history = History(FakeClock().wall)
+        history = DecisionHistory(FakeClock().wall)
         for number in range(2000):
             history.told(told(decision(f"plan-{number}", START + number, victim=f"default/v{number}")))
         assert [known.record.plan for known in history.decisions()][:2] == ["plan-1999", "plan-1998"]
@@ -201,7 +202,7 @@ async def test_the_page_of_a_leader_and_of_a_follower():
             await play.bound("going")
             for one in (leader, follower):
                 await eventually(lambda one=one: one.history.decisions()[0].ending == "bound")
-                assert sum(map(sum, one.history.evictions()[1].values())) == 1
+                assert sum(sum(row.counts) for row in one.history.evictions().owners) == 1
 
 
 async def test_ten_thousand_waiting_pods():

@@ -9,13 +9,13 @@ from typing import Any
 from tests.reconciler.acting import playing
 from tests.workloads import budget, eventually
 from webhook.kube.resources import POD_DISRUPTION_BUDGET
-from webhook.reconciler.service import Service
+from webhook.reconciler.service import ReconcilerService
 
 
 class Traffic:
     """The requests of a reconciler, watches aside: how many of each kind, and how many evictions at a time."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ReconcilerService) -> None:
         transport: Any = service.reconciler.executor._writer._client._transport
         self._send, transport.send = transport.send, self._record
         self.counts: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from webhook.kube.events import Occurrence
 from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.service import Service
+from webhook.reconciler.service import ReconcilerService
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +133,6 @@ async def test_explain(tmp_path):
         assert await play.here() == {"a", "p"}
 
 
-def says_why(service: Service, key: str) -> bool:
+def says_why(service: ReconcilerService, key: str) -> bool:
     """Whether the queue names what keeps a pod from being helped."""
     return any(row["pod"] == key and row["reason"] for row in queue_rows(service.reconciler))

@@ -25,7 +25,7 @@ from webhook.manager.reconciler import debug_port
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
 __all__ = ["command"]
 
@@ -139,7 +139,9 @@ async def _shown(cluster: EmbeddedCluster, port: int | None, policies: Policies)
         return
     supervisor = Supervisor()
     async with cluster.client() as client:
-        service = Service(client, policies, ReconcilerOptions(leader_elect=False, dry_run=True), tell=lambda _: None)
+        service = ReconcilerService(
+            client, policies, ReconcilerOptions(leader_elect=False, dry_run=True), tell=lambda _: None
+        )
         watching = asyncio.create_task(supervisor.keep("caches", service.state.run))
         try:
             async with debug_port(service, port, supervisor) as bound:

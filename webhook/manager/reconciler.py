@@ -22,7 +22,7 @@ from webhook.policy.model import Policies
 from webhook.reconciler import debug
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.overview.overview import Surroundings
-from webhook.reconciler.service import ReconcilerOptions, Service
+from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 
 __all__ = ["Reconciliation", "debug_port"]
 
@@ -48,7 +48,7 @@ class Reconciliation(Component):
         certificates: Callable[[], tuple[Certificate, ...]] = tuple,
     ) -> None:
         self._manager, self.debug_port, self._certificates = manager, debug_port, certificates
-        self.service = Service(
+        self.service = ReconcilerService(
             client,
             Policies(),
             options,
@@ -96,7 +96,10 @@ class Reconciliation(Component):
 
 @asynccontextmanager
 async def debug_port(
-    service: Service, port: int, supervisor: Supervisor, surroundings: Callable[[], Surroundings] = Surroundings
+    service: ReconcilerService,
+    port: int,
+    supervisor: Supervisor,
+    surroundings: Callable[[], Surroundings] = Surroundings,
 ) -> AsyncIterator[int]:
     """Show the page and the debug tables on a port of the loopback, which is yielded; nowhere if it is negative."""
     if port < 0:

@@ -12,7 +12,7 @@ from aiohttp import web
 from webhook.page.app import add_page
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.service import Service
+from webhook.reconciler.service import ReconcilerService
 
 __all__ = ["DEBUG_PORT", "pages", "plan_rows", "queue_rows"]
 
@@ -21,7 +21,7 @@ DEBUG_PORT = 6060
 
 
 def pages(
-    service: Service, port: int = DEBUG_PORT, surroundings: Callable[[], Surroundings] = Surroundings
+    service: ReconcilerService, port: int = DEBUG_PORT, surroundings: Callable[[], Surroundings] = Surroundings
 ) -> web.Application:
     """The page of one reconciler and its debug tables, on this port.
 
@@ -73,7 +73,7 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
 
 
 def _shows(
-    service: Service, port: int, rows: Callable[[Reconciler], list[dict[str, Any]]]
+    service: ReconcilerService, port: int, rows: Callable[[Reconciler], list[dict[str, Any]]]
 ) -> Callable[[web.Request], Any]:
     async def show(request: web.Request) -> web.Response:
         del request

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from webhook.kube.objects import LabelSelector, Pod, PodSpec, PriorityClass
-from webhook.policy.model import PodsMatch, PreemptionPair, PreemptionPolicy
-from webhook.policy.model.globs import name_matcher
+from webhook.policy.model import PodsMatch, PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.victims.eligible import Exclusion, potential_victims, protection_ends
@@ -49,15 +48,36 @@ def possible_evictions(state: State, policy_set: PolicySet, key: str, now: float
     view = state.snapshot.pod(key)
     if view is None or not view.node:
         return []
-    found = [_by_policy(state, policy_set, policy, view, now) for policy in policy_set.policies.preemption]
-    return [*found, _by_scheduler(state, policy_set, view)]
+    higher = [one for one in state.snapshot.classes.values() if one.value > view.priority]
+    higher.sort(key=lambda one: (one.value, one.metadata.name))
+    managed = {one.metadata.name: policy_set.managed(one.metadata.name) for one in higher}
+    # 1. What each policy may do, for the classes for which the reconciler preempts by it.
+    found = []
+    for policy in policy_set.policies.preemption:
+        classes = [
+            one
+            for one in higher
+            if (known := managed[one.metadata.name]) is not None
+            and (known.policy is policy and not known.twin and one.preemption_policy == _NEVER)
+        ]
+        found.append(_by_policy(state, policy, view, classes, now))
+    # 2. What kube-scheduler may do, for classes that are not `Never` and whose pods the webhook moves to no twin.
+    classes = [
+        one
+        for one in higher
+        if one.preemption_policy != _NEVER and ((known := managed[one.metadata.name]) is None or not known.twin)
+    ]
+    text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
+    if not classes:
+        text = "no class above its priority preempts by kube-scheduler"
+    found.append(PossibleEviction("", _named(classes), 0.0 if classes else None, "priority", text))
+    return found
 
 
 def _by_policy(
-    state: State, policy_set: PolicySet, policy: PreemptionPolicy, view: PodSummary, now: float
+    state: State, policy: PreemptionPolicy, view: PodSummary, classes: list[PriorityClass], now: float
 ) -> PossibleEviction:
-    """What a policy may do: its classes first, then the rules about the pod, then the pairs of the two."""
-    classes = [one for one in _higher(state, view) if _acts_for(policy_set, policy, one)]
+    """What a policy may do for these classes: the pairs that have the pod as a victim, then the rules about the pod."""
     if not classes:
         text = f"the policy manages no class above its priority {view.priority}"
         return PossibleEviction(policy.name, (), None, f"{policy.name}/priority", text)
@@ -66,14 +86,22 @@ def _by_policy(
     if immovable(state, ())[row]:
         text = "it is a static pod: its kubelet goes on running it, whatever the API server says"
         return PossibleEviction(policy.name, _named(classes), None, f"{policy.name}/exclusion", text)
-    pairs = _pairs_with(state, policy, view)
     conditions: tuple[str, ...] = ()
-    if pairs is not None:
-        classes = [one for one in classes if any(_has_class(pair.preemptors, one) for pair in pairs)]
+    if policy.victims.pairs is not None:
+        class_name, labels = view.profile.priority_class_name, state.snapshot.namespace_labels(view.namespace)
+        matchers = compile_rules(policy).pairs or ()
+        pairs = [
+            (pair, preemptors)
+            for pair, (preemptors, victims) in zip(policy.victims.pairs, matchers, strict=True)
+            if victims.class_matches(class_name) and victims.pod_matches(view.namespace, view.labels, labels)
+        ]
+        classes = [one for one in classes if any(own.class_matches(one.metadata.name) for _, own in pairs)]
         if not classes:
             text = "no pair of the policy names it as a victim of a higher class"
             return PossibleEviction(policy.name, (), None, f"{policy.name}/pairs", text)
-        conditions = _preemptors_of(pairs)
+        # A pair that names no more than classes allows every preemptor of them.
+        texts = [_described(pair.preemptors) for pair, _ in pairs]
+        conditions = () if "" in texts else (f"if the preemptor is {' or '.join(dict.fromkeys(texts))}",)
     if last_resort(state)[row]:
         conditions += ("only if nothing else makes room: its replacement could run on no other node",)
     since, rule, text = _ruled(state, policy, row, classes[-1], now)
@@ -103,60 +131,8 @@ def _ruled(
     return since, grounds.rule.partition("/")[2], grounds.text
 
 
-def _by_scheduler(state: State, policy_set: PolicySet, view: PodSummary) -> PossibleEviction:
-    """What kube-scheduler may do for classes that no policy has made `Never`."""
-    classes = [
-        one for one in _higher(state, view) if one.preemption_policy != _NEVER and not _is_moved(policy_set, one)
-    ]
-    if not classes:
-        return PossibleEviction("", (), None, "priority", "no class above its priority preempts by kube-scheduler")
-    text = "by priority alone: annotations and protection windows do not count, and budgets are kept only if possible"
-    return PossibleEviction("", _named(classes), 0.0, "priority", text)
-
-
-def _higher(state: State, view: PodSummary) -> list[PriorityClass]:
-    """The classes of higher priority than the pod, the lowest first."""
-    classes = [one for one in state.snapshot.classes.values() if one.value > view.priority]
-    return sorted(classes, key=lambda one: (one.value, one.metadata.name))
-
-
-def _acts_for(policy_set: PolicySet, policy: PreemptionPolicy, one: PriorityClass) -> bool:
-    """Whether the reconciler preempts by this policy for pods of the class."""
-    managed = policy_set.managed(one.metadata.name)
-    return managed is not None and managed.policy is policy and not managed.twin and one.preemption_policy == _NEVER
-
-
-def _is_moved(policy_set: PolicySet, one: PriorityClass) -> bool:
-    """Whether the webhook moves pods of the class to its twin, which is `Never`."""
-    managed = policy_set.managed(one.metadata.name)
-    return managed is not None and bool(managed.twin)
-
-
-def _pairs_with(state: State, policy: PreemptionPolicy, view: PodSummary) -> list[PreemptionPair] | None:
-    """The policy's pairs that have the pod among their victims; None if the policy has no pairs."""
-    if policy.victims.pairs is None:
-        return None
-    labels = state.snapshot.namespace_labels(view.namespace)
-    return [
-        pair
-        for pair, matcher in zip(policy.victims.pairs, compile_rules(policy).pairs or (), strict=True)
-        if matcher.victims.class_matches(view.profile.priority_class_name)
-        and matcher.victims.pod_matches(view.namespace, view.labels, labels)
-    ]
-
-
-def _has_class(match: PodsMatch, one: PriorityClass) -> bool:
-    names = match.priority_classes
-    return names is None or name_matcher(names)(one.metadata.name)
-
-
-def _preemptors_of(pairs: list[PreemptionPair]) -> tuple[str, ...]:
-    """Which preemptors the pairs allow, beyond their classes; nothing if one of the pairs allows every one."""
-    texts = [_described(pair.preemptors) for pair in pairs]
-    return () if "" in texts else (f"if the preemptor is {' or '.join(dict.fromkeys(texts))}",)
-
-
 def _described(match: PodsMatch) -> str:
+    """Which pods it matches, beyond their classes; empty for all of them."""
     parts = []
     if match.namespaces is not None:
         parts.append(f"in namespace {' or '.join(match.namespaces)}")

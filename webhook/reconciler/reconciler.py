@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -33,9 +33,9 @@ from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.plans.plan_manager import NominationCleared, PlanEnded, PlanManager, VictimsCountAsGone
-from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
-from webhook.reconciler.queue.queue import LeftOut, Queue, QueuedPreemptor
+from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.state import State
@@ -118,7 +118,8 @@ class Reconciler:
 
     def _offer_all(self) -> None:
         for key, pod in list(self.state.pods.items().items()):
-            self.event_handlers.offer(key, pod, has_plan=key in self.plans)
+            if is_marked(pod):
+                self.event_handlers.offer(key, pod, has_plan=key in self.plans)
             self._adopt(key, pod)
 
     def _adopt(self, key: str, pod: Pod | None) -> None:
@@ -158,28 +159,21 @@ class Reconciler:
             return
         work = self._take_news()  # what was done before the change counts before it
         if kind is PODS:
-            work |= self._pod_changed(change)
+            key = change.key
+            # 1. The pod's plan may be over by that: it is bound, for one.
+            self._take(self.plan_manager.pod_changed(key, change.new))
+            # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
+            work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
+            # 3. An earlier leader may have written a plan on it.
+            self._adopt(key, change.new)
+            # 4. Plans for the node that it came to may have lost their room.
+            self.plan_manager.came_to_node(change)
         else:
             work |= self.event_handlers.changed(kind, change)
-            if kind is NODES:
-                self.plan_manager.node_changed(change)
+        if kind is NODES:
+            self.plan_manager.node_changed(change)
         if work or self.plan_manager.unchecked:
             self._wake()
-
-    def _pod_changed(self, change: Change[Pod]) -> bool:
-        """A pod changed; whether there is work in the queue."""
-        key, pod = change.key, change.new
-        # 1. It may show that its scheduler is at work.
-        self.evaluator.note_scheduling(change)
-        # 2. Its plan may be over by that: it is bound, for one.
-        self._take(self.plan_manager.pod_changed(key, pod))
-        # 3. It comes to the queue or leaves it, and who could be helped by the change is tried again.
-        work = self.event_handlers.pod_changed(change, has_plan=key in self.plans)
-        # 4. An earlier leader may have written a plan on it.
-        self._adopt(key, pod)
-        # 5. Plans for the node that it came to may have lost their room.
-        self.plan_manager.came_to_node(change)
-        return work
 
     # The loop.
 
@@ -282,12 +276,12 @@ class Reconciler:
             return
         # 2. What would help it?
         begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
-        left_out = entry.nodes.left_out(now)
-        outcome = self._evaluate(entry, pod, policy, left_out)
+        outcome = self._evaluate(entry, pod, policy, now)
         seconds = self.clock.stopwatch() - begun
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
         nodes = outcome.nodes if isinstance(outcome, Fits) else ()
-        left, more_fits = entry.nodes.fitting(nodes, self.evaluator.scheduled.get(pod.spec.scheduler_name), now)
+        seen = self.event_handlers.schedulers_seen.get(pod.spec.scheduler_name)
+        left, more_fits = entry.nodes.fitting(nodes, seen, now)
         for one in left:
             self.reporter.left_out(entry.key, one, now)
         # 4. Wait for an event that helps, ask an extender, or begin a plan.
@@ -300,9 +294,8 @@ class Reconciler:
             case Asks(question):
                 self.extender_client.ask(question)
             case Waits() | Evicts():
-                out, dry_run = [one.node for one in left_out], self.plan_manager.dry_run
+                out, dry_run = [one.node for one in entry.nodes.left_out(now)], self.plan_manager.dry_run
                 plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, out)
-                self.queue.hold(entry.key)
                 decision = self.reporter.decided(plan, outcome, seconds, self.clock.wall(), dry_run=dry_run)
                 if not dry_run:
                     self.executor.carry_out(plan, policy, pod, decision)
@@ -310,18 +303,17 @@ class Reconciler:
             self.extender_client.forget(entry.uid)
         self.reporter.evaluated(pod, outcome, self.clock.stopwatch() - begun, told=told)
 
-    def _evaluate(
-        self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, left_out: Sequence[LeftOut]
-    ) -> Outcome:
+    def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
-        rules, nodes = self.policy_set.rules[policy.name], [left.node for left in left_out]
+        rules, left_out = self.policy_set.rules[policy.name], entry.nodes.left_out(now)
+        nodes = [left.node for left in left_out]
         try:
             extenders = self.extender_client.extenders(policy, pod)
             outcome = self.evaluator.evaluate(pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
         except ClusterError as error:
             return Unschedulable(str(error))
         except ExtenderError as error:
-            return Unschedulable(str(error), due=self.clock.monotonic() + entry.back_off() + _EXTENDER_PAUSE)
+            return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
         if isinstance(outcome, Fits) and (node := self.plan_manager.rehearsed_room(outcome.nodes)):
             return Waits(node, 0)
         if not left_out or not isinstance(outcome, Unschedulable):

@@ -22,13 +22,13 @@ from webhook.policy.model import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.overview.history import History, PendingPods
+from webhook.reconciler.overview.history import DecisionHistory, PendingPods
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
 from webhook.reconciler.state.state import State
 
-__all__ = ["ReconcilerOptions", "Service"]
+__all__ = ["ReconcilerOptions", "ReconcilerService"]
 
 _CONTROLLER = "giveway.dev/reconciler"
 
@@ -45,7 +45,7 @@ class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class Service:
+class ReconcilerService:
     """Runs a reconciler against the cluster of `client`; `tell` takes structured log lines."""
 
     def __init__(
@@ -69,13 +69,23 @@ class Service:
         self.clock = clock or SteadyClock()
         self.policies_since = self.clock.wall()
         """When the policies were taken into use, in seconds since the epoch."""
-        self.history = History(self.clock.wall)
+        self.history = DecisionHistory(self.clock.wall)
         self.pending = PendingPods()
         self.state.pods.handlers += [self.history.changed, self.pending.changed]
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder
-        self._elector = self._candidacy(client)
+        self._elector: LeaderElector | None = None
+        if options.leader_elect and not options.dry_run:
+            self._elector = LeaderElector(
+                client,
+                options.lease_namespace,
+                options.lease_name,
+                self.identity,
+                lease_duration=options.lease_duration,
+                renew_deadline=options.renew_deadline,
+                retry_period=options.retry_period,
+            )
         self.reconciler = Reconciler(
             client,
             self.state,
@@ -143,20 +153,6 @@ class Service:
             tell(line)
 
         return both
-
-    def _candidacy(self, client: Client) -> LeaderElector | None:
-        options = self.options
-        if options.dry_run or not options.leader_elect:
-            return None
-        return LeaderElector(
-            client,
-            options.lease_namespace,
-            options.lease_name,
-            self.identity,
-            lease_duration=options.lease_duration,
-            renew_deadline=options.renew_deadline,
-            retry_period=options.retry_period,
-        )
 
     async def _contend(self) -> None:
         await self.state.wait_for_sync()

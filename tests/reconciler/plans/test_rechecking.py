@@ -18,7 +18,7 @@ from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanStep, unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.service import Service
+from webhook.reconciler.service import ReconcilerService
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 
@@ -35,7 +35,7 @@ class Interlude:
             self.reached.set()
             await self.over.wait()
 
-    async def delete(self, play: Play, service: Service, name: str, grace: int) -> None:
+    async def delete(self, play: Play, service: ReconcilerService, name: str, grace: int) -> None:
         """Delete a pod at that step, and go on when the reconciler has seen it gone, or leaving."""
         await asyncio.wait_for(self.reached.wait(), 10)
         await play.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": grace})

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_last_resort
@@ -41,7 +40,6 @@ from webhook.reconciler.evaluate.victim_exclusions import (
     immovable,
     of_rows,
 )
-from webhook.reconciler.preemptors import unschedulable_since
 from webhook.reconciler.state.annotations import PLAN, Alternative
 from webhook.reconciler.state.state import State
 
@@ -53,8 +51,6 @@ _SHOWN = 5
 """Other nodes that are written down."""
 _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
-_SCHEDULERS = 100
-"""Schedulers that are remembered."""
 _LOWEST = -(2**31)
 """The lowest priority there is."""
 _PROTECTION_PAUSE = 1.0
@@ -132,8 +128,6 @@ class Evaluator:
         self.limiter = limiter
         self.eviction_backoff = EvictionBackoff()
         self.clock = clock
-        self.scheduled: dict[str, float] = {}
-        """Scheduler to when it was last seen at work, in monotonic seconds."""
 
     def evaluate(
         self,
@@ -187,9 +181,9 @@ class Evaluator:
 
         Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
         """
-        refused = self.eviction_backoff.excluded(self.clock.monotonic())
-        without, going = immovable(self.state, refused), self.state.snapshot.pods.leaving()
-        return decide_with_exclusions(self.state, _unnominated(pod), rules, self.clock.wall(), without, going=going)
+        unnominated, going = _unnominated(pod), self.state.snapshot.pods.leaving()
+        without = immovable(self.state, self.eviction_backoff.excluded(self.clock.monotonic()))
+        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), without, going=going)
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
@@ -198,18 +192,6 @@ class Evaluator:
         ends = pods.gone_at[rows]
         soon: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
         return soon
-
-    def note_scheduling(self, change: Change[Pod]) -> None:
-        """A pod changed: take note if that shows that its scheduler is at work."""
-        old, new = change.old, change.new
-        if old is None or new is None or new.metadata.deletion_timestamp:
-            return
-        bound = bool(new.spec.node_name) and not old.spec.node_name
-        tried = unschedulable_since(old) is None and unschedulable_since(new) is not None
-        if bound or tried:
-            self.scheduled[new.spec.scheduler_name] = self.clock.monotonic()
-            while len(self.scheduled) > _SCHEDULERS:
-                del self.scheduled[next(iter(self.scheduled))]
 
     def note_refusal(self, key: str) -> None:
         """The API server did not let the pod be removed: decisions exclude it for a while."""
@@ -241,13 +223,13 @@ class Evaluator:
         If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it
         excluded: fewer pods that are more important may do.
         """
-        state, wall = self.state, self.clock.wall()
+        state, unnominated, wall = self.state, _unnominated(pod), self.clock.wall()
         refused = self.eviction_backoff.excluded(self.clock.monotonic())
         without = excluded_pods(state, refused, exhausted, np.setdiff1d(state.snapshot.pods.leaving(), soon))
         decided = partial(
             decide_with_exclusions,
             state,
-            _unnominated(pod),
+            unnominated,
             rules,
             wall,
             extenders=extenders,

@@ -108,13 +108,8 @@ class Executor:
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._tasks.discard)
         return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a plan's task failed", exc_info=error)
 
     async def _carry_out(
         self, plan: Plan, policy: PreemptionPolicy, pod: Pod | None, decision: DecisionRecord | None
@@ -137,16 +132,12 @@ class Executor:
         """Write nomination, plan and decision; why the plan must end, None if it goes on."""
         try:
             await self._checkpoint("decided")
-            await self._writer.nominate(pod, plan.record, decision, self._is_eligible)
+            await self._writer.nominate(pod, plan.record, decision, self._policy_set.policy_to_act_by)
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         return None
-
-    def _is_eligible(self, pod: Pod) -> bool:
-        """Whether the pod, read again, is still a preemptor to act for."""
-        return self._policy_set.policy_to_act_by(pod) is not None
 
     async def _evict(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
         """From a nomination that stands to the last victim; None if all have been asked to leave."""
@@ -273,5 +264,7 @@ class Executor:
                     return
         except DeposedError:
             return
+        except Exception:
+            log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
         finally:
             self.clearing.discard(plan_id)

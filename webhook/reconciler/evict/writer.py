@@ -98,7 +98,7 @@ class Writer:
         self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
 
     async def nominate(
-        self, pod: Pod, record: PlanRecord, decision: DecisionRecord, still_wanted: Callable[[Pod], bool]
+        self, pod: Pod, record: PlanRecord, decision: DecisionRecord, still_wanted: Callable[[Pod], object]
     ) -> Pod:
         """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20); returns the new pod.
 
@@ -261,7 +261,7 @@ class Writer:
                 if error.status == 429 and "DisruptionBudget" in error.causes():
                     return EvictionResult.REFUSED
                 tries += 1
-                if _is_on_its_way(error):
+                if error.status == 429 and any(words in error.message.lower() for words in _ON_ITS_WAY):
                     tries, begun, pause = 0, True, max(_AWAY_PAUSE, 2 * pause)
                 elif _may_pass(error) and error.reason != "Timeout" and tries < _TRIES:
                     pause = _FIRST_PAUSE * 3 ** (tries - 1)
@@ -351,12 +351,6 @@ class Writer:
 def _may_pass(error: ApiError) -> bool:
     """Whether trying again may help: no answer, throttled, or a server in trouble."""
     return error.status in {NO_ANSWER, 429} or error.status >= 500
-
-
-def _is_on_its_way(error: ApiError) -> bool:
-    """Whether an eviction was answered by one who has begun to move the pod and wants no more to be done."""
-    said = error.message.lower()
-    return error.status == 429 and any(words in said for words in _ON_ITS_WAY)
 
 
 def _plan_id(pod: Pod) -> str:

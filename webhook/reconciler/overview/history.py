@@ -19,15 +19,18 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import epoch
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
+from webhook.page.model import Evictions, OwnerEvictions
 from webhook.preemption.snapshot.pod_view import disruption_of
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, carries, decision_of
 
-__all__ = ["BUCKET", "BUCKETS", "History", "Known", "PendingPods"]
+__all__ = ["BUCKETS", "DecisionHistory", "Known", "PendingPods"]
 
 log = logging.getLogger(__name__)
 
-BUCKET, BUCKETS = 300.0, 12
+_BUCKET, BUCKETS = 300.0, 12
 """Seconds of a bucket of evictions, and how many buckets are shown."""
+_OWNERS = 12
+"""Owners that are shown by name."""
 _DECISIONS = 30
 _VICTIMS = 5000
 """Victims of recent decisions that are watched for."""
@@ -64,7 +67,7 @@ class PendingPods:
             self.keys[change.key] = None
 
 
-class History:
+class DecisionHistory:
     """Takes what was told and what was watched. `wall` is the clock, in seconds since the epoch."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
@@ -87,27 +90,18 @@ class History:
 
     def changed(self, change: Change[Pod]) -> None:
         """Take a change of a pod that the watch has shown."""
+        key, old, new = change.key, change.old, change.new
         try:
-            if change.new is not None and DECISION in (change.new.metadata.annotations or {}):
-                self._read(change.key, change.old, change.new)
-            if change.key in self._victims:
-                self._look_at_victim(change.key, change.old, change.new)
+            if new is not None and DECISION in (new.metadata.annotations or {}):
+                self._read(key, old, new)
+            # A victim counts once, when it is asked to leave; one that is only deleted was not evicted.
+            pod = new or old
+            if key in self._victims and pod is not None and (new is None or new.metadata.deletion_timestamp):
+                owner = self._victims.pop(key)
+                if disruption_of(pod):
+                    self._evictions.append((self._wall(), owner))
         except Exception:
-            log.exception("the page does not show what became of %s", change.key)
-
-    def decisions(self) -> list[Known]:
-        """The last decisions, the newest first."""
-        return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
-
-    def evictions(self) -> tuple[float, dict[str, list[int]]]:
-        """When the first bucket begins, in seconds since the epoch, and by owner how many evictions each bucket has."""
-        begins = (self._wall() // BUCKET - BUCKETS + 1) * BUCKET
-        counts: dict[str, list[int]] = {}
-        for at, owner in self._evictions:
-            place = int((at - begins) // BUCKET)
-            if 0 <= place < BUCKETS:
-                counts.setdefault(owner, [0] * BUCKETS)[place] += 1
-        return begins, counts
+            log.exception("the page does not show what became of %s", key)
 
     def _read(self, key: str, old: Pod | None, new: Pod) -> None:
         """Take the decision on a pod, if it is not known, and whether the pod is bound by now."""
@@ -120,6 +114,25 @@ class History:
             if known.preemptor == key and not known.ending and not carries(new, known.record.plan):
                 known.ending = "bound" if new.spec.node_name == known.record.node else known.ending
 
+    def decisions(self) -> list[Known]:
+        """The last decisions, the newest first."""
+        return sorted(self._known.values(), key=lambda known: known.at, reverse=True)
+
+    def evictions(self) -> Evictions:
+        """How many evictions there were, by owner: those with the most, and the others together."""
+        begins = (self._wall() // _BUCKET - BUCKETS + 1) * _BUCKET
+        counts: dict[str, list[int]] = {}
+        for at, owner in self._evictions:
+            place = int((at - begins) // _BUCKET)
+            if 0 <= place < BUCKETS:
+                counts.setdefault(owner, [0] * BUCKETS)[place] += 1
+        owners = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
+        shown = [OwnerEvictions(owner, tuple(numbers)) for owner, numbers in owners[:_OWNERS]]
+        if others := [numbers for _, numbers in owners[_OWNERS:]]:
+            together = tuple(map(sum, zip(*others, strict=True)))
+            shown.append(OwnerEvictions(f"{len(others)} other owners", together))
+        return Evictions(begins=begins, bucket=_BUCKET, owners=tuple(shown))
+
     def _add(self, known: Known) -> None:
         self._known[known.record.plan] = known
         while len(self._known) > _DECISIONS:
@@ -129,12 +142,3 @@ class History:
             self._victims.move_to_end(victim.pod)
         while len(self._victims) > _VICTIMS:
             self._victims.popitem(last=False)
-
-    def _look_at_victim(self, key: str, old: Pod | None, new: Pod | None) -> None:
-        """Count a victim once, when it is asked to leave; one that is only deleted was not evicted."""
-        pod = new or old
-        if pod is None or (new is not None and not new.metadata.deletion_timestamp):
-            return
-        owner = self._victims.pop(key)
-        if disruption_of(pod):
-            self._evictions.append((self._wall(), owner))

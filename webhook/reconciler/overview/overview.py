@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.page.model import (
     Certificate,
     Compared,
     DecisionShown,
-    Evictions,
     Leadership,
-    OwnerEvictions,
     Page,
     PlanShown,
     PoliciesShown,
@@ -24,21 +23,22 @@ from webhook.page.model import (
     VictimShown,
     WaitingPod,
 )
-from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy
-from webhook.reconciler.overview.history import BUCKET, Known
+from webhook.policy.model import Policies
+from webhook.reconciler.overview.history import Known
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan, PlanStep
-from webhook.reconciler.preemptors import is_marked, unschedulable_since
-from webhook.reconciler.queue.queue import QueuedPreemptor, QueueState
-from webhook.reconciler.state.annotations import Alternative, PlanRecord, PlanVictim, UnreadableError, plan_of
+from webhook.reconciler.preemptors import instant, is_marked, unschedulable_since
+from webhook.reconciler.queue.queue import QueueState
+from webhook.reconciler.reconciler import Reconciler
+from webhook.reconciler.state.annotations import Alternative, PlanVictim, UnreadableError, plan_of
 from webhook.reconciler.state.state import State
 
 if TYPE_CHECKING:
-    from webhook.reconciler.service import Service
+    from webhook.reconciler.service import ReconcilerService
 
 __all__ = ["Surroundings", "overview"]
 
-_WAITING, _PLANS, _VICTIMS, _DECISIONS, _OWNERS, _POLICIES = 50, 20, 12, 20, 12, 50
+_WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES = 50, 20, 12, 20, 50
 """How many of each are shown."""
 _STEPS = {PlanStep.NOMINATING: 1, PlanStep.EVICTING: 2, PlanStep.WAITING: 3}
 
@@ -50,141 +50,128 @@ class Surroundings(msgspec.Struct, frozen=True):
     certificates: tuple[Certificate, ...] = ()
 
 
-def overview(service: Service, port: int, surroundings: Surroundings) -> Page:
+def overview(service: ReconcilerService, port: int, surroundings: Surroundings) -> Page:
     """All that the page shows now. `port` is the one it is served on, for the command that reaches the leader."""
-    reconciler, state = service.reconciler, service.state
-    wall, now = reconciler.clock.wall(), reconciler.clock.monotonic()
-    pending = _pending(service)
-    if reconciler.leading:
-        entries = reconciler.queue.entries()
-        first = heapq.nsmallest(_WAITING, entries, key=lambda entry: (-entry.priority, entry.created, entry.key))
-        waiting, waiting_total = [_waiting(entry, wall, now) for entry in first], len(entries)
-        plans = sorted(reconciler.plans.values(), key=lambda plan: plan.started)
-        shown, plans_total = [_plan(plan, state, wall, now) for plan in plans[:_PLANS]], len(plans)
-    else:
-        marked = [pod for pod in pending if is_marked(pod)]
-        unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
-        highest = heapq.nsmallest(_WAITING, unplaced, key=lambda pod: (-(pod.spec.priority or 0), key_of(pod)))
-        waiting, waiting_total = list(map(_pending_row, highest)), len(unplaced)
-        written = [(pod, record) for pod in marked if (record := _readable_plan(pod)) is not None]
-        shown, plans_total = [_written_plan(pod, record, state) for pod, record in written[:_PLANS]], len(written)
+    state, policy_set, leading = service.state, service.reconciler.policy_set, service.reconciler.leading
+    wall, leader = service.clock.wall(), service.led_elsewhere()
+    # 1. What this process does; one that does not lead says who does, and how to reach that one.
+    role, notice, command = "leads", "", ""
+    if service.options.dry_run:
+        role = "rehearses" if leading else "watches"
+        notice = "Nothing is written: plans are what would be done." if leading else ""
+    elif leader is not None:
+        role, (said, command) = "follows", service.way_to(leader, port)
+        notice = f"{said[0].upper()}{said[1:]}. What is below was read off the pods; the leader knows more."
+    # 2. Who waits, and which plans are under way.
+    pending = [pod for key in service.pending.keys if (pod := state.pods.get(key)) is not None]
+    waiting, plans = _under_way(service.reconciler) if leading else _written(state, pending)
+    # 3. Everything else is the same for every process.
     return Page(
-        leadership=_leadership(service, port),
-        ladder=ladder(state, reconciler.policy_set, pending, wall),
+        leadership=Leadership(identity=service.identity, role=role, notice=notice, command=command),
+        ladder=ladder(state, policy_set, pending, wall),
         nodes=len(state.nodes.items()),
         pods=len(state.pods.items()),
-        waiting=tuple(waiting),
-        waiting_total=waiting_total,
-        plans=tuple(shown),
-        plans_total=plans_total,
-        decisions=tuple(map(_decision, service.history.decisions()[:_DECISIONS])),
-        evictions=_evictions(service),
-        policies=_policies(reconciler.policy_set.policies, service.policies_since, surroundings),
+        waiting=tuple(waiting.rows),
+        waiting_total=waiting.total,
+        plans=tuple(plans.rows),
+        plans_total=plans.total,
+        decisions=tuple(_decision(known) for known in service.history.decisions()[:_DECISIONS]),
+        evictions=service.history.evictions(),
+        policies=_policies(policy_set.policies, service.policies_since, surroundings),
         certificates=surroundings.certificates,
     )
 
 
-def _leadership(service: Service, port: int) -> Leadership:
-    """What this process does; one that does not lead says who does, and how to reach that one."""
-    if service.options.dry_run:
-        role = "rehearses" if service.reconciler.leading else "watches"
-        notice = "Nothing is written: plans are what would be done." if service.reconciler.leading else ""
-        return Leadership(identity=service.identity, role=role, notice=notice)
-    leader = service.led_elsewhere()
-    if leader is None:
-        return Leadership(identity=service.identity, role="leads")
-    notice, command = service.way_to(leader, port)
-    notice = f"{notice[0].upper()}{notice[1:]}. What is below was read off the pods; the leader knows more."
-    return Leadership(identity=service.identity, role="follows", notice=notice, command=command)
+Row = TypeVar("Row")
 
 
-def _waiting(entry: QueuedPreemptor, wall: float, now: float) -> WaitingPod:
-    return WaitingPod(
-        pod=entry.key,
-        priority=entry.priority,
-        state=entry.state.value,
-        reason="its plan is under way" if entry.state is QueueState.BUSY else entry.reason,
-        attempts=entry.attempts,
-        next_try=wall + entry.due - now if entry.due > now else None,
-    )
+class _Shown(NamedTuple, Generic[Row]):
+    """The first rows, and how many there are in all."""
+
+    rows: list[Row]
+    total: int
 
 
-def _pending(service: Service) -> list[Pod]:
-    """The pods on no node."""
-    pods = (service.state.pods.get(key) for key in service.pending.keys)
-    return [pod for pod in pods if pod is not None]
+def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
+    """The queue and the plans of a process that leads: who is tried first, and the oldest plans."""
+    wall, now = reconciler.clock.wall(), reconciler.clock.monotonic()
+    entries, plans = reconciler.queue.entries(), sorted(reconciler.plans.values(), key=lambda plan: plan.started)
+    waiting = [
+        WaitingPod(
+            pod=entry.key,
+            priority=entry.priority,
+            state=entry.state.value,
+            reason="its plan is under way" if entry.state is QueueState.BUSY else entry.reason,
+            attempts=entry.attempts,
+            next_try=wall + entry.due - now if entry.due > now else None,
+        )
+        for entry in heapq.nsmallest(_WAITING, entries, key=lambda one: (-one.priority, one.created, one.key))
+    ]
+    shown = [
+        PlanShown(
+            preemptor=plan.key,
+            priority=plan.priority,
+            node=plan.node,
+            policy=plan.record.policy,
+            step=_STEPS[plan.step],
+            begun=wall + plan.started - now,
+            until=None if math.isinf(plan.deadline) else wall + plan.deadline - now,
+            reserved=plan.reserved,
+            victims=tuple(_victim(reconciler.state, one, plan) for one in plan.victims[:_VICTIMS]),
+            more_victims=max(0, len(plan.victims) - _VICTIMS),
+        )
+        for plan in plans[:_PLANS]
+    ]
+    return _Shown(waiting, len(entries)), _Shown(shown, len(plans))
 
 
-def _pending_row(pod: Pod) -> WaitingPod:
-    said = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
-    return WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=said or "")
+def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
+    """The same as the pods tell it to a process that does not lead: a plan's step can be read off its victims."""
+    marked = [pod for pod in pending if is_marked(pod)]
+    unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
+    waiting = []
+    for pod in heapq.nsmallest(_WAITING, unplaced, key=lambda one: (-(one.spec.priority or 0), key_of(one))):
+        said = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
+        waiting.append(WaitingPod(pod=key_of(pod), priority=pod.spec.priority or 0, state="pending", reason=said or ""))
+    plans = []
+    for pod in marked:
+        with suppress(UnreadableError):
+            if (record := plan_of(pod)) is not None:
+                plans.append((pod, record))
+    shown = []
+    for pod, record in plans[:_PLANS]:
+        victims = [_victim(state, one) for one in record.victims]
+        states = {one.state for one in victims}
+        row = PlanShown(
+            preemptor=key_of(pod),
+            priority=pod.spec.priority or 0,
+            node=record.node,
+            policy=record.policy,
+            step=3 if "to be asked" not in states else 2 if len(states) > 1 else 1,
+            until=instant(record.deadline) or None,
+            reserved=pod.status.nominated_node_name == record.node,
+            victims=tuple(victims[:_VICTIMS]),
+            more_victims=max(0, len(victims) - _VICTIMS),
+        )
+        shown.append(row)
+    return _Shown(waiting, len(unplaced)), _Shown(shown, len(plans))
 
 
-def _plan(plan: Plan, state: State, wall: float, now: float) -> PlanShown:
-    victims = plan.victims
-    return PlanShown(
-        preemptor=plan.key,
-        priority=plan.priority,
-        node=plan.node,
-        policy=plan.record.policy,
-        step=_STEPS[plan.step],
-        begun=wall + plan.started - now,
-        until=None if math.isinf(plan.deadline) else wall + plan.deadline - now,
-        reserved=plan.reserved,
-        victims=tuple(
-            VictimShown(pod=victim.key, state=_progress(victim, plan, state)) for victim in victims[:_VICTIMS]
-        ),
-        more_victims=max(0, len(victims) - _VICTIMS),
-    )
-
-
-def _progress(victim: PlanVictim, plan: Plan, state: State) -> str:
-    """How far a victim of a plan under way is."""
-    if victim.uid in plan.unneeded:
-        return "stays"
-    seen = _seen(victim, state)
-    if seen == "there":
-        return "asked" if victim.uid in plan.gone else "being asked" if victim.uid in plan.asking else "to be asked"
-    return seen
-
-
-def _seen(victim: PlanVictim, state: State) -> str:
+def _victim(state: State, victim: PlanVictim, plan: Plan | None = None) -> VictimShown:
+    """A victim and how far it is: by its pod, and by what was done for a plan under way if that is known."""
     pod = state.pod_of(victim.key, victim.uid)
-    if pod is None:
-        return "gone"
-    return "leaving" if pod.metadata.deletion_timestamp else "there"
-
-
-def _readable_plan(pod: Pod) -> PlanRecord | None:
-    try:
-        return plan_of(pod)
-    except UnreadableError:
-        return None
-
-
-def _written_plan(pod: Pod, record: PlanRecord, state: State) -> PlanShown:
-    """A plan as it is written on its preemptor; how far it is can be read off its victims."""
-    states = [_seen(victim, state) for victim in record.victims]
-    step = 3 if "there" not in states else 2 if set(states) != {"there"} else 1
-    try:
-        until: float | None = epoch(record.deadline)
-    except InstantError:
-        until = None
-    pairs = list(zip(record.victims, states, strict=True))
-    return PlanShown(
-        preemptor=key_of(pod),
-        priority=pod.spec.priority or 0,
-        node=record.node,
-        policy=record.policy,
-        step=step,
-        until=until,
-        reserved=pod.status.nominated_node_name == record.node,
-        victims=tuple(
-            VictimShown(pod=victim.key, state="to be asked" if seen == "there" else seen)
-            for victim, seen in pairs[:_VICTIMS]
-        ),
-        more_victims=max(0, len(pairs) - _VICTIMS),
-    )
+    progress = "to be asked"
+    if plan is not None and victim.uid in plan.unneeded:
+        progress = "stays"
+    elif pod is None:
+        progress = "gone"
+    elif pod.metadata.deletion_timestamp:
+        progress = "leaving"
+    elif plan is not None and victim.uid in plan.gone:
+        progress = "asked"
+    elif plan is not None and victim.uid in plan.asking:
+        progress = "being asked"
+    return VictimShown(pod=victim.key, state=progress)
 
 
 def _decision(known: Known) -> DecisionShown:
@@ -229,43 +216,28 @@ def _compared(row: Alternative, *, chosen: bool = False) -> Compared:
     )
 
 
-def _evictions(service: Service) -> Evictions:
-    begins, counts = service.history.evictions()
-    owners = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
-    shown = tuple(OwnerEvictions(owner, tuple(numbers)) for owner, numbers in owners[:_OWNERS])
-    others: list[Any] = [sum(column) for column in zip(*(numbers for _, numbers in owners[_OWNERS:]), strict=True)]
-    if others:
-        shown = (*shown, OwnerEvictions(f"{len(owners) - _OWNERS} other owners", tuple(others)))
-    return Evictions(begins=begins, bucket=BUCKET, owners=shown)
-
-
 def _policies(policies: Policies, since: float, surroundings: Surroundings) -> PoliciesShown:
-    rows = [
-        *(PolicyShown("PreemptionPolicy", policy.name, _of_preemption(policy)) for policy in policies.preemption),
-        *(PolicyShown("PriorityPolicy", policy.name, _of_priority(policy)) for policy in policies.priority),
-    ]
+    """Each policy in one line: whom it acts for and whom it may evict, or its first rules."""
+    rows = []
+    for policy in policies.preemption:
+        classes = ", ".join((*policy.preemptors.priority_classes, *policy.preemptors.twins.values())) or "no class"
+        limits = (
+            ("owner", policy.limits.per_owner),
+            ("node", policy.limits.per_node),
+            ("cluster", policy.limits.per_cluster),
+        )
+        rates = [f"{rate.evictions} in {rate.window:g} s per {what}" for what, rate in limits if rate is not None]
+        said = f"preempts for {classes}; victims {policy.victims.mode.value}, budgets {policy.budgets.value}"
+        said += f"; at most {', '.join(rates)}" if rates else ""
+        rows.append(PolicyShown("PreemptionPolicy", policy.name, said))
+    for judging in policies.priority:
+        names = ", ".join(rule.name for rule in judging.rules[:8])
+        more = f" and {len(judging.rules) - 8} more" if len(judging.rules) > 8 else ""
+        said = f"{judging.enforcement.value}; rules {names}{more}" if names else judging.enforcement.value
+        rows.append(PolicyShown("PriorityPolicy", judging.name, said))
     return PoliciesShown(
         rows=tuple(rows[:_POLICIES]),
         more=max(0, len(rows) - _POLICIES),
         loaded=since,
         problem=surroundings.policies_problem,
     )
-
-
-def _of_preemption(policy: PreemptionPolicy) -> str:
-    """Whom a policy acts for and whom it may evict, in one line."""
-    classes = ", ".join((*policy.preemptors.priority_classes, *policy.preemptors.twins.values())) or "no class"
-    limits = policy.limits
-    rates = [
-        f"{rate.evictions} in {rate.window:g} s per {what}"
-        for rate, what in ((limits.per_owner, "owner"), (limits.per_node, "node"), (limits.per_cluster, "cluster"))
-        if rate is not None
-    ]
-    said = f"preempts for {classes}; victims {policy.victims.mode.value}, budgets {policy.budgets.value}"
-    return f"{said}; at most {', '.join(rates)}" if rates else said
-
-
-def _of_priority(policy: PriorityPolicy) -> str:
-    names = ", ".join(rule.name for rule in policy.rules[:8])
-    more = f" and {len(policy.rules) - 8} more" if len(policy.rules) > 8 else ""
-    return f"{policy.enforcement.value}; rules {names}{more}" if names else policy.enforcement.value

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import Pod, PriorityClass
+from webhook.kube.objects import Pod
 from webhook.page.model import Band, Ladder, Rung
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.evaluate.victim_exclusions import immovable
@@ -32,45 +33,33 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
     running = _on_nodes(state, policy_set, now)
     pending = Counter((pod.spec.priority_class_name, pod.spec.priority or 0) for pod in unplaced)
     classes = {(one.metadata.name, one.value): one for one in state.snapshot.classes.values()}
-    rungs = [
-        _rung(name, policy_set, classes.get(name), running.get(name), pending[name])
-        for name in classes.keys() | running.keys() | pending.keys()
-    ]
+    rungs = []
+    for name in classes.keys() | running.keys() | pending.keys():
+        known, managed, policy = classes.get(name), policy_set.managed(name[0]), ""
+        if managed is not None and managed.twin:
+            policy = f"{managed.policy.name}, as {managed.twin}"
+        elif managed is not None and known is not None and known.preemption_policy == "Never":
+            policy = managed.policy.name
+        rung = msgspec.structs.replace(
+            running.get(name, Rung(name="", value=0)),
+            name=name[0] or "no class",
+            value=name[1],
+            pending=pending[name],
+            policy=policy,
+            preempts=known is not None and known.preemption_policy != "Never",
+        )
+        rungs.append(rung)
     rungs.sort(key=lambda rung: (rung.running + rung.pending == 0, -rung.running, -rung.value, rung.name))
     shown = sorted(rungs[:_RUNGS], key=lambda rung: (-rung.value, rung.name))
-    bands = [_OWN, *_reserved(policy_set)] if shown else list(_reserved(policy_set))
+    bands = [
+        Band(f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to)
+        for policy in policy_set.policies.priority
+        for rule in policy.rules
+        if rule.reserve is not None
+    ]
+    if shown:
+        bands.insert(0, _OWN)
     return Ladder(tuple(shown), tuple(bands[:_BANDS]), len(rungs) - len(shown))
-
-
-def _reserved(policy_set: PolicySet) -> Iterable[Band]:
-    for policy in policy_set.policies.priority:
-        for rule in policy.rules:
-            if rule.reserve is not None:
-                yield Band(f"{policy.name}/{rule.name}", rule.reserve.from_, rule.reserve.to)
-
-
-def _rung(name: Name, policy_set: PolicySet, known: PriorityClass | None, running: Rung | None, pending: int) -> Rung:
-    """What is known of a class: who preempts for it, and its pods."""
-    class_name, value = name
-    managed = policy_set.managed(class_name)
-    policy = ""
-    if managed is not None and managed.twin:
-        policy = f"{managed.policy.name}, as {managed.twin}"
-    elif managed is not None and known is not None and known.preemption_policy == "Never":
-        policy = managed.policy.name
-    counts = running or Rung(name="", value=0)
-    return Rung(
-        name=class_name or "no class",
-        value=value,
-        running=counts.running,
-        preemptible=counts.preemptible,
-        protected=counts.protected,
-        first_end=counts.first_end,
-        last_end=counts.last_end,
-        pending=pending,
-        policy=policy,
-        preempts=known is not None and known.preemption_policy != "Never",
-    )
 
 
 def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Rung]:
@@ -80,21 +69,23 @@ def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Run
     if not rows.size:
         return {}
     may, until = _let_go(state, policy_set, rows)
-    profiles, priorities = pods.profile[rows].astype(np.int64), pods.priority[rows]
-    keys, inverse = np.unique((profiles << 33) + (priorities + 2**31), return_inverse=True)
+    # A key for each class and priority: the class's number, and the priority from 0 on.
+    numbers: dict[str, int] = {}
+    class_of = np.zeros(len(pods.profiles.values), np.int64)
+    for at, profile in pods.profiles.used():
+        class_of[at] = numbers.setdefault(profile.priority_class_name, len(numbers))
+    keys, inverse = np.unique((class_of[pods.profile[rows]] << 33) + (pods.priority[rows] + 2**31), return_inverse=True)
     free = may & (until <= now)
-    counted: dict[Name, Rung] = {}
     ends = np.where(may & ~free & np.isfinite(until), until, np.nan)
     first, last = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
     finite = ~np.isnan(ends)
     np.minimum.at(first, inverse[finite], ends[finite])
     np.maximum.at(last, inverse[finite], ends[finite])
     size, of_free, of_kept = (np.bincount(inverse[mask], minlength=len(keys)) for mask in (may | True, free, ~may))
-    for at, key in enumerate(keys.tolist()):
-        profile = pods.profiles.values[key >> 33]
-        assert profile is not None
-        one = Rung(
-            name=profile.priority_class_name,
+    names = list(numbers)
+    counted = (
+        Rung(
+            name=names[key >> 33],
             value=(key & (2**33 - 1)) - 2**31,
             running=int(size[at]),
             preemptible=int(of_free[at]),
@@ -102,9 +93,9 @@ def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Run
             first_end=float(first[at]) if np.isfinite(first[at]) else None,
             last_end=float(last[at]) if np.isfinite(last[at]) else None,
         )
-        name = (one.name, one.value)
-        counted[name] = _added(counted[name], one) if name in counted else one
-    return counted
+        for at, key in enumerate(keys.tolist())
+    )
+    return {(rung.name, rung.value): rung for rung in counted}
 
 
 def _let_go(
@@ -127,16 +118,3 @@ def _let_go(
         until = np.where(mine, np.minimum(until, ends), until)
     may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~immovable(state, ())[rows]
     return may, until
-
-
-def _added(one: Rung, other: Rung) -> Rung:
-    """The pods of two profiles of one class and priority."""
-    return Rung(
-        name=one.name,
-        value=one.value,
-        running=one.running + other.running,
-        preemptible=one.preemptible + other.preemptible,
-        protected=one.protected + other.protected,
-        first_end=min((end for end in (one.first_end, other.first_end) if end is not None), default=None),
-        last_end=max((end for end in (one.last_end, other.last_end) if end is not None), default=None),
-    )

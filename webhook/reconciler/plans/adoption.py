@@ -18,8 +18,8 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
-from webhook.reconciler.plans.plan import Plan, PlanStep, time_for
-from webhook.reconciler.plans.plan_manager import PlanManager
+from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.plans.plan_manager import PlanManager, time_for
 from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import PLAN, PlanRecord, UnreadableError, decision_of, plan_of
 

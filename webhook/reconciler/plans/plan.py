@@ -8,7 +8,6 @@ other pods leave soon enough by now to be counted on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,12 +16,10 @@ import numpy as np
 
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.pods import is_terminal
-from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.decision import fits, fits_on, victims_needed
-from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import VictimReason
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
+from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import State
 
 __all__ = [
@@ -30,15 +27,11 @@ __all__ = [
     "Plan",
     "PlanStep",
     "Unneeded",
-    "ending_of",
-    "grace_under",
     "is_there",
     "objection",
     "remaining",
-    "time_for",
     "to_displace",
     "unneeded",
-    "was_cleared",
 ]
 
 
@@ -147,42 +140,6 @@ class Plan:
         return uid not in self.gone and uid not in self.unneeded
 
 
-def ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
-    """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
-    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
-        return Ending.DELETED
-    if pod.spec.node_name:
-        return Ending.BOUND
-    if plan.seen and pod.status.nominated_node_name != plan.node and not was_cleared(plan, pod):
-        return Ending.LOST
-    if is_terminal(pod):
-        return Ending.DELETED
-    if plan.deadline <= now:
-        return Ending.TIMED_OUT
-    return None
-
-
-def was_cleared(plan: Plan, pod: Pod) -> bool:
-    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
-
-    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
-    """
-    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
-
-
-def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
-    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
-
-    If it were given up earlier, they would have ended for nothing, and others after them.
-    """
-    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
-
-
-def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
-    """How many seconds a victim gets to end."""
-    return policy.grace_period if policy.grace_period is not None else grace_of(victim)
-
-
 def to_displace(state: State, plan: Plan) -> list[Pod]:
     """The pods whose nomination to the plan's node is to be cleared: those that do not fit beside its preemptor.
 
@@ -212,8 +169,7 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
 
 def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
     """Whether the victim has yet to be asked, and is not leaving for another reason either."""
-    pod = state.pods.get(victim.key)
-    if pod is None or pod.metadata.uid != victim.uid or not plan.needs(victim.uid):
+    if not plan.needs(victim.uid) or (pod := state.pod_of(victim.key, victim.uid)) is None:
         return False
     return not pod.metadata.deletion_timestamp and not is_terminal(pod)
 

@@ -14,16 +14,17 @@ from typing import NamedTuple
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, key_of
-from webhook.kube.pods import workload_of
+from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, ending_of, grace_under, time_for, was_cleared
+from webhook.reconciler.plans.plan import Ending, Plan, PlanStep
 from webhook.reconciler.preemptors import lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
 
-__all__ = ["NominationCleared", "PlanEnded", "PlanManager", "VictimsCountAsGone"]
+__all__ = ["NominationCleared", "PlanEnded", "PlanManager", "VictimsCountAsGone", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -99,7 +100,7 @@ class PlanManager:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
             plan.step, plan.deadline = PlanStep.WAITING, math.inf
-            plan.emptied = now + max((grace_under(policy, victim) for victim in victims), default=0)
+            plan.emptied = now + max((_grace_under(policy, victim) for victim in victims), default=0)
         return plan
 
     def add(self, plan: Plan) -> None:
@@ -113,7 +114,7 @@ class PlanManager:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         now = self.clock.wall()
-        ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
+        ends = {pod.metadata.uid: now + _grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
         plan.looked = self._state.snapshot.version
         evictions = [PlannedEviction(workload_of(pod), plan.node) for pod in victims]
@@ -164,7 +165,7 @@ class PlanManager:
             return None
         if pod is not None and pod.status.nominated_node_name == plan.node and carries(pod, plan.record.id):
             plan.seen = True
-        ending = ending_of(plan, pod, self.clock.monotonic())
+        ending = _ending_of(plan, pod, self.clock.monotonic())
         if ending is not None:
             return self.end(plan, ending)
         return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
@@ -175,7 +176,7 @@ class PlanManager:
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
         or will be, and the next look at the node finds that.
         """
-        plan.reserved, before = not was_cleared(plan, pod), plan.reserved
+        plan.reserved, before = not _was_cleared(plan, pod), plan.reserved
         if plan.reserved:
             return None
         self._state.hold(plan.record.id, (plan.key, plan.uid), plan.node)
@@ -242,7 +243,7 @@ class PlanManager:
     def _check_room(self, plan: Plan) -> PlanEnded | None:
         """End a waiting plan that is over, or that has lost its node or its room."""
         pod = self._state.pods.get(plan.key)
-        ending, note = ending_of(plan, pod, self.clock.monotonic()), ""
+        ending, note = _ending_of(plan, pod, self.clock.monotonic()), ""
         if ending is None and self._state.nodes.get(plan.node) is None:
             ending = Ending.NODE_GONE
         if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.node):
@@ -259,3 +260,39 @@ class PlanManager:
         made = {plan.node for plan in self.plans.values() if math.isinf(plan.emptied)}
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
+
+
+def _ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
+    """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
+    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
+        return Ending.DELETED
+    if pod.spec.node_name:
+        return Ending.BOUND
+    if plan.seen and pod.status.nominated_node_name != plan.node and not _was_cleared(plan, pod):
+        return Ending.LOST
+    if is_terminal(pod):
+        return Ending.DELETED
+    if plan.deadline <= now:
+        return Ending.TIMED_OUT
+    return None
+
+
+def _was_cleared(plan: Plan, pod: Pod) -> bool:
+    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
+
+    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
+    """
+    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
+
+
+def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
+    """Seconds a plan may take: the policy's, from when the last of its victims has had its time to end.
+
+    If it were given up earlier, they would have ended for nothing, and others after them.
+    """
+    return policy.plan_timeout + max((_grace_under(policy, victim) for victim in victims), default=0)
+
+
+def _grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
+    """How many seconds a victim gets to end."""
+    return policy.grace_period if policy.grace_period is not None else grace_of(victim)

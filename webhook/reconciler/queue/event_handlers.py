@@ -29,6 +29,9 @@ __all__ = [
     "spec_changed",
 ]
 
+_SCHEDULERS = 100
+"""Schedulers that are remembered."""
+
 
 class EventHandlers:
     """Turns changes of the cluster into moves of the queue (docs/semantics.md F3); each says whether there is work."""
@@ -38,6 +41,8 @@ class EventHandlers:
         self._queue = queue
         self._policy_set = policy_set
         self._clock = clock
+        self.schedulers_seen: dict[str, float] = {}
+        """Scheduler to when it was last seen at work, in monotonic seconds."""
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
@@ -46,17 +51,24 @@ class EventHandlers:
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
         """A pod changed, for which a plan is under way or not, and the state has taken it in."""
-        key, now = change.key, self._clock.monotonic()
-        work = self.offer(key, change.new, has_plan=has_plan)
+        key, old, new, now = change.key, change.old, change.new, self._clock.monotonic()
+        # 1. It may show that its scheduler is at work: that has bound it, or tried to.
+        if old is not None and new is not None and not new.metadata.deletion_timestamp:
+            bound = bool(new.spec.node_name) and not old.spec.node_name
+            if bound or (unschedulable_since(old) is None and unschedulable_since(new) is not None):
+                self.schedulers_seen[new.spec.scheduler_name] = now
+                while len(self.schedulers_seen) > _SCHEDULERS:
+                    del self.schedulers_seen[next(iter(self.schedulers_seen))]
+        # 2. Who could be helped by the change is tried again.
+        work = frees_room(change) and self._queue.wake(now) > 0
         if spec_changed(change):
             self._queue.wake(now, lambda entry: entry.key == key)
             work = True
-        if frees_room(change):
-            work = self._queue.wake(now) > 0 or work
         if makes_company(change):
             self._queue.wake(now, self._wants_company)
             work = True
-        return work
+        # 3. It comes to the queue or leaves it.
+        return self.offer(key, new, has_plan=has_plan) or work
 
     def _wants_company(self, entry: QueuedPreemptor) -> bool:
         """Whether a pod that comes to a node could help it: it has pod affinity."""

@@ -256,12 +256,12 @@ class Queue:
         else:
             self._set_timer(entry, QueueState.BACKOFF, now + after)
 
-    def hold(self, key: str, attempts: int | None = None) -> None:
-        """Mark it busy: a plan is being carried out for it, after so many attempts if that is given."""
+    def hold(self, key: str, attempts: int) -> None:
+        """Mark it busy: a plan of an earlier leader is being carried out for it, after so many attempts."""
         entry = self._entries.get(key)
         if entry is not None:
             self._move(entry, QueueState.BUSY)
-            entry.attempts = entry.attempts if attempts is None else attempts
+            entry.attempts = attempts
 
     def plan_ended(self, key: str, now: float, *, in_vain: bool, at_once: bool, reason: str) -> None:
         """Its plan came to nothing: try it again after a while, or at once if another decision may do better.

@@ -142,7 +142,15 @@ def plan_of(pod: Pod) -> PlanRecord | None:
     record = _decode(_PLAN, text)
     if not isinstance(record, PlanRecord) or record.version > _VERSION:
         raise UnreadableError(f"annotation {PLAN} is not a plan of version {_VERSION} or older")
-    if not _plausible_plan(record):
+    victims = record.victims
+    if not (
+        _ID.fullmatch(record.id)
+        and _NAME.fullmatch(record.node)
+        and record.attempt in _ATTEMPTS
+        and (not record.deadline or _is_instant(record.deadline))
+        and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
+        and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
+    ):
         raise UnreadableError(f"annotation {PLAN} has values that giveway never writes")
     return record
 
@@ -156,36 +164,23 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
         record = _decode(_DECISION, text)
     except UnreadableError:
         return None
-    return record if isinstance(record, DecisionRecord) and _plausible_decision(record) else None
-
-
-def carries(pod: Pod, plan: str) -> bool:
-    """Whether the plan of that id is written on a pod; cheap, and never wrong for ids that this program makes."""
-    return plan in (pod.metadata.annotations or {}).get(PLAN, "")
-
-
-def _plausible_plan(record: PlanRecord) -> bool:
+    if not isinstance(record, DecisionRecord):
+        return None
     victims = record.victims
-    return (
-        _ID.fullmatch(record.id) is not None
-        and _NAME.fullmatch(record.node) is not None
-        and record.attempt in _ATTEMPTS
-        and (not record.deadline or _is_instant(record.deadline))
-        and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
-        and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
-    )
-
-
-def _plausible_decision(record: DecisionRecord) -> bool:
-    victims = record.victims
-    return (
-        _NAME.fullmatch(record.node) is not None
+    plausible = (
+        _NAME.fullmatch(record.node)
         and record.attempt in _ATTEMPTS
         and _is_instant(record.at)
         and len({victim.pod for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(map(_plausible_victim, victims))
         and _are_names(*record.left_out)
     )
+    return record if plausible else None
+
+
+def carries(pod: Pod, plan: str) -> bool:
+    """Whether the plan of that id is written on a pod; cheap, and never wrong for ids that this program makes."""
+    return plan in (pod.metadata.annotations or {}).get(PLAN, "")
 
 
 def _plausible_victim(victim: DecidedVictim) -> bool:
