@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.embedded.background import running
+from tests.embedded.bare import bare_server
 from tests.embedded.kubectl import in_namespace_of
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.server.api import ApiServer
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def admin(cluster):
 @pytest.fixture
 def api():
     """An API server that allows everything and has nothing around it."""
-    return ApiServer()
+    return bare_server()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from tests.inspection.command import giveway
 from tests.manifests.objects import POLICIES, ROOT
 from tests.workloads import eventually, namespace, pod
-from webhook.embedded.access.rights import unused
+from webhook.embedded.access.authorization import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.server.faults import FaultMatch
 from webhook.inspection.canary import LABEL, examine_nominations

@@ -17,7 +17,7 @@ from tests.manifests.test_install import (
     running,
     serving_changes,
 )
-from webhook.embedded.access.rights import unused
+from webhook.embedded.access.authorization import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources
 from webhook.kube.client import ApiError

@@ -1,6 +1,6 @@
 """A control plane in one process, for trying and testing only.
 
-`cluster` puts it together. An upper package may import a lower one, never back:
+`embedded_cluster` puts it together. An upper package may import a lower one, never back:
 
     standins                what acts on the cluster: scheduler, kubelet, controllers
     server                  the API server, with or without HTTP

@@ -15,13 +15,11 @@ from typing import Self
 
 from certs.authority import make_authority, make_serving, pem
 from webhook.embedded.access.authentication import Authentication
+from webhook.embedded.access.authorization import RbacAuthorizer, review_handlers
 from webhook.embedded.access.bootstrap import bootstrap_objects
-from webhook.embedded.access.rbac import RbacAuthorizer
-from webhook.embedded.access.reviews import review_handlers
-from webhook.embedded.admission.audit import AuditLog
-from webhook.embedded.admission.calling import HookCaller
 from webhook.embedded.admission.chain import AdmissionChain
-from webhook.embedded.admission.webhooks import Webhooks
+from webhook.embedded.admission.webhook_client import WebhookClient
+from webhook.embedded.admission.webhook_dispatcher import AuditLog, WebhookDispatcher
 from webhook.embedded.protocol.api_resources import by_kind
 from webhook.embedded.protocol.calls import UserInfo
 from webhook.embedded.server.api import ApiServer
@@ -30,13 +28,15 @@ from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.http import HttpServer
 from webhook.embedded.standins.controller_manager import ControllerManager
 from webhook.embedded.storage.persistence import Journal
-from webhook.embedded.storage.reading import StoreReader
-from webhook.embedded.storage.store import Store
+from webhook.embedded.storage.store import ObjectStore, StoreReader
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NODE
 
 __all__ = ["EmbeddedCluster", "node", "server_context", "write_kubeconfig"]
 
+ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
+ALREADY_EXISTS = 409
+PODS_PER_NODE = 110
 LIFETIME = dt.timedelta(days=365)
 NAMES = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -45,7 +45,13 @@ def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
     """A TLS context for 127.0.0.1 and the file of the CA that vouches for it; both are kept in `directory`."""
     ca_file, cert_file, key_file = directory / "ca.crt", directory / "apiserver.crt", directory / "apiserver.key"
     if not (ca_file.exists() and cert_file.exists() and key_file.exists()):
-        _issue(ca_file, cert_file, key_file)
+        now = dt.datetime.now(dt.UTC)
+        authority = make_authority(now, LIFETIME)
+        serving = make_serving(authority, NAMES, now, LIFETIME)
+        key_file.touch(mode=0o600)
+        key_file.write_bytes(serving.key_pem())
+        cert_file.write_bytes(pem(serving.certificate))
+        ca_file.write_bytes(pem(authority.certificate))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert_file, key_file)
     return context, ca_file
@@ -65,21 +71,6 @@ def write_kubeconfig(path: Path, url: str, ca_file: Path, token: str, user: str 
         json.dump(config, file, indent=2)
         file.write("\n")
     return path
-
-
-def _issue(ca_file: Path, cert_file: Path, key_file: Path) -> None:
-    now = dt.datetime.now(dt.UTC)
-    authority = make_authority(now, LIFETIME)
-    serving = make_serving(authority, NAMES, now, LIFETIME)
-    key_file.touch(mode=0o600)
-    key_file.write_bytes(serving.key_pem())
-    cert_file.write_bytes(pem(serving.certificate))
-    ca_file.write_bytes(pem(authority.certificate))
-
-
-ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
-ALREADY_EXISTS = 409
-PODS_PER_NODE = 110
 
 
 @dataclass
@@ -107,22 +98,24 @@ class EmbeddedCluster:
     audit_log: Path | None = None
 
     def __post_init__(self) -> None:
-        self.store = Store()
+        self.store = ObjectStore()
         self._read = StoreReader(self.store)
         self.authentication = Authentication(self.tokens, self._uid_of)
         self.authorizer = RbacAuthorizer(self._read)
         self.audit = AuditLog(self.audit_log)
-        self._caller = HookCaller(
+        self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
         )
-        chain = AdmissionChain(self._read, Webhooks(self._read, self._caller, self.audit), self.disabled_plugins)
+        chain = AdmissionChain(
+            self._read, WebhookDispatcher(self._read, self._webhooks, self.audit), self.disabled_plugins
+        )
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
-        self.api.subresources["serviceaccounts", "token"] = self.authentication.token_request()
+        self.api.subresources["serviceaccounts", "token"] = self.authentication.request_token
         for plural, handler in review_handlers(self.authorizer, self.authentication).items():
             self.api.subresources[plural, ""] = handler
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._crew: ControllerManager | None = None
+        self._controllers: ControllerManager | None = None
         self._journal: Journal | None = None
         ControllerManager.check(self.without)
 
@@ -158,15 +151,15 @@ class EmbeddedCluster:
         self.authentication.tokens[self.token] = ADMIN
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
         await self._bootstrap()
-        self._crew = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
-        await self._crew.start()
+        self._controllers = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
+        await self._controllers.start()
 
     async def stop(self) -> None:
         """Stop everything."""
-        if self._crew is not None:
-            await self._crew.stop()
+        if self._controllers is not None:
+            await self._controllers.stop()
         await self._server.stop()
-        await self._caller.close()
+        await self._webhooks.close()
         if self._journal is not None:
             self._journal.close()
         if self._temporary is not None:
@@ -201,7 +194,7 @@ class EmbeddedCluster:
 
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""
-        return self._crew.failures() if self._crew else []
+        return self._controllers.failures() if self._controllers else []
 
     async def _bootstrap(self) -> None:
         client = self.api.local(agent="kube-apiserver")

@@ -40,16 +40,16 @@ def test_token_file_error_names_the_line(tmp_path):
 
 def test_known_wrong_and_missing_credentials(authentication):
     """A known token is its user, a wrong one a refusal, none at all the anonymous user."""
-    assert authentication(bearer("secret"), None).username == "alice"
-    assert authentication(bearer("wrong"), None) is None
-    assert authentication({"authorization": "Basic abc"}, None) is None
-    assert authentication({}, None) == ANONYMOUS
+    assert authentication.authenticate(bearer("secret")).username == "alice"
+    assert authentication.authenticate(bearer("wrong")) is None
+    assert authentication.authenticate({"authorization": "Basic abc"}) is None
+    assert authentication.authenticate({}) == ANONYMOUS
 
 
 def test_service_account_token_carries_groups_and_credential_id(authentication):
     """A minted token is the service account's user, as webhooks see it."""
     token, _ = authentication.signer.issue("ns", "bot", "uid-1", 600)
-    user = authentication(bearer(token), None)
+    user = authentication.authenticate(bearer(token))
     assert user.username == "system:serviceaccount:ns:bot"
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
     assert user.uid == "uid-1"
@@ -64,13 +64,13 @@ def test_service_account_token_carries_groups_and_credential_id(authentication):
 def test_stale_service_account_token_is_refused(authentication, namespace, name, uid, lifetime):
     """A token ends with its time and with its account."""
     token, _ = authentication.signer.issue(namespace, name, uid, lifetime)
-    assert authentication(bearer(token), None) is None
+    assert authentication.authenticate(bearer(token)) is None
 
 
 def test_token_signed_elsewhere_is_refused(authentication):
     """Only this control plane's signature counts."""
     token, _ = TokenSigner(b"another key").issue("ns", "bot", "uid-1", 600)
-    assert authentication(bearer(token), None) is None
+    assert authentication.authenticate(bearer(token)) is None
 
 
 async def test_token_request_gives_a_working_token():

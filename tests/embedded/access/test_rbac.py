@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads import Json, namespace, pod
-from webhook.embedded.access.rights import unused
+from webhook.embedded.access.authorization import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.kube.client import ApiError

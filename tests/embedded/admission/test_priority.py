@@ -110,7 +110,7 @@ async def test_raced_global_defaults_resolve_to_the_lowest():
         client = cluster.api.local()
         for name, value in (("a", 40), ("b", 30), ("c", 60)):
             await client.create(CLASSES, priority_class(name, value, globalDefault=True))
-        cluster.api.admission._enabled |= {"Priority"}
+        cluster.api.writer.admission._enabled |= {"Priority"}
         assert priority_of(await client.create(PODS, pod("p"))) == ("b", 30, "PreemptLowerPriority")
 
 

@@ -368,7 +368,7 @@ async def test_missing_and_ending_namespaces_take_nothing(cluster, admin):
     """Nothing is created in a namespace that does not exist or is being deleted; `default` cannot be deleted."""
     error = await refused(admin.create(POD.path("nowhere"), pod("p")))
     assert (error.status, error.message) == (404, 'namespaces "nowhere" not found')
-    await cluster._crew.stop()
+    await cluster._controllers.stop()
     await admin.create(NAMESPACE.path(), namespace("ending"))
     await admin.delete(NAMESPACE.path(None, "ending"))
     error = await refused(admin.create(POD.path("ending"), pod("p")))

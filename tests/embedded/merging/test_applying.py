@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.embedded.bare import bare_server
 from webhook.embedded.merging.fieldsets import added, decode, differences, encode
 from webhook.embedded.schema.schemas import of_model
-from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 PATH = "/apis/apps/v1/namespaces/n/deployments/d"
@@ -13,7 +13,7 @@ LABELS = {"app": "web"}
 
 @pytest.fixture
 def client():
-    return ApiServer().local(agent="test")
+    return bare_server().local(agent="test")
 
 
 def configuration(replicas=None, labels=None, **containers):

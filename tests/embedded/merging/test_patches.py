@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.embedded.merging.patches import PatchError, json_patch, merge_patch
-from webhook.embedded.merging.strategic import strategic_merge
+from tests.embedded.bare import bare_server
+from webhook.embedded.merging.patches import PatchError, json_patch, merge_patch, strategic_merge
 from webhook.embedded.protocol.calls import ApiCall
 from webhook.embedded.protocol.statuses import StatusError
 from webhook.embedded.schema.schemas import of_model
-from webhook.embedded.server.api import ApiServer
 from webhook.kube.client import ApiError
 
 values = st.recursive(
@@ -182,7 +181,7 @@ def test_strategic_merge_says_why_not(patch, why):
 
 async def test_unknown_kind_of_patch():
     """Another content type is a 415."""
-    api = ApiServer()
+    api = bare_server()
     maps = "/api/v1/namespaces/n/configmaps"
     await api.local().create(maps, {"metadata": {"name": "a"}})
     reply = await api.handle(ApiCall("PATCH", f"{maps}/a", headers={"content-type": "application/json"}, body=b"{}"))
@@ -191,7 +190,7 @@ async def test_unknown_kind_of_patch():
 
 async def test_patch_of_status_and_annotations_together():
     """One patch of a pod's status writes annotations too, or neither if stale (docs/kubernetes-behaviour.md K20)."""
-    client = ApiServer().local()
+    client = bare_server().local()
     pods = "/api/v1/namespaces/n/pods"
     created = await client.create(pods, {"metadata": {"name": "a"}, "spec": {"containers": containers("c")}})
     patch = {"metadata": {"annotations": {"plan": "1"}}, "status": {"nominatedNodeName": "n1"}}

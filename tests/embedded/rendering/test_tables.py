@@ -3,13 +3,12 @@
 import msgspec
 import pytest
 
+from tests.embedded.bare import bare_server
 from webhook.embedded.protocol.api_resources import RESOURCES, by_kind
 from webhook.embedded.protocol.calls import ApiCall
-from webhook.embedded.rendering.cells import age, human
-from webhook.embedded.rendering.columns import of
-from webhook.embedded.rendering.podcells import pod_ready, pod_restarts, pod_status
+from webhook.embedded.rendering.cells import age, human, pod_ready, pod_restarts, pod_status
+from webhook.embedded.rendering.tables import columns_of
 from webhook.embedded.schema import defaulting
-from webhook.embedded.server.api import ApiServer
 from webhook.kube.instants import epoch
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -88,7 +87,7 @@ def test_readiness_and_restarts():
 @pytest.mark.parametrize("resource", [row for row in RESOURCES if row.stored], ids=lambda row: row.qualified)
 async def test_every_kind_has_a_table(resource):
     """A list of any kind can be shown, of an object with nothing but a name too."""
-    api = ApiServer()
+    api = bare_server()
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}
     bodies = {
         "Deployment": {"spec": spec}, "ReplicaSet": {"spec": spec}, "StatefulSet": {"spec": spec},
@@ -103,12 +102,12 @@ async def test_every_kind_has_a_table(resource):
     reply = await api.handle(ApiCall("GET", f"{resource.root}/{resource.plural}", headers=TABLE))
     table = msgspec.json.decode(reply.body)
     assert reply.status == 200
-    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(of(resource))
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"]) == len(columns_of(resource))
 
 
 async def test_what_a_row_carries():
     """A row carries metadata, the whole object or nothing, as asked."""
-    api = ApiServer()
+    api = bare_server()
     await api.local().create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
     for include, kind in (("", "PartialObjectMetadata"), ("Object", "Pod"), ("None", None)):
         reply = await api.handle(ApiCall("GET", PODS, {"includeObject": include}, TABLE))
@@ -118,7 +117,7 @@ async def test_what_a_row_carries():
 
 async def test_rows_of_pods_that_ended():
     """A pod that ended is marked, so that clients can tell it apart."""
-    api = ApiServer()
+    api = bare_server()
     client = api.local()
     await client.create(PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
     await client.patch(f"{PODS}/a/status", {"status": {"phase": "Succeeded"}})

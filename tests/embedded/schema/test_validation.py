@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.embedded.bare import bare_server
 from webhook.embedded.protocol.calls import ApiCall
-from webhook.embedded.schema.quantities import QuantityFormatError, canonical
-from webhook.embedded.server.api import ApiServer
+from webhook.embedded.schema.fields import QuantityFormatError, canonical
 from webhook.kube.client import ApiError
 
 PODS = "/api/v1/namespaces/n/pods"
@@ -14,7 +14,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/n/deployments"
 
 @pytest.fixture
 def client():
-    return ApiServer().local()
+    return bare_server().local()
 
 
 def pod(name="a", container=None, **spec):
@@ -132,7 +132,7 @@ async def test_every_fault_is_named(client):
 @pytest.mark.parametrize(("mode", "warned"), [("Warn", True), ("", True), ("Ignore", False)])
 async def test_unknown_fields_are_dropped(mode, warned):
     """A field Kubernetes does not know is not stored; by default its author is warned."""
-    api = ApiServer()
+    api = bare_server()
     body = b'{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"x","colour":"red"}],"shape":1}}'
     reply = await api.handle(ApiCall("POST", PODS, {"fieldValidation": mode}, body=body))
     assert reply.status == 201
@@ -244,5 +244,5 @@ async def test_quality_of_service(client, resources, quality):
 async def test_body_that_is_no_json():
     """A body that cannot be read is a 400."""
     for body in (b"{", b"[]", b"7"):
-        reply = await ApiServer().handle(ApiCall("POST", PODS, body=body))
+        reply = await bare_server().handle(ApiCall("POST", PODS, body=body))
         assert reply.status == 400

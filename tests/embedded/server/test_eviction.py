@@ -93,7 +93,7 @@ async def test_simultaneous_evictions_never_overspend(admin):
 async def test_unprocessed_budget_asks_to_wait(cluster, admin):
     """A budget whose status lags behind its spec refuses with Retry-After."""
     names = await running_web(admin, 1)
-    await cluster._crew.stop()
+    await cluster._controllers.stop()
     await admin.create(BUDGETS, budget("web", WEB, minAvailable=0))
     with pytest.raises(ApiError) as caught:
         await evict(admin, names[0])

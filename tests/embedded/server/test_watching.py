@@ -6,9 +6,9 @@ from contextlib import aclosing
 
 import pytest
 
+from tests.embedded.bare import bare_server
 from webhook.embedded.protocol.calls import ApiCall
-from webhook.embedded.server.api import ApiServer
-from webhook.embedded.storage.store import Store
+from webhook.embedded.storage.store import ObjectStore
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 
@@ -83,7 +83,7 @@ async def test_other_namespaces_are_not_seen(api):
 
 async def test_a_lagging_watch_is_cut():
     """A watch whose position is no longer in the bounded history ends with a 410; nothing was buffered for it."""
-    api = ApiServer(store=Store(history=10))
+    api = bare_server(store=ObjectStore(history=10))
     client = api.local()
     _items, version = await client.list(MAPS)
     await client.create(MAPS, config_map("first"))

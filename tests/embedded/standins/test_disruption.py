@@ -82,7 +82,7 @@ async def test_empty_selector_covers_the_namespace(admin):
 
 async def test_granted_eviction_counts_until_the_pod_is_gone(cluster, admin):
     """A pod whose eviction was granted is not healthy any more, and leaves disruptedPods when it is gone."""
-    cluster._crew.kubelet.termination_seconds = 0.5
+    cluster._controllers.kubelet.termination_seconds = 0.5
     await admin.create(DEPLOYMENT.path(NS), deployment("web", 3))
     await admin.create(BUDGETS, budget("web", WEB, maxUnavailable=1))
     await status_of(admin, currentHealthy=3, disruptionsAllowed=1)

@@ -65,7 +65,7 @@ async def test_deleted_pod_takes_its_time_to_end(admin):
 
 async def test_shorter_grace_period_is_honoured(cluster, admin):
     """A grace period shorter than the termination time ends the pod sooner."""
-    cluster._crew.kubelet.termination_seconds = 30.0
+    cluster._controllers.kubelet.termination_seconds = 30.0
     await admin.create(PODS, pod("p"))
     await in_phase(admin, "p", "Running")
     await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 1})
@@ -74,7 +74,7 @@ async def test_shorter_grace_period_is_honoured(cluster, admin):
 
 async def test_force_delete_is_immediate(cluster, admin):
     """Grace period 0 removes the pod at once."""
-    cluster._crew.kubelet.termination_seconds = 30.0
+    cluster._controllers.kubelet.termination_seconds = 30.0
     await admin.create(PODS, pod("p"))
     await in_phase(admin, "p", "Running")
     await admin.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})

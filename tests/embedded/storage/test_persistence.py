@@ -2,19 +2,19 @@
 
 import pytest
 
+from tests.embedded.bare import bare_server
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.server.api import ApiServer
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError, Journal
-from webhook.embedded.storage.store import Store
+from webhook.embedded.storage.store import ObjectStore
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 
 
 def opened(directory):
-    store = Store()
-    return ApiServer(store=store), Journal(store, directory)
+    store = ObjectStore()
+    return bare_server(store=store), Journal(store, directory)
 
 
 async def test_objects_survive(tmp_path):

@@ -1,4 +1,4 @@
-"""Who is who: bearer tokens from a table, and service account tokens signed by this control plane.
+"""Who is calling: bearer tokens from a table, service account tokens signed by this control plane.
 
 A token file has one line a user, as kube-apiserver's `--token-auth-file`: `token,user,uid,"group1,group2"`.
 Service account tokens are JSON Web Tokens with the claims Kubernetes writes, signed with a key that lives as
@@ -19,22 +19,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from webhook.embedded.protocol.calls import Object, SubresourceCall, SubresourceHandler, UserInfo
+from webhook.embedded.protocol.calls import Object, SubresourceCall, UserInfo
 from webhook.embedded.protocol.statuses import Cause, invalid, not_found
 from webhook.kube.instants import rfc3339
 
-__all__ = ["ANONYMOUS", "Authentication", "TokenSigner", "read_token_file", "service_account"]
+__all__ = [
+    "ANONYMOUS",
+    "AUTHENTICATED",
+    "SERVICE_ACCOUNT",
+    "Authentication",
+    "TokenSigner",
+    "groups_of",
+    "read_token_file",
+    "service_account",
+]
 
 AUTHENTICATED = "system:authenticated"
 ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
 DEFAULT_LIFETIME = 3600
 SHORTEST_LIFETIME = 600
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-_PREFIX = "system:serviceaccount:"
+SERVICE_ACCOUNT = "system:serviceaccount:"
+"""How the names of service accounts' users begin."""
 
 
 class Authentication:
-    """The authenticator: header and peer certificate to a user.
+    """The authenticator: from the headers of a request to a user.
 
     `tokens` maps static bearer tokens to users; `uid_of(namespace, name)` gives the uid of a stored service
     account, or None if there is none (its tokens are then refused).
@@ -45,15 +55,12 @@ class Authentication:
         self.signer = TokenSigner(secrets.token_bytes(32))
         self._uid_of = uid_of
 
-    def __call__(self, headers: Mapping[str, str], peer_cert: Any) -> UserInfo | None:
+    def authenticate(self, headers: Mapping[str, str]) -> UserInfo | None:
         """Return the user; None for credentials that are wrong, the anonymous user for none at all."""
-        del peer_cert
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if not scheme:
             return ANONYMOUS
-        if scheme.lower() != "bearer":
-            return None
-        return self.user_of(token.strip())
+        return self.user_of(token.strip()) if scheme.lower() == "bearer" else None
 
     def user_of(self, token: str) -> UserInfo | None:
         """The user of a bearer token, None for a wrong or expired one."""
@@ -69,32 +76,21 @@ class Authentication:
             return None
         return service_account(namespace, name, account["uid"], claims["jti"])
 
-    def token_request(self) -> SubresourceHandler:
-        """The handler of `serviceaccounts/token`."""
-
-        async def handle(call: SubresourceCall) -> tuple[int, Object]:
-            """Issue a token for the service account that the path names."""
-            change = call.change
-            uid = self._uid_of(change.namespace, change.name)
-            if uid is None:
-                raise not_found(change.resource, change.name)
-            spec = call.body.get("spec") or {}
-            lifetime = spec.get("expirationSeconds") or DEFAULT_LIFETIME
-            if lifetime < SHORTEST_LIFETIME:
-                text = "may not specify a duration less than 10 minutes"
-                raise invalid(
-                    change.resource,
-                    change.name,
-                    [Cause("spec.expirationSeconds", "FieldValueInvalid", f"Invalid value: {lifetime}: {text}")],
-                    kind="TokenRequest",
-                )
-            token, expiry = self.signer.issue(change.namespace, change.name, uid, lifetime)
-            body = dict(call.body)
-            body.update(kind="TokenRequest", apiVersion="authentication.k8s.io/v1")
-            body["status"] = {"token": token, "expirationTimestamp": rfc3339(expiry)}
-            return 201, body
-
-        return handle
+    async def request_token(self, call: SubresourceCall) -> tuple[int, Object]:
+        """Issue a token for the service account that the path names: the handler of `serviceaccounts/token`."""
+        change = call.change
+        uid = self._uid_of(change.namespace, change.name)
+        if uid is None:
+            raise not_found(change.resource, change.name)
+        lifetime = (call.body.get("spec") or {}).get("expirationSeconds") or DEFAULT_LIFETIME
+        if lifetime < SHORTEST_LIFETIME:
+            text = f"Invalid value: {lifetime}: may not specify a duration less than 10 minutes"
+            cause = Cause("spec.expirationSeconds", "FieldValueInvalid", text)
+            raise invalid(change.resource, change.name, [cause], kind="TokenRequest")
+        token, expiry = self.signer.issue(change.namespace, change.name, uid, lifetime)
+        body = {**call.body, "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}
+        body["status"] = {"token": token, "expirationTimestamp": rfc3339(expiry)}
+        return 201, body
 
 
 class TokenSigner:
@@ -114,7 +110,7 @@ class TokenSigner:
             "jti": str(uuid.uuid4()),
             "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}},
             "nbf": now,
-            "sub": f"{_PREFIX}{namespace}:{name}",
+            "sub": f"{SERVICE_ACCOUNT}{namespace}:{name}",
         }
         body = f"{_encode({'alg': 'HS256', 'typ': 'JWT'})}.{_encode(claims)}"
         return f"{body}.{self._sign(body)}", float(now + lifetime)
@@ -132,13 +128,21 @@ class TokenSigner:
         return _text(hmac.new(self._key, body.encode(), hashlib.sha256).digest())
 
 
+def groups_of(username: str) -> tuple[str, ...]:
+    """The groups that every user of this name is in."""
+    if not username.startswith(SERVICE_ACCOUNT):
+        return (AUTHENTICATED,)
+    namespace = username.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
+
+
 def service_account(namespace: str, name: str, uid: str = "", token_id: str = "") -> UserInfo:
     """The user a service account is, with the id of the token it came with."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     extra: dict[str, tuple[str, ...]] = {}
     if token_id:
         extra["authentication.kubernetes.io/credential-id"] = (f"JTI={token_id}",)
-    return UserInfo(f"{_PREFIX}{namespace}:{name}", groups, uid, extra)
+    username = f"{SERVICE_ACCOUNT}{namespace}:{name}"
+    return UserInfo(username, groups_of(username), uid, extra)
 
 
 def read_token_file(path: Path) -> dict[str, UserInfo]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import Object
+from webhook.embedded.schema.validation import SYSTEM_CLASSES
 
 __all__ = ["CONTROLLERS", "bootstrap_objects"]
 
@@ -17,15 +18,10 @@ RBAC = "rbac.authorization.k8s.io"
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-SYSTEM_CLASSES = {
-    "system-cluster-critical": (
-        2_000_000_000,
-        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-    ),
-    "system-node-critical": (
-        2_000_001_000,
-        "Used for system critical pods that must not be moved from their current node.",
-    ),
+CLASS_DESCRIPTIONS = {
+    "system-cluster-critical": "Used for system critical pods that must run in the cluster, "
+    "but can be moved to another node if necessary.",
+    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
 }
 
 
@@ -135,21 +131,14 @@ def bootstrap_objects() -> Iterator[Object]:
     """Yield every object of a new cluster, in an order in which they can be created."""
     for name in NAMESPACES:
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-    for name, (value, description) in SYSTEM_CLASSES.items():
+    for name, description in CLASS_DESCRIPTIONS.items():
         yield {
             "apiVersion": "scheduling.k8s.io/v1",
             "kind": "PriorityClass",
             "metadata": {"name": name},
-            "value": value,
+            "value": SYSTEM_CLASSES[name],
             "description": description,
         }
-    yield from _roles()
-    for name in CONTROLLERS:
-        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
-
-
-def _roles() -> Iterator[Object]:
-    """The ClusterRoles that every cluster begins with, and their bindings."""
     anything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     yield from _bound("cluster-admin", [anything, _paths(["*"], ["*"])], _group("system:masters"))
     yield from _bound("system:discovery", [_paths(_DISCOVERY + _VERSION, ["get"])], _group("system:authenticated"))
@@ -173,6 +162,7 @@ def _roles() -> Iterator[Object]:
     for name, rules in CONTROLLERS.items():
         account = {"kind": "ServiceAccount", "name": name, "namespace": "kube-system"}
         yield from _bound(f"system:controller:{name}", rules, account)
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "kube-system"}}
     yield from _aggregated("view", _VIEW, ("edit",))
     yield from _aggregated("edit", _EDIT, ("admin",))
     yield from _aggregated("admin", _ADMIN, ())

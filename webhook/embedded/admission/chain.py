@@ -1,4 +1,4 @@
-"""The admission chain in kube-apiserver's order.
+"""The admission chain in kube-apiserver's order, with its in-tree plugins.
 
 In-tree mutating plugins (NamespaceLifecycle, Priority, DefaultTolerationSeconds), mutating webhooks, the in-tree
 plugins again where a webhook changed the object; later, on the final object, in-tree validation and the
@@ -7,13 +7,13 @@ validating webhooks. Each plugin can be switched off by its name.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from webhook.embedded.admission.lifecycle import add_default_tolerations, admit_namespace
-from webhook.embedded.admission.priority import PriorityPlugin
-from webhook.embedded.admission.webhooks import Webhooks
+from webhook.embedded.admission.webhook_dispatcher import WebhookDispatcher
 from webhook.embedded.protocol.calls import Attributes, Object
-from webhook.embedded.storage.reading import StoreReader
+from webhook.embedded.protocol.statuses import failure
+from webhook.embedded.storage.store import StoreReader
 
 __all__ = ["PLUGINS", "AdmissionChain"]
 
@@ -26,25 +26,32 @@ PLUGINS = (
 )
 """The plugins by the names that `--disable-admission-plugins` takes."""
 
+IMMORTAL = ("default", "kube-system", "kube-public")
+TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+TOLERATION_SECONDS = 300
+PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
+FROM_CLASS = "from the given PriorityClass name"
+
 
 class AdmissionChain:
     """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
 
-    def __init__(self, read: StoreReader, webhooks: Webhooks, disabled: Collection[str] = ()) -> None:
+    def __init__(self, read: StoreReader, webhooks: WebhookDispatcher, disabled: Collection[str] = ()) -> None:
         unknown = set(disabled) - set(PLUGINS)
         if unknown:
             raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")
         self._read = read
         self._enabled = frozenset(PLUGINS) - frozenset(disabled)
         self._webhooks = webhooks
-        self._priority = PriorityPlugin(
-            lambda: read.all("priorityclasses"), lambda name: read.one("priorityclasses", "", name)
-        )
 
     async def mutate(self, attributes: Attributes) -> Object | None:
-        """Run everything that may change the object. Raises StatusError to refuse."""
+        """Run everything that may change the object; the object to go on with, None at DELETE.
+
+        Raises StatusError to refuse.
+        """
         if "NamespaceLifecycle" in self._enabled:
-            admit_namespace(attributes, lambda name: self._read.one("namespaces", "", name))
+            _admit_namespace(attributes, self._read)
         self._in_tree(attributes)
         if "MutatingAdmissionWebhook" in self._enabled:
             await self._webhooks.mutate(attributes, self._in_tree)
@@ -53,12 +60,103 @@ class AdmissionChain:
     async def validate(self, attributes: Attributes) -> None:
         """Judge the final object. Raises StatusError to refuse."""
         if "Priority" in self._enabled:
-            self._priority.validate(attributes)
+            _validate_global_default(attributes, self._read)
         if "ValidatingAdmissionWebhook" in self._enabled:
             await self._webhooks.validate(attributes)
 
     def _in_tree(self, attributes: Attributes) -> None:
+        resource = attributes.resource
+        if resource.group or resource.plural != "pods" or attributes.subresource or attributes.object is None:
+            return
+        spec: dict[str, Any] = attributes.object.setdefault("spec", {})
         if "Priority" in self._enabled:
-            self._priority.admit(attributes)
-        if "DefaultTolerationSeconds" in self._enabled:
-            add_default_tolerations(attributes)
+            _admit_priority(attributes, spec, self._read)
+        if "DefaultTolerationSeconds" in self._enabled and attributes.operation == "CREATE":
+            _add_default_tolerations(spec)
+
+
+def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
+    """Refuse to create in a namespace that is missing (404) or ending (403), or to delete an immortal one (403)."""
+    name = attributes.namespace
+    if attributes.resource.plural == "namespaces":
+        if attributes.operation == "DELETE" and attributes.name in IMMORTAL:
+            raise attributes.denied("this namespace may not be deleted")
+        return
+    if attributes.operation != "CREATE" or not name:
+        return
+    namespace = read.one("namespaces", "", name)
+    if namespace is None:
+        raise failure(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
+    if namespace["metadata"].get("deletionTimestamp") and not attributes.subresource:
+        error = attributes.denied(f"unable to create new content in namespace {name} because it is being terminated")
+        cause = {"reason": "NamespaceTerminating", "message": f"namespace {name} is being terminated"}
+        error.status["details"]["causes"] = [{**cause, "field": "metadata.namespace"}]
+        raise error
+
+
+def _add_default_tolerations(spec: Object) -> None:
+    """Let a new pod tolerate a node that is not ready or unreachable for 300 s, unless it says otherwise."""
+    present = list(spec.get("tolerations") or ())
+    keys = [one.get("key") for one in present if one.get("effect") in ("NoExecute", None, "")]
+    missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
+    if missing:
+        spec["tolerations"] = present + [
+            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS}
+            for key in missing
+        ]
+
+
+def _admit_priority(attributes: Attributes, spec: Object, read: StoreReader) -> None:
+    """Fill in a pod's priority from its class. Raises StatusError (403) where the pod disagrees with the class.
+
+    The Priority plugin does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks,
+    and once more after one of them changed the object.
+    """
+    if attributes.operation == "UPDATE":
+        old = (attributes.old_object or {}).get("spec") or {}
+        for field in ("priority", "preemptionPolicy"):
+            if spec.get(field) is None and old.get(field) is not None:
+                spec[field] = old[field]
+    if attributes.operation != "CREATE":
+        return
+    name = spec.get("priorityClassName", "")
+    found = read.one("priorityclasses", "", name) if name else _global_default(read.all("priorityclasses"))
+    if name and found is None:
+        raise attributes.denied(f"no PriorityClass with name {name} was found")
+    if found is None:
+        priority, policy = 0, PREEMPT_LOWER_PRIORITY
+    else:
+        spec["priorityClassName"] = found["metadata"]["name"]
+        priority, policy = found.get("value", 0), found.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY
+    given = spec.get("priority")
+    if given is not None and given != priority:
+        text = f"the integer value of priority ({given}) {NOT_IN_SPEC} {priority} {FROM_CLASS}"
+        raise attributes.denied(text)
+    spec["priority"] = priority
+    given = spec.get("preemptionPolicy")
+    if given is not None and given != policy:
+        text = f"the string value of PreemptionPolicy ({given}) {NOT_IN_SPEC} {policy} {FROM_CLASS}"
+        raise attributes.denied(text)
+    spec["preemptionPolicy"] = policy
+
+
+def _validate_global_default(attributes: Attributes, read: StoreReader) -> None:
+    """Refuse a second PriorityClass that is the global default (403)."""
+    judged = attributes.object
+    if attributes.resource.plural != "priorityclasses" or attributes.operation not in ("CREATE", "UPDATE"):
+        return
+    if judged is None or not judged.get("globalDefault"):
+        return
+    default = _global_default(read.all("priorityclasses"))
+    if default is None:
+        return
+    name = default["metadata"]["name"]
+    if attributes.operation == "CREATE" or name != judged["metadata"]["name"]:
+        text = f"PriorityClass {name} is already marked as default. Only one default can exist"
+        raise attributes.denied(text)
+
+
+def _global_default(classes: Iterable[Object]) -> Object | None:
+    """The class that pods without one get: of several global defaults the lowest value."""
+    defaults = [one for one in classes if one.get("globalDefault")]
+    return min(defaults, key=lambda one: int(one.get("value", 0)), default=None)

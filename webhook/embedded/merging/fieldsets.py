@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import Object
 from webhook.embedded.schema.schemas import Schema
 
 __all__ = [
@@ -31,6 +31,9 @@ __all__ = [
 
 Path = tuple[str, ...]
 Paths = frozenset[Path]
+
+_DEFAULT_KEYS = {"protocol": "TCP"}
+"""What a key of a list's items is where it is not given."""
 
 _json = msgspec.json.Encoder(order="sorted").encode
 
@@ -113,18 +116,16 @@ def items_of(schema: Schema | None, value: Any) -> dict[str, tuple[Schema | None
         return {f"f:{key}": (fields.get(key), one) for key, one in value.items()}
     if isinstance(value, list) and schema is not None and schema.kind == "list":
         if schema.lists.keys:
-            return {_key_element(schema, one): (schema.item, one) for one in value if isinstance(one, dict)}
+            rows = {}
+            for one in value:
+                if isinstance(one, dict):
+                    keys = {key: one.get(key, _DEFAULT_KEYS.get(key)) for key in schema.lists.keys}
+                    given = {key: value for key, value in keys.items() if value is not None}
+                    rows[f"k:{_json(given).decode()}"] = (schema.item, one)
+            return rows
         if schema.lists.is_set:
             return {f"v:{_json(one).decode()}": (None, one) for one in value}
     return None
-
-
-_DEFAULT_KEYS = {"protocol": "TCP"}
-
-
-def _key_element(schema: Schema, item: Object) -> str:
-    keys = {key: item.get(key, _DEFAULT_KEYS.get(key)) for key in schema.lists.keys}
-    return f"k:{_json({key: value for key, value in keys.items() if value is not None}).decode()}"
 
 
 def applied(schema: Schema | None, value: Any, path: Path = ()) -> set[Path]:

@@ -1,1 +1,1 @@
-"""What everything else speaks of: calls and replies, `Status` bodies, the table of resources, routes."""
+"""What everything else speaks of: calls and replies, `Status` bodies, the table of resources."""

@@ -5,9 +5,84 @@ Names, short names, categories and storage hashes are what Kubernetes 1.36 shows
 
 from __future__ import annotations
 
-from webhook.embedded.protocol.api_resource import CREATE, WITHOUT_COLLECTION, ApiResource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-__all__ = ["BY_STORAGE", "BY_URL", "GROUPS", "RESOURCES", "ApiResource", "by_kind"]
+__all__ = ["BY_STORAGE", "BY_URL", "GROUPS", "RESOURCES", "ApiResource", "Object", "by_kind"]
+
+Object = dict[str, Any]
+"""A Kubernetes object as plain JSON data."""
+
+_CRUD = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_WITHOUT_COLLECTION = ("create", "delete", "get", "list", "patch", "update", "watch")
+_CREATE = ("create",)
+
+
+@dataclass(frozen=True)
+class ApiResource:
+    """One row: how a resource is named, and what is special about it."""
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    sub: tuple[str, ...] = ()
+    """Sub-resources: `status`, `scale`, `finalize`, or one with a hook in `ApiServer.subresources`."""
+    hash: str = ""
+    generation: bool = False
+    """Whether `metadata.generation` counts the changes of what is not status."""
+    graceful: bool = False
+    """Whether DELETE waits for a grace period (pods)."""
+    returns_deleted: bool = False
+    """Whether DELETE answers with the object rather than a Status."""
+    unconditional: bool = True
+    """Whether PUT may leave out the resourceVersion."""
+    create_on_put: bool = False
+    fields: Mapping[str, str] | None = None
+    """Field selectors beyond metadata.name and metadata.namespace: name to path, where they differ."""
+    verbs: tuple[str, ...] = _CRUD
+    storage: str = ""
+    """Where its objects are kept; two rows with the same storage are two versions of one thing."""
+    version: str = "v1"
+
+    @cached_property
+    def api_version(self) -> str:
+        """`group/version`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @cached_property
+    def qualified(self) -> str:
+        """`plural.group`, as in error texts."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def singular(self) -> str:
+        """The kind in lower case."""
+        return self.kind.lower()
+
+    @cached_property
+    def key(self) -> str:
+        """The name of its place in the store."""
+        return self.storage or self.qualified
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The start of an object's JSON, before its first own field."""
+        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
+
+    @cached_property
+    def root(self) -> str:
+        """The URL of its group and version."""
+        return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def stored(self) -> bool:
+        """Whether objects are kept, rather than answered at once such as a SubjectAccessReview."""
+        return self.verbs != _CREATE
 
 
 def _same(*names: str) -> dict[str, str]:
@@ -38,287 +113,139 @@ _NEW_EVENT_FIELDS = {
 }
 _ALL = ("all",)
 _EXTENSIONS = ("api-extensions",)
-_WORKLOAD = ("status",)
+_STATUS = ("status",)
 _SCALED = ("scale", "status")
+_ADMISSION = "admissionregistration.k8s.io"
+_AUTHENTICATION = "authentication.k8s.io"
+_AUTHORIZATION = "authorization.k8s.io"
+_RBAC = "rbac.authorization.k8s.io"
 
-_CORE = [
-    ApiResource("", "bindings", "Binding", verbs=CREATE),
-    ApiResource("", "configmaps", "ConfigMap", short=("cm",), hash="qFsyl6wFWjQ="),
-    ApiResource("", "endpoints", "Endpoints", short=("ep",), hash="fWeeMqaN/OA=", create_on_put=True),
-    ApiResource(
+
+def _row(group: str, kind: str, short: str = "", storage_hash: str = "", **more: Any) -> ApiResource:
+    """A row whose plural is the one that follows from its kind, unless it is given."""
+    plural = more.pop("plural", kind.lower() + ("es" if kind.endswith("s") else "s"))
+    return ApiResource(group, plural, kind, short=(short,) if short else (), hash=storage_hash, **more)
+
+
+RESOURCES: tuple[ApiResource, ...] = (
+    _row("", "Binding", verbs=_CREATE),
+    _row("", "ConfigMap", "cm", "qFsyl6wFWjQ="),
+    _row("", "Endpoints", "ep", "fWeeMqaN/OA=", plural="endpoints", create_on_put=True),
+    _row("", "Event", "ev", "r2yiGXH7wu8=", fields=_EVENT_FIELDS, create_on_put=True, storage="events"),
+    _row("", "LimitRange", "limits", "EBKMFVe6cwo="),
+    _row(
         "",
-        "events",
-        "Event",
-        short=("ev",),
-        hash="r2yiGXH7wu8=",
-        fields=_EVENT_FIELDS,
-        create_on_put=True,
-        storage="events",
-    ),
-    ApiResource("", "limitranges", "LimitRange", short=("limits",), hash="EBKMFVe6cwo="),
-    ApiResource(
-        "",
-        "namespaces",
         "Namespace",
+        "ns",
+        "Q3oi5N2YM8M=",
         namespaced=False,
-        short=("ns",),
         sub=("finalize", "status"),
-        hash="Q3oi5N2YM8M=",
         fields=_same("status.phase"),
-        verbs=WITHOUT_COLLECTION,
+        verbs=_WITHOUT_COLLECTION,
     ),
-    ApiResource(
+    _row("", "Node", "no", "XwShjMxG9Fs=", namespaced=False, sub=_STATUS, fields=_same("spec.unschedulable")),
+    _row("", "PersistentVolumeClaim", "pvc", "QWTyNDq0dC4=", sub=_STATUS, returns_deleted=True),
+    _row("", "PersistentVolume", "pv", "HN/zwEC+JgM=", namespaced=False, sub=_STATUS, returns_deleted=True),
+    _row(
         "",
-        "nodes",
-        "Node",
-        namespaced=False,
-        short=("no",),
-        sub=("status",),
-        hash="XwShjMxG9Fs=",
-        fields=_same("spec.unschedulable"),
-    ),
-    ApiResource(
-        "",
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        short=("pvc",),
-        sub=("status",),
-        hash="QWTyNDq0dC4=",
-        returns_deleted=True,
-    ),
-    ApiResource(
-        "",
-        "persistentvolumes",
-        "PersistentVolume",
-        namespaced=False,
-        short=("pv",),
-        sub=("status",),
-        hash="HN/zwEC+JgM=",
-        returns_deleted=True,
-    ),
-    ApiResource(
-        "",
-        "pods",
         "Pod",
-        short=("po",),
+        "po",
+        "xPOwRZ+Yhw8=",
         categories=_ALL,
         sub=("binding", "eviction", "status"),
-        hash="xPOwRZ+Yhw8=",
         generation=True,
         graceful=True,
         returns_deleted=True,
         fields=_POD_FIELDS,
     ),
-    ApiResource("", "podtemplates", "PodTemplate", hash="LIXB2x4IFpk=", generation=True, returns_deleted=True),
-    ApiResource(
+    _row("", "PodTemplate", "", "LIXB2x4IFpk=", generation=True, returns_deleted=True),
+    _row(
         "",
-        "replicationcontrollers",
         "ReplicationController",
-        short=("rc",),
+        "rc",
+        "Jond2If31h0=",
         categories=_ALL,
         sub=_SCALED,
-        hash="Jond2If31h0=",
         generation=True,
         fields=_same("status.replicas"),
     ),
-    ApiResource(
+    _row("", "ResourceQuota", "quota", "8uhSgffRX6w=", sub=_STATUS, returns_deleted=True),
+    _row("", "Secret", "", "S6u1pOWzb84=", fields=_same("type")),
+    _row("", "ServiceAccount", "sa", "pbx9ZvyFpBE=", sub=("token",), returns_deleted=True),
+    _row(
         "",
-        "resourcequotas",
-        "ResourceQuota",
-        short=("quota",),
-        sub=("status",),
-        hash="8uhSgffRX6w=",
-        returns_deleted=True,
-    ),
-    ApiResource("", "secrets", "Secret", hash="S6u1pOWzb84=", fields=_same("type")),
-    ApiResource(
-        "",
-        "serviceaccounts",
-        "ServiceAccount",
-        short=("sa",),
-        sub=("token",),
-        hash="pbx9ZvyFpBE=",
-        returns_deleted=True,
-    ),
-    ApiResource(
-        "",
-        "services",
         "Service",
-        short=("svc",),
+        "svc",
+        "0/CO1lhkEBI=",
         categories=_ALL,
-        sub=("status",),
-        hash="0/CO1lhkEBI=",
+        sub=_STATUS,
         returns_deleted=True,
         fields=_same("spec.clusterIP", "spec.type"),
     ),
-]
-
-_APPS = [
-    ApiResource("apps", "controllerrevisions", "ControllerRevision", hash="85nkx63pcBU="),
-    ApiResource(
+    _row("apps", "ControllerRevision", "", "85nkx63pcBU="),
+    _row("apps", "DaemonSet", "ds", "dd7pWHUlMKQ=", categories=_ALL, sub=_STATUS, generation=True),
+    _row("apps", "Deployment", "deploy", "8aSe+NMegvE=", categories=_ALL, sub=_SCALED, generation=True),
+    _row(
         "apps",
-        "daemonsets",
-        "DaemonSet",
-        short=("ds",),
-        categories=_ALL,
-        sub=_WORKLOAD,
-        hash="dd7pWHUlMKQ=",
-        generation=True,
-    ),
-    ApiResource(
-        "apps",
-        "deployments",
-        "Deployment",
-        short=("deploy",),
-        categories=_ALL,
-        sub=_SCALED,
-        hash="8aSe+NMegvE=",
-        generation=True,
-    ),
-    ApiResource(
-        "apps",
-        "replicasets",
         "ReplicaSet",
-        short=("rs",),
+        "rs",
+        "P1RzHs8/mWQ=",
         categories=_ALL,
         sub=_SCALED,
-        hash="P1RzHs8/mWQ=",
         generation=True,
         fields=_same("status.replicas"),
     ),
-    ApiResource(
-        "apps",
-        "statefulsets",
-        "StatefulSet",
-        short=("sts",),
-        categories=_ALL,
-        sub=_SCALED,
-        hash="H+vl74LkKdo=",
-        generation=True,
-    ),
-]
-
-_BATCH = [
-    ApiResource(
+    _row("apps", "StatefulSet", "sts", "H+vl74LkKdo=", categories=_ALL, sub=_SCALED, generation=True),
+    _row("batch", "CronJob", "cj", "sd5LIXh4Fjs=", categories=_ALL, sub=_STATUS, generation=True),
+    _row(
         "batch",
-        "cronjobs",
-        "CronJob",
-        short=("cj",),
-        categories=_ALL,
-        sub=_WORKLOAD,
-        hash="sd5LIXh4Fjs=",
-        generation=True,
-    ),
-    ApiResource(
-        "batch",
-        "jobs",
         "Job",
+        "",
+        "mudhfqk/qZY=",
         categories=_ALL,
-        sub=_WORKLOAD,
-        hash="mudhfqk/qZY=",
+        sub=_STATUS,
         generation=True,
         fields=_same("status.successful"),
     ),
-]
-
-_ADMISSION = "admissionregistration.k8s.io"
-_HOOKS = [
-    ApiResource(
-        _ADMISSION,
-        f"{how.lower()}webhookconfigurations",
-        f"{how}WebhookConfiguration",
-        namespaced=False,
-        categories=_EXTENSIONS,
-        hash=digest,
-        generation=True,
-        unconditional=False,
-    )
-    for how, digest in (("Mutating", "Sqi0GUgDaX0="), ("Validating", "B0wHjQmsGNk="))
-]
-
-_AUTHORIZATION = [
-    ApiResource("authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, verbs=CREATE)
-    for kind, namespaced in (
-        ("LocalSubjectAccessReview", True),
-        ("SelfSubjectAccessReview", False),
-        ("SelfSubjectRulesReview", False),
-        ("SubjectAccessReview", False),
-    )
-]
-_AUTHENTICATION = [
-    ApiResource("authentication.k8s.io", f"{kind.lower()}s", kind, namespaced=False, verbs=CREATE)
-    for kind in ("SelfSubjectReview", "TokenReview")
-]
-
-_RBAC = [
-    ApiResource("rbac.authorization.k8s.io", f"{kind.lower()}s", kind, namespaced=namespaced, hash=digest)
-    for kind, namespaced, digest in (
-        ("ClusterRoleBinding", False, "48tpQ8gZHFc="),
-        ("ClusterRole", False, "bYE5ZWDrJ44="),
-        ("RoleBinding", True, "eGsCzGH6b1g="),
-        ("Role", True, "7FuwZcIIItM="),
-    )
-]
-
-_OTHERS = [
-    ApiResource(
-        "events.k8s.io",
-        "events",
-        "Event",
-        short=("ev",),
-        hash="r2yiGXH7wu8=",
-        fields=_NEW_EVENT_FIELDS,
-        create_on_put=True,
-        storage="events",
+    *(
+        _row(
+            _ADMISSION,
+            f"{how}WebhookConfiguration",
+            "",
+            digest,
+            namespaced=False,
+            categories=_EXTENSIONS,
+            generation=True,
+            unconditional=False,
+        )
+        for how, digest in (("Mutating", "Sqi0GUgDaX0="), ("Validating", "B0wHjQmsGNk="))
     ),
-    ApiResource(
+    _row(_AUTHENTICATION, "SelfSubjectReview", namespaced=False, verbs=_CREATE),
+    _row(_AUTHENTICATION, "TokenReview", namespaced=False, verbs=_CREATE),
+    _row(_AUTHORIZATION, "LocalSubjectAccessReview", verbs=_CREATE),
+    _row(_AUTHORIZATION, "SelfSubjectAccessReview", namespaced=False, verbs=_CREATE),
+    _row(_AUTHORIZATION, "SelfSubjectRulesReview", namespaced=False, verbs=_CREATE),
+    _row(_AUTHORIZATION, "SubjectAccessReview", namespaced=False, verbs=_CREATE),
+    _row(_RBAC, "ClusterRoleBinding", "", "48tpQ8gZHFc=", namespaced=False),
+    _row(_RBAC, "ClusterRole", "", "bYE5ZWDrJ44=", namespaced=False),
+    _row(_RBAC, "RoleBinding", "", "eGsCzGH6b1g="),
+    _row(_RBAC, "Role", "", "7FuwZcIIItM="),
+    _row(
+        "events.k8s.io", "Event", "ev", "r2yiGXH7wu8=", fields=_NEW_EVENT_FIELDS, create_on_put=True, storage="events"
+    ),
+    _row(
         "policy",
-        "poddisruptionbudgets",
         "PodDisruptionBudget",
-        short=("pdb",),
-        sub=("status",),
-        hash="EVWiDmWqyJw=",
+        "pdb",
+        "EVWiDmWqyJw=",
+        sub=_STATUS,
         generation=True,
         unconditional=False,
     ),
-    ApiResource("storage.k8s.io", "csinodes", "CSINode", namespaced=False, hash="Pe62DkZtjuo=", returns_deleted=True),
-    ApiResource(
-        "storage.k8s.io",
-        "storageclasses",
-        "StorageClass",
-        namespaced=False,
-        short=("sc",),
-        hash="K+m6uJwbjGY=",
-        returns_deleted=True,
-    ),
-    ApiResource(
-        "scheduling.k8s.io",
-        "priorityclasses",
-        "PriorityClass",
-        namespaced=False,
-        short=("pc",),
-        hash="1QwjyaZjj3Y=",
-        generation=True,
-    ),
-    ApiResource(
-        "coordination.k8s.io",
-        "leases",
-        "Lease",
-        hash="gqkMMb/YqFM=",
-        unconditional=False,
-        create_on_put=True,
-    ),
-]
-
-RESOURCES: tuple[ApiResource, ...] = (
-    *_CORE,
-    *_APPS,
-    *_BATCH,
-    *_HOOKS,
-    *_AUTHENTICATION,
-    *_AUTHORIZATION,
-    *_RBAC,
-    *_OTHERS,
+    _row("storage.k8s.io", "CSINode", "", "Pe62DkZtjuo=", namespaced=False, returns_deleted=True),
+    _row("storage.k8s.io", "StorageClass", "sc", "K+m6uJwbjGY=", namespaced=False, returns_deleted=True),
+    _row("scheduling.k8s.io", "PriorityClass", "pc", "1QwjyaZjj3Y=", namespaced=False, generation=True),
+    _row("coordination.k8s.io", "Lease", "", "gqkMMb/YqFM=", unconditional=False, create_on_put=True),
 )
 
 GROUPS = (

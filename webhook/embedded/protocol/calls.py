@@ -1,42 +1,41 @@
-"""What goes through the API server: a call, its reply, what admission sees, and the parts that can be plugged in.
+"""What goes through the API server: a call, what it asks for (RequestInfo), its reply, and what admission sees.
 
-Everything here is free of transport: `webhook.embedded.server.http` makes a `ApiCall` of an HTTP request,
-`webhook.embedded.server.local` makes one without.
+Everything here is free of transport: `webhook.embedded.server.http` makes an `ApiCall` of an HTTP request,
+`webhook.embedded.server.api.LocalClient` makes one without.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
-from webhook.embedded.protocol.api_resources import ApiResource
+from webhook.embedded.protocol import statuses
+from webhook.embedded.protocol.api_resources import BY_URL, ApiResource, Object
 from webhook.policy.evaluation.request import UserInfo
 
 __all__ = [
     "ADMIN",
-    "Admission",
-    "AllowAll",
     "ApiCall",
     "Attributes",
-    "Authenticator",
-    "Authorizer",
-    "NoAdmission",
     "Object",
     "Reply",
+    "RequestInfo",
     "Right",
     "SubresourceCall",
     "SubresourceHandler",
     "UserInfo",
     "WriteRequest",
-    "authenticate_as_admin",
+    "request_info",
+    "truthy",
+    "user_object",
+    "whole_number",
 ]
 
-Object = dict[str, Any]
-"""A Kubernetes object as plain JSON data."""
-
-
 ADMIN = UserInfo("system:admin", ("system:masters", "system:authenticated"))
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_DEPTHS = {"api": 2, "apis": 3}
+"""Parts of a path before the resource: `/api/VERSION` and `/apis/GROUP/VERSION`."""
 
 
 @dataclass(slots=True)
@@ -63,6 +62,99 @@ class Reply:
     stream: AsyncGenerator[bytes, None] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, or (with `path`) on one non-resource URL."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """`pods` or `pods/eviction`, as rules and refusals write it."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(slots=True)
+class RequestInfo:
+    """What a call asks for. `resource` is None for a path outside the resources, whose verb is the method."""
+
+    verb: str
+    path: str
+    resource: ApiResource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    group: str = ""
+    plural: str = ""
+
+    @property
+    def right(self) -> Right:
+        """What a user needs to be answered; the path counts only outside the resources."""
+        path = "" if self.plural else self.path
+        return Right(self.verb, self.group, self.plural, self.subresource, self.namespace, self.name, path)
+
+
+def request_info(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """Take a call's path apart, as Kubernetes' RequestInfoFactory does."""
+    parts = [part for part in path.split("/") if part]
+    depth = _DEPTHS.get(parts[0], 0) if parts else 0
+    if not depth or len(parts) <= depth:
+        return RequestInfo(method.lower(), path)
+    root, rest = "/" + "/".join(parts[:depth]), parts[depth:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            rest = rest[2:]
+    plural, name, subresource = [*rest, "", ""][:3]
+    if method in ("GET", "HEAD"):
+        verb = "watch" if truthy(query.get("watch")) else "get" if name else "list"
+    elif method == "DELETE" and not name:
+        verb = "deletecollection"
+    else:
+        verb = _VERBS.get(method, method.lower())
+    if not name and verb in ("list", "watch", "deletecollection"):
+        # A collection that is narrowed to one object: RBAC's resourceNames look at its name.
+        terms = (term.partition("=") for term in query.get("fieldSelector", "").split(","))
+        name = next((value.lstrip("=") for key, _, value in terms if key == "metadata.name"), "")
+    return RequestInfo(
+        verb=verb,
+        path=path,
+        resource=BY_URL.get((root, plural)) if len(rest) <= 3 else None,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        group=parts[1] if parts[0] == "apis" else "",
+        plural=plural,
+    )
+
+
+def truthy(text: str | None) -> bool:
+    """A boolean query parameter: present and neither `0` nor `false`."""
+    return text is not None and text.lower() not in ("0", "false")
+
+
+def whole_number(query: Mapping[str, str], name: str) -> int:
+    """A query parameter that counts something, 0 if it is not given. Raises StatusError (400)."""
+    text = query.get(name, "")
+    if text and not text.isdecimal():
+        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}")
+    return int(text or 0)
+
+
+def user_object(user: UserInfo) -> Object:
+    """A user as `authentication.k8s.io/v1` UserInfo."""
+    extra = {key: list(values) for key, values in user.extra.items()}
+    info = {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {key: value for key, value in info.items() if value or key == "username"}
+
+
 @dataclass(slots=True)
 class Attributes:
     """What admission sees of one change; the same names as `admission.k8s.io/v1` AdmissionRequest.
@@ -84,10 +176,20 @@ class Attributes:
     options: Object = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
+    @property
+    def shown_name(self) -> str:
+        """The object's name; before one is generated, `generateName` or `Unknown`."""
+        metadata = (self.object or {}).get("metadata") or {}
+        return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
+
+    def denied(self, why: str) -> statuses.StatusError:
+        """403 in the words of an admission plugin."""
+        return statuses.forbidden(self.resource, self.shown_name, why)
+
 
 @dataclass(slots=True)
 class WriteRequest:
-    """One write as `Writer` takes it: on what, by whom, how.
+    """One write as `ObjectWriter` takes it: on what, by whom, how.
 
     `manager` is the field manager; `options` are those of the request (DeleteOptions for a delete, and so on).
     """
@@ -123,80 +225,11 @@ class WriteRequest:
 
 @dataclass(slots=True)
 class SubresourceCall:
-    """A call to a sub-resource with a hook, such as `pods/eviction`: `body` is its decoded object."""
+    """A POST to a sub-resource with a hook, such as `pods/eviction`: `body` is its decoded object."""
 
-    verb: str
     body: Object
     change: WriteRequest
 
 
 SubresourceHandler = Callable[[SubresourceCall], Awaitable[tuple[int, Object]]]
 """Answers with an HTTP status and the object to send; raises StatusError for a refusal."""
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """One verb on one resource, or (with `path`) on one non-resource URL."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
-
-    @property
-    def full_resource(self) -> str:
-        """`pods` or `pods/eviction`, as rules and refusals write it."""
-        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-
-class Authorizer(Protocol):
-    """Decides who may do what."""
-
-    def authorize(self, user: UserInfo, right: Right) -> tuple[bool, str]:
-        """Whether the user has the right, and the reason."""
-        ...
-
-
-class Admission(Protocol):
-    """The admission chain between a request and the store."""
-
-    async def mutate(self, attributes: Attributes) -> Object | None:
-        """Return the object to go on with (None at DELETE). Raises StatusError to refuse."""
-        ...
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Judge the final object. Raises StatusError to refuse."""
-        ...
-
-
-Authenticator = Callable[[Mapping[str, str], Any], UserInfo | None]
-"""Headers (lower case) and the peer certificate as `ssl.SSLSocket.getpeercert()` gives it, to a user; None is a 401."""
-
-
-def authenticate_as_admin(headers: Mapping[str, str], peer_cert: Any) -> UserInfo | None:
-    """Take everyone for the administrator: what a server without an authenticator does."""
-    del headers, peer_cert
-    return ADMIN
-
-
-class AllowAll:
-    """An authorizer that allows everything."""
-
-    def authorize(self, user: UserInfo, right: Right) -> tuple[bool, str]:
-        """Allow."""
-        del user, right
-        return True, ""
-
-
-class NoAdmission:
-    """An admission chain without plugins."""
-
-    async def mutate(self, attributes: Attributes) -> Object | None:
-        """Change nothing."""
-        return attributes.object
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Accept."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import ApiResource, Object
 
 __all__ = [
     "Cause",

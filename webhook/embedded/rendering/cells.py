@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import Object
 from webhook.kube.instants import InstantError, epoch
 
 __all__ = [
@@ -30,6 +30,9 @@ __all__ = [
     "node_roles",
     "node_status",
     "pairs",
+    "pod_ready",
+    "pod_restarts",
+    "pod_status",
     "ports",
     "readiness_gates",
     "role",
@@ -230,6 +233,69 @@ def completions(obj: Object, _now: float) -> str:
         return f"{done}/{spec['completions']}"
     parallel = spec.get("parallelism", 1)
     return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def pod_ready(pod: Object) -> str:
+    """Containers that run and are ready, of all."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    ready = [row for row in statuses if row.get("ready") and (row.get("state") or {}).get("running") is not None]
+    return f"{len(ready)}/{len(pod['spec'].get('containers') or ())}"
+
+
+def pod_restarts(pod: Object, now: float) -> str:
+    """How often containers were restarted, and when last."""
+    rows = (pod.get("status") or {}).get("containerStatuses") or ()
+    count = sum(row.get("restartCount", 0) for row in rows)
+    ends = [((row.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for row in rows]
+    last = max((end for end in ends if end), default=None)
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+
+
+def pod_status(pod: Object) -> str:
+    """The reason that says most: of a container that waits or has ended, else the pod's own, else its phase."""
+    status = pod.get("status") or {}
+    own = str(status.get("reason") or status.get("phase") or "")
+    conditions = status.get("conditions") or ()
+    if any(row.get("type") == "PodScheduled" and row.get("reason") == "SchedulingGated" for row in conditions):
+        own = "SchedulingGated"
+    running, of_containers = False, ""
+    for row in reversed(status.get("containerStatuses") or ()):
+        state = row.get("state") or {}
+        if (state.get("waiting") or {}).get("reason"):
+            of_containers = str(state["waiting"]["reason"])
+        elif state.get("terminated") is not None:
+            of_containers = _ended(state["terminated"])
+        elif row.get("ready") and state.get("running") is not None:
+            running = True
+    if of_containers == "Completed" and running:
+        of_containers = "Running"
+    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return _init_state(pod, status) or of_containers or own
+
+
+def _init_state(pod: Object, status: Object) -> str:
+    """What the first init container says that has not ended well; "" if there is none."""
+    total = len(pod["spec"].get("initContainers") or ())
+    for index, row in enumerate(status.get("initContainerStatuses") or ()):
+        state = row.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None and not terminated.get("exitCode"):
+            continue
+        if terminated is not None:
+            return f"Init:{_ended(terminated)}"
+        if waiting.get("reason") not in (None, "", "PodInitializing"):
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{total}"
+    return ""
+
+
+def _ended(terminated: Object) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
 def readiness_gates(obj: Object, _now: float) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 
-from webhook.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import GROUPS, RESOURCES, ApiResource, Object
 
 __all__ = ["VERSION", "aggregated", "group", "groups", "legacy_versions", "resource_list"]
 
@@ -59,57 +58,52 @@ def group(name: str) -> Object:
 
 def resource_list(root: str, hooks: Hooks) -> Object:
     """`/api/v1` or `/apis/GROUP/VERSION`."""
-    rows = [row for row in RESOURCES if row.root == root]
-    listed = [entry for row in rows for entry in _entries(row, hooks)]
+    listed: list[Object] = []
+    for row in RESOURCES:
+        if row.root != root or not _is_served(row, hooks):
+            continue
+        entry: Object = {
+            "name": row.plural,
+            "singularName": row.singular,
+            "namespaced": row.namespaced,
+            "kind": row.kind,
+            "verbs": list(row.verbs),
+            **_other_names(row),
+        }
+        if row.hash:
+            entry["storageVersionHash"] = row.hash
+        listed.append(entry)
+        for sub, (group, version, kind), verbs in _subresources(row, hooks):
+            foreign = {"group": group, "version": version} if (group, version) != (row.group, row.version) else {}
+            named = {"name": f"{row.plural}/{sub}", "singularName": "", "namespaced": row.namespaced}
+            listed.append({**named, **foreign, "kind": kind, "verbs": verbs})
     document: Object = {"kind": "APIResourceList", "groupVersion": root.removeprefix("/apis/").removeprefix("/api/")}
     if root != "/api/v1":
         document["apiVersion"] = "v1"
     return {**document, "resources": sorted(listed, key=lambda entry: str(entry["name"]))}
 
 
-def _is_served(row: ApiResource, hooks: Hooks) -> bool:
-    return row.stored or (row.plural, "") in hooks
-
-
-def _subresources(row: ApiResource, hooks: Hooks) -> Iterable[str]:
-    return [sub for sub in row.sub if sub in _BUILT_IN or (row.plural, sub) in hooks]
-
-
-def _entries(row: ApiResource, hooks: Hooks) -> Iterable[Object]:
-    """A resource and its sub-resources, as discovery lists them."""
-    if not _is_served(row, hooks):
-        return
-    entry: Object = {
-        "name": row.plural,
-        "singularName": row.singular,
-        "namespaced": row.namespaced,
-        "kind": row.kind,
-        "verbs": list(row.verbs),
-    }
-    for key, value in (("shortNames", row.short), ("categories", row.categories)):
-        if value:
-            entry[key] = list(value)
-    if row.hash:
-        entry["storageVersionHash"] = row.hash
-    yield entry
-    for sub in _subresources(row, hooks):
-        foreign_group, version, kind = _FOREIGN_KINDS.get(sub, ("", "", row.kind))
-        yield {
-            "name": f"{row.plural}/{sub}",
-            "singularName": "",
-            "namespaced": row.namespaced,
-            **({"group": foreign_group, "version": version} if foreign_group else {}),
-            "kind": kind,
-            "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
-        }
-
-
 def aggregated(root: str, version: str, hooks: Hooks) -> Object:
     """`/api` or `/apis` in one document, `apidiscovery.k8s.io/VERSION`."""
     items = []
     for name in [""] if root == "/api" else GROUPS:
-        rows = sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural)
-        served = [_discovered(row, hooks) for row in rows if _is_served(row, hooks)]
+        served = []
+        for row in sorted((row for row in RESOURCES if row.group == name), key=lambda row: row.plural):
+            if not _is_served(row, hooks):
+                continue
+            entry: Object = {
+                "resource": row.plural,
+                "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
+                "scope": "Namespaced" if row.namespaced else "Cluster",
+                "singularResource": row.singular,
+                "verbs": list(row.verbs),
+                **_other_names(row),
+            }
+            for sub, (group, kind_version, kind), verbs in _subresources(row, hooks):
+                response = {"group": group, "version": kind_version, "kind": kind}
+                subresource = {"subresource": sub, "responseKind": response, "verbs": verbs}
+                entry.setdefault("subresources", []).append(subresource)
+            served.append(entry)
         metadata: Object = {"name": name, "creationTimestamp": None} if name else {"creationTimestamp": None}
         versions = [{"version": "v1", "resources": served, "freshness": "Current"}]
         items.append({"metadata": metadata, "versions": versions})
@@ -117,23 +111,17 @@ def aggregated(root: str, version: str, hooks: Hooks) -> Object:
     return {"kind": kind, "apiVersion": api_version, "metadata": {}, "items": items}
 
 
-def _discovered(row: ApiResource, hooks: Hooks) -> Object:
-    entry: Object = {
-        "resource": row.plural,
-        "responseKind": {"group": row.group, "version": row.version, "kind": row.kind},
-        "scope": "Namespaced" if row.namespaced else "Cluster",
-        "singularResource": row.singular,
-        "verbs": list(row.verbs),
-    }
-    for key, value in (("shortNames", row.short), ("categories", row.categories)):
-        if value:
-            entry[key] = list(value)
-    for sub in _subresources(row, hooks):
-        foreign_group, version, kind = _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind))
-        subresource = {
-            "subresource": sub,
-            "responseKind": {"group": foreign_group, "version": version, "kind": kind},
-            "verbs": _SUB_VERBS.get(sub, _READ_WRITE),
-        }
-        entry.setdefault("subresources", []).append(subresource)
-    return entry
+def _is_served(row: ApiResource, hooks: Hooks) -> bool:
+    return row.stored or (row.plural, "") in hooks
+
+
+def _other_names(row: ApiResource) -> Object:
+    names = {"shortNames": list(row.short), "categories": list(row.categories)}
+    return {key: value for key, value in names.items() if value}
+
+
+def _subresources(row: ApiResource, hooks: Hooks) -> Iterator[tuple[str, tuple[str, str, str], list[str]]]:
+    """Yield each sub-resource: its name; group, version and kind of what it takes; its verbs."""
+    for sub in row.sub:
+        if sub in _BUILT_IN or (row.plural, sub) in hooks:
+            yield sub, _FOREIGN_KINDS.get(sub, (row.group, row.version, row.kind)), _SUB_VERBS.get(sub, _READ_WRITE)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import RESOURCES, ApiResource
-from webhook.embedded.protocol.calls import Object, Reply
+from webhook.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
+from webhook.embedded.protocol.calls import Reply
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 
@@ -39,36 +39,41 @@ def reply(path: str) -> Reply:
     """A document below `/openapi/v3`. Raises StatusError (404)."""
     name = path.removeprefix("/openapi/v3").lstrip("/")
     if path == "/openapi/v3":
-        return Reply(200, _index())
+        # A document may be cached for good, for its address changes with what it is made of.
+        digest = hashlib.sha256(repr(RESOURCES).encode()).hexdigest().upper()
+        paths = {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"} for root in _ROOTS}
+        return Reply(200, msgspec.json.encode({"paths": paths}))
     if path.startswith("/openapi/v3/") and name in _ROOTS:
         return Reply(200, _document(name))
     raise statuses.path_not_found()
 
 
-@lru_cache(maxsize=1)
-def _index() -> bytes:
-    """The index: a document may be cached for good, for its address changes with what it is made of."""
-    digest = hashlib.sha256(repr(RESOURCES).encode()).hexdigest().upper()
-    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name in _ROOTS}
-    return msgspec.json.encode({"paths": paths})
-
-
 @lru_cache(maxsize=len(_ROOTS))
 def _document(name: str) -> bytes:
-    """The OpenAPI document of one group and version."""
-    rows = [row for row in RESOURCES if row.root == _ROOTS[name]]
+    """The OpenAPI document of one group and version.
+
+    Of its paths it has the addresses with the verbs and parameters by which kubectl tells what the server can.
+    """
     components: dict[str, Object] = {}
-    for row in rows:
+    paths: Object = {}
+    for row in RESOURCES:
+        if row.root != _ROOTS[name]:
+            continue
         schema = schemas.of_resource(row)
         _add(schema, components)
         kind = {"group": row.group, "version": row.version, "kind": row.kind}
         components[_component(schema.model)]["x-kubernetes-group-version-kind"] = [kind]
-    document = {
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": "v1.36.0"},
-        "paths": {path: item for row in rows for path, item in _paths(row).items()},
-        "components": {"schemas": components},
-    }
+        if row.stored:
+            collection = f"{row.root}/{'namespaces/{namespace}/' if row.namespaced else ''}{row.plural}"
+            paths[collection] = {"get": _operation(row, "list"), "post": _operation(row, "post", "json")}
+            paths[f"{collection}/{{name}}"] = {
+                "get": _operation(row, "get"),
+                "put": _operation(row, "put", "json"),
+                "patch": _operation(row, "patch", *_PATCHES),
+                "delete": _operation(row, "delete"),
+            }
+    info = {"title": "Kubernetes", "version": "v1.36.0"}
+    document = {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": components}}
     return msgspec.json.encode(document)
 
 
@@ -100,7 +105,15 @@ def _shown(field: str, schema: Schema, components: dict[str, Object]) -> Object:
             shown["default"] = {}
     elif schema.kind == "list":
         assert schema.item is not None
-        shown = {"type": "array", "items": _shown("", schema.item, components), **_extensions(schema)}
+        lists = schema.lists
+        shown = {"type": "array", "items": _shown("", schema.item, components)}
+        shown["x-kubernetes-list-type"] = "map" if lists.keys else "set" if lists.is_set else "atomic"
+        if lists.keys:
+            shown["x-kubernetes-list-map-keys"] = list(lists.keys)
+        if lists.merge_key:
+            shown["x-kubernetes-patch-merge-key"] = lists.merge_key
+        if lists.merge_key or lists.is_set:
+            shown["x-kubernetes-patch-strategy"] = "merge,retainKeys" if lists.retain_keys else "merge"
     elif schema.kind == "map":
         assert schema.item is not None
         shown = {"type": "object", "additionalProperties": _shown("", schema.item, components)}
@@ -115,34 +128,6 @@ def _shown(field: str, schema: Schema, components: dict[str, Object]) -> Object:
     if schema.description and field:
         shown["description"] = schema.description
     return shown
-
-
-def _extensions(schema: Schema) -> Object:
-    lists = schema.lists
-    extensions: Object = {"x-kubernetes-list-type": "map" if lists.keys else "set" if lists.is_set else "atomic"}
-    if lists.keys:
-        extensions["x-kubernetes-list-map-keys"] = list(lists.keys)
-    if lists.merge_key:
-        extensions["x-kubernetes-patch-merge-key"] = lists.merge_key
-    if lists.merge_key or lists.is_set:
-        extensions["x-kubernetes-patch-strategy"] = "merge,retainKeys" if lists.retain_keys else "merge"
-    return extensions
-
-
-def _paths(row: ApiResource) -> Object:
-    """The addresses of a resource with the verbs and parameters by which kubectl tells what the server can."""
-    if not row.stored:
-        return {}
-    collection = f"{row.root}/namespaces/{{namespace}}/{row.plural}" if row.namespaced else f"{row.root}/{row.plural}"
-    return {
-        collection: {"get": _operation(row, "list"), "post": _operation(row, "post", "json")},
-        f"{collection}/{{name}}": {
-            "get": _operation(row, "get"),
-            "put": _operation(row, "put", "json"),
-            "patch": _operation(row, "patch", *_PATCHES),
-            "delete": _operation(row, "delete"),
-        },
-    }
 
 
 def _operation(row: ApiResource, action: str, *bodies: str) -> Object:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import by_kind
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import Object, by_kind
 from webhook.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
@@ -69,25 +68,21 @@ def decode(body: bytes) -> Object:
     if not body.startswith(_MAGIC):
         raise statuses.bad_request("provided data does not appear to be a protobuf message, expected prefix k8s")
     try:
-        return _envelope(body[len(_MAGIC) :])
+        unknown = dict(_fields(body[len(_MAGIC) :]))
+        meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
+        version, kind = meta.get(1, ""), meta.get(2, "")
+        resource = by_kind(version, kind)
+        if resource is not None:
+            model = schemas.model_of(resource)
+        elif kind == "DeleteOptions":
+            model = "V1DeleteOptions"
+        elif (version, kind) in _OTHER_MODELS:
+            model = _OTHER_MODELS[version, kind]
+        else:
+            raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
+        return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise statuses.bad_request(_TRUNCATED) from error
-
-
-def _envelope(data: bytes) -> Object:
-    unknown = dict(_fields(data))
-    meta = {number: value.decode() for number, value in _fields(unknown.get(1, b""))}
-    version, kind = meta.get(1, ""), meta.get(2, "")
-    resource = by_kind(version, kind)
-    if resource is not None:
-        model = schemas.model_of(resource)
-    elif kind == "DeleteOptions":
-        model = "V1DeleteOptions"
-    elif (version, kind) in _OTHER_MODELS:
-        model = _OTHER_MODELS[version, kind]
-    else:
-        raise statuses.bad_request(f'no kind "{kind}" is registered for version "{version}"')
-    return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
 
 
 def _message(schema: Schema, data: bytes, name: str) -> Object:
@@ -95,74 +90,62 @@ def _message(schema: Schema, data: bytes, name: str) -> Object:
     numbers = NUMBERS.get(name, {})
     for number, raw in _fields(data):
         field_name = numbers.get(number, "")
+        field = schema.fields.get(field_name)
         if field_name.startswith(">"):
             obj |= _message(schema, raw, field_name)
-        elif field_name in schema.fields:
-            _put(obj, field_name, schema.fields[field_name], raw)
+        elif field is None:
+            continue
+        elif field.kind == "list":
+            assert field.item is not None
+            obj.setdefault(field_name, []).append(_value(field.item, field_name, raw))
+        elif field.kind == "map":
+            assert field.item is not None
+            entry = dict(_fields(raw))
+            key = entry.get(1, b"").decode()
+            obj.setdefault(field_name, {})[key] = _value(field.item, field_name, entry.get(2, b""))
+        else:
+            value = _value(field, field_name, raw)
+            if value not in ("", None) and not (not value and field_name in _ZERO_IS_UNSET):
+                obj[field_name] = value
     return obj
 
 
-def _put(obj: Object, name: str, field: Schema, raw: Any) -> None:
-    if field.kind == "list":
-        assert field.item is not None
-        obj.setdefault(name, []).append(_value(field.item, name, raw))
-    elif field.kind == "map":
-        assert field.item is not None
-        entry = dict(_fields(raw))
-        obj.setdefault(name, {})[entry.get(1, b"").decode()] = _value(field.item, name, entry.get(2, b""))
-    else:
-        value = _value(field, name, raw)
-        if value not in ("", None) and not (not value and name in _ZERO_IS_UNSET):
-            obj[name] = value
-
-
 def _value(field: Schema, name: str, raw: Any) -> Any:
+    """One value, by the kind of its field in JSON."""
     match field.kind:
         case "struct":
             return _message(field, raw, field.model)
-        case "time":
-            return _instant(dict(_fields(raw)), name)
         case "list":
             assert field.item is not None
             return [_value(field.item, name, one) for _number, one in _fields(raw)]
-    return _SCALARS[field.kind](raw)
+        case "time":
+            parts = dict(_fields(raw))
+            seconds = parts.get(1, 0) + parts.get(2, 0) / 1e9
+            if not parts.get(1):
+                return None
+            return rfc3339_micro(seconds) if name in _MICRO else rfc3339(seconds)
+        case "any":  # RawExtension and FieldsV1: JSON in a message of its own
+            inner = dict(_fields(raw)).get(1)
+            return msgspec.json.decode(inner) if inner else None
+        case "intstr":
+            parts = dict(_fields(raw))
+            is_string = parts.get(1) == _STRING_INT_OR_STRING
+            return parts.get(3, b"").decode() if is_string else _integer(parts.get(2, 0))
+        case "quantity":
+            return dict(_fields(raw)).get(1, b"").decode()
+        case "integer" | "int64":
+            return _integer(raw)
+        case "boolean":
+            return bool(raw)
+        case "bytes":
+            return base64.b64encode(raw).decode()
+        case "number":
+            return struct.unpack("<d", raw)[0]
+    return raw.decode()
 
 
 def _integer(raw: int) -> int:
     return raw - (1 << 64) if raw >> 63 else raw
-
-
-def _embedded(raw: bytes) -> Any:
-    """RawExtension and FieldsV1: JSON in a message of its own."""
-    inner = dict(_fields(raw)).get(1)
-    return msgspec.json.decode(inner) if inner else None
-
-
-def _instant(parts: dict[int, Any], name: str) -> str | None:
-    if not parts.get(1):
-        return None
-    seconds = parts[1] + parts.get(2, 0) / 1e9
-    return rfc3339_micro(seconds) if name in _MICRO else rfc3339(seconds)
-
-
-def _int_or_string(raw: bytes) -> int | str:
-    parts = dict(_fields(raw))
-    if parts.get(1) == _STRING_INT_OR_STRING:
-        return str(parts.get(3, b"").decode())
-    return _integer(int(parts.get(2, 0)))
-
-
-_SCALARS: dict[str, Callable[[Any], Any]] = {
-    "any": _embedded,
-    "boolean": bool,
-    "bytes": lambda raw: base64.b64encode(raw).decode(),
-    "int64": _integer,
-    "integer": _integer,
-    "intstr": _int_or_string,
-    "number": lambda raw: struct.unpack("<d", raw)[0],
-    "quantity": lambda raw: dict(_fields(raw)).get(1, b"").decode(),
-    "string": lambda raw: raw.decode(),
-}
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

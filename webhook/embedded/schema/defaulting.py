@@ -5,353 +5,352 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import Object
-from webhook.embedded.schema.quality import qos_class
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.kube.pods import template_of
 
 __all__ = ["begin", "complete"]
 
-_MODE = 420
+# Defaults by field. A struct that has defaults itself is made if it is missing, but `name?` completes only a struct
+# that is there, and `name[]` every item of a list.
 
-
-def complete(resource: ApiResource, obj: Object) -> None:
-    """Fill in what Kubernetes defaults; does nothing to what is complete."""
-    for part in _PARTS.get(resource.kind, ()):
-        if obj.get(part) is None:
-            obj[part] = {}
-    for part, values in _DEFAULTS.get(resource.kind, {}).items():
-        _set(_under(obj, part) if part else obj, **values)
-    completion = _COMPLETIONS.get(resource.kind)
-    if completion is not None:
-        completion(obj)
-
-
-def begin(resource: ApiResource, obj: Object) -> None:
-    """Give a new object the status it is born with, whatever its author wrote there."""
-    status = _FIRST_STATUS.get(resource.kind)
-    if status is not None:
-        obj["status"] = status(obj)
-    if resource.kind == "Namespace":
-        obj["spec"]["finalizers"] = ["kubernetes"]
-    if resource.kind == "Job":
-        _begin_job(obj)
-    if resource.kind == "Service":
-        _begin_service(obj)
-
-
-def _set(target: Object, **values: Any) -> None:
-    for key, value in values.items():
-        if target.get(key) is None:
-            target[key] = value
-
-
-def _under(target: Object, key: str) -> Object:
-    value = target.get(key)
-    if value is None:
-        value = target[key] = {}
-    return value if isinstance(value, dict) else {}
-
-
-def _items(target: Object, *keys: str) -> Iterator[Object]:
-    for key in keys:
-        yield from (item for item in target.get(key) or () if isinstance(item, dict))
-
-
-def _pod(obj: Object) -> None:
-    spec = _under(obj, "spec")
-    _pod_spec(spec)
-    _set(spec, enableServiceLinks=True)
-    for condition in _items(_under(obj, "status"), "conditions"):
-        condition.setdefault("lastProbeTime", None)
-        condition.setdefault("lastTransitionTime", None)
-    for container in _items(spec, "containers", "initContainers"):
-        resources = _under(container, "resources")
-        if resources.get("limits"):
-            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
-
-
-def _pod_spec(spec: Object) -> None:
-    """Set the defaults of a pod's spec."""
-    _set(
-        spec,
-        restartPolicy="Always",
-        terminationGracePeriodSeconds=30,
-        dnsPolicy="ClusterFirst",
-        securityContext={},
-        schedulerName="default-scheduler",
-    )
-    for container in _items(spec, "containers", "initContainers", "ephemeralContainers"):
-        _container(container, host_network=bool(spec.get("hostNetwork")))
-    for volume in _items(spec, "volumes"):
-        _volume(volume)
-    for row in _items(spec, "topologySpreadConstraints"):
-        _set(row, nodeAffinityPolicy="Honor", nodeTaintsPolicy="Ignore")
-
-
-def _container(container: Object, *, host_network: bool) -> None:
-    """Set the defaults of a container."""
-    image = str(container.get("image") or "")
-    latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
-    _set(
-        container,
-        resources={},
-        terminationMessagePath="/dev/termination-log",
-        terminationMessagePolicy="File",
-        imagePullPolicy="Always" if latest else "IfNotPresent",
-    )
-    for port in _items(container, "ports"):
-        _set(port, protocol="TCP")
-        if host_network and port.get("containerPort"):
-            _set(port, hostPort=port["containerPort"])
-    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(name)
-        if isinstance(probe, dict):
-            _set(probe, timeoutSeconds=1, periodSeconds=10, successThreshold=1, failureThreshold=3)
-            if isinstance(probe.get("httpGet"), dict):
-                _set(probe["httpGet"], path="/", scheme="HTTP")
-    for row in _items(container, "env"):
-        field = (row.get("valueFrom") or {}).get("fieldRef")
-        if isinstance(field, dict):
-            _set(field, apiVersion="v1")
-
-
-def _volume(volume: Object) -> None:
-    for source in ("configMap", "secret", "downwardAPI", "projected"):
-        if isinstance(volume.get(source), dict):
-            _set(volume[source], defaultMode=_MODE)
-    if isinstance(volume.get("hostPath"), dict):
-        _set(volume["hostPath"], type="")
-    if set(volume) == {"name"}:
-        volume["emptyDir"] = {}
-
-
-def _template(obj: Object) -> Object:
-    spec = _under(obj, "spec")
-    template = _under(spec, "template")
-    _under(template, "metadata")
-    _pod_spec(_under(template, "spec"))
-    return spec
-
-
-def _deployment(obj: Object) -> None:
-    spec = _template(obj)
-    _set(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
-    strategy = _under(spec, "strategy")
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(_under(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
-
-
-def _replicas(obj: Object) -> None:
-    _set(_template(obj), replicas=1)
-
-
-def _controller(obj: Object) -> None:
-    _replicas(obj)
-    labels = obj["spec"]["template"]["metadata"].get("labels")
-    if labels:
-        _set(obj["spec"], selector=dict(labels))
-    if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = dict(labels)
-
-
-def _stateful_set(obj: Object) -> None:
-    spec = _template(obj)
-    _set(spec, replicas=1, podManagementPolicy="OrderedReady", revisionHistoryLimit=10)
-    _set(_under(spec, "persistentVolumeClaimRetentionPolicy"), whenDeleted="Retain", whenScaled="Retain")
-    strategy = _under(spec, "updateStrategy")
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(_under(strategy, "rollingUpdate"), partition=0)
-
-
-def _daemon_set(obj: Object) -> None:
-    spec = _template(obj)
-    _set(spec, revisionHistoryLimit=10)
-    _set(_under(obj["metadata"], "annotations"), **{"deprecated.daemonset.template.generation": "1"})
-    strategy = _under(spec, "updateStrategy")
-    _set(strategy, type="RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        _set(_under(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
-
-
-def _job(obj: Object) -> None:
-    spec = _template(obj)
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        _set(spec, completions=1)
-    _set(spec, parallelism=1, backoffLimit=6, completionMode="NonIndexed", suspend=False, manualSelector=False)
-    _set(spec, podReplacementPolicy="Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-
-
-def _begin_job(obj: Object) -> None:
-    """A job selects its pods by its own uid."""
-    spec, uid, name = obj["spec"], obj["metadata"]["uid"], obj["metadata"]["name"]
-    if spec.get("manualSelector") or spec.get("selector"):
-        return
-    labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name}
-    spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    template = spec["template"]["metadata"]
-    template["labels"] = {**(template.get("labels") or {}), **labels, "controller-uid": uid, "job-name": name}
-
-
-def _cron_job(obj: Object) -> None:
-    spec = _under(obj, "spec")
-    _set(spec, concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
-    job = _under(spec, "jobTemplate")
-    _under(job, "metadata")
-    _template(job)
-
-
-def _namespace(obj: Object) -> None:
-    name = obj["metadata"].get("name")
-    if name:
-        _under(obj["metadata"], "labels")["kubernetes.io/metadata.name"] = name
-    _set(_under(obj, "status"), phase="Active")
-
-
-def _node(obj: Object) -> None:
-    status = _under(obj, "status")
-    _set(_under(_under(status, "daemonEndpoints"), "kubeletEndpoint"), Port=0)
-    info = _under(status, "nodeInfo")
-    for name in _NODE_INFO:
-        info.setdefault(name, "")
-    if status.get("capacity") and not status.get("allocatable"):
-        status["allocatable"] = dict(status["capacity"])
-    for condition in _items(status, "conditions"):
-        condition.setdefault("lastHeartbeatTime", None)
-        condition.setdefault("lastTransitionTime", None)
-
-
-_NODE_INFO = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
-
-
-def _service(obj: Object) -> None:
-    spec = _under(obj, "spec")
-    _set(spec, sessionAffinity="None", type="ClusterIP")
-    for port in _items(spec, "ports"):
-        _set(port, protocol="TCP")
-        _set(port, targetPort=port.get("port"))
-    if spec["type"] != "ExternalName":
-        _set(spec, internalTrafficPolicy="Cluster")
-
-
-def _begin_service(obj: Object) -> None:
-    """Give a service an address; nothing listens there."""
-    spec = obj["spec"]
-    if spec["type"] == "ExternalName" or spec.get("clusterIP"):
-        return
-    high, low = divmod(int(obj["metadata"]["uid"][:4], 16), 256)
-    address = f"10.96.{high}.{low}"
-    spec |= {"clusterIP": address, "clusterIPs": [address], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
-
-
-def _hooks(obj: Object) -> None:
-    for hook in _items(obj, "webhooks"):
-        _set(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
-        _set(hook, namespaceSelector={}, objectSelector={})
-        if obj.get("kind") == "MutatingWebhookConfiguration":
-            _set(hook, reinvocationPolicy="Never")
-        for rule in _items(hook, "rules"):
-            _set(rule, scope="*")
-        service = (hook.get("clientConfig") or {}).get("service")
-        if isinstance(service, dict):
-            _set(service, port=443)
-
-
-def _binding(obj: Object) -> None:
-    reference = _under(obj, "roleRef")
-    _set(reference, apiGroup="rbac.authorization.k8s.io")
-    for subject in _items(obj, "subjects"):
-        if subject.get("kind") in ("User", "Group"):
-            _set(subject, apiGroup="rbac.authorization.k8s.io")
-
-
-def _event(obj: Object) -> None:
-    if obj.get("apiVersion") != "v1":
-        return
-    for key in ("firstTimestamp", "lastTimestamp", "eventTime"):
-        obj.setdefault(key, None)
-    _set(obj, source={}, reportingComponent="", reportingInstance="")
-
-
-_PARTS = {
-    "Pod": ("spec", "status"),
-    "Node": ("spec", "status"),
-    "Namespace": ("spec", "status"),
-    "PersistentVolume": ("spec", "status"),
-    "PersistentVolumeClaim": ("spec", "status"),
-    "Service": ("spec", "status"),
-    "Deployment": ("status",),
-    "ReplicaSet": ("status",),
-    "ReplicationController": ("status",),
-    "StatefulSet": ("status",),
-    "DaemonSet": ("status",),
-    "Job": ("status",),
-    "CronJob": ("status",),
-    "PodDisruptionBudget": ("spec", "status"),
-    "Lease": ("spec",),
+_MODE = {"defaultMode": 420}
+_PROBE = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+    "httpGet?": {"path": "/", "scheme": "HTTP"},
 }
+_CONTAINER = {
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "ports[]": {"protocol": "TCP"},
+    "livenessProbe?": _PROBE,
+    "readinessProbe?": _PROBE,
+    "startupProbe?": _PROBE,
+    "env[]": {"valueFrom?": {"fieldRef?": {"apiVersion": "v1"}}},
+}
+_POD_SPEC = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+    "containers[]": _CONTAINER,
+    "initContainers[]": _CONTAINER,
+    "ephemeralContainers[]": _CONTAINER,
+    "volumes[]": {
+        "configMap?": _MODE,
+        "secret?": _MODE,
+        "downwardAPI?": _MODE,
+        "projected?": _MODE,
+        "hostPath?": {"type": ""},
+    },
+    "topologySpreadConstraints[]": {"nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"},
+}
+_TEMPLATE = {"metadata": {}, "spec": _POD_SPEC}
+_JOB_SPEC = {
+    "template": _TEMPLATE,
+    "parallelism": 1,
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "suspend": False,
+    "manualSelector": False,
+}
+_CRON_JOB_SPEC = {
+    "concurrencyPolicy": "Allow",
+    "suspend": False,
+    "successfulJobsHistoryLimit": 3,
+    "failedJobsHistoryLimit": 1,
+    "jobTemplate": {"metadata": {}, "spec": {"template": _TEMPLATE}},
+}
+_WEBHOOK = {
+    "failurePolicy": "Fail",
+    "matchPolicy": "Equivalent",
+    "timeoutSeconds": 10,
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "rules[]": {"scope": "*"},
+    "clientConfig?": {"service?": {"port": 443}},
+}
+_NODE_INFO = dict.fromkeys(
+    (
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ),
+    "",
+)
+_ROLE_BINDING = {"roleRef": {"apiGroup": "rbac.authorization.k8s.io"}}
+_REPLICAS = {"template": _TEMPLATE, "replicas": 1}
 
-_DEFAULTS: dict[str, dict[str, Object]] = {
+_BY_KIND: dict[str, Object] = {
+    "ClusterRoleBinding": _ROLE_BINDING,
+    "CronJob": {"status": {}, "spec": _CRON_JOB_SPEC},
+    "DaemonSet": {
+        "status": {},
+        "spec": {"template": _TEMPLATE, "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}},
+        "metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}},
+    },
+    "Deployment": {
+        "status": {},
+        "spec": {
+            **_REPLICAS,
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": 600,
+            "strategy": {"type": "RollingUpdate"},
+        },
+    },
+    "Event": {
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "source": {},
+        "reportingComponent": "",
+        "reportingInstance": "",
+    },
+    "Job": {"status": {}, "spec": _JOB_SPEC},
+    "Lease": {"spec": {}},
+    "MutatingWebhookConfiguration": {"webhooks[]": {**_WEBHOOK, "reinvocationPolicy": "Never"}},
+    "Namespace": {"spec": {}, "status": {"phase": "Active"}},
+    "Node": {
+        "spec": {},
+        "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": _NODE_INFO,
+            "conditions[]": {"lastHeartbeatTime": None, "lastTransitionTime": None},
+        },
+    },
     "PersistentVolume": {
         "spec": {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"},
         "status": {"phase": "Pending"},
     },
     "PersistentVolumeClaim": {"spec": {"volumeMode": "Filesystem"}, "status": {"phase": "Pending"}},
-    "PriorityClass": {"": {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}},
-    "Secret": {"": {"type": "Opaque"}},
-    "StorageClass": {"": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}},
+    "Pod": {
+        "spec": {**_POD_SPEC, "enableServiceLinks": True},
+        "status": {"conditions[]": {"lastProbeTime": None, "lastTransitionTime": None}},
+    },
+    "PodDisruptionBudget": {"spec": {}, "status": {}},
+    "PriorityClass": {"value": 0, "preemptionPolicy": "PreemptLowerPriority"},
+    "ReplicaSet": {"status": {}, "spec": _REPLICAS},
+    "ReplicationController": {"status": {}, "spec": _REPLICAS},
+    "RoleBinding": _ROLE_BINDING,
+    "Secret": {"type": "Opaque"},
+    "Service": {
+        "spec": {"sessionAffinity": "None", "type": "ClusterIP", "ports[]": {"protocol": "TCP"}},
+        "status": {},
+    },
+    "StatefulSet": {
+        "status": {},
+        "spec": {
+            **_REPLICAS,
+            "podManagementPolicy": "OrderedReady",
+            "revisionHistoryLimit": 10,
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+            "updateStrategy": {"type": "RollingUpdate"},
+        },
+    },
+    "StorageClass": {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"},
+    "ValidatingWebhookConfiguration": {"webhooks[]": _WEBHOOK},
 }
-"""Kinds whose defaults are the same for every object: the part of it ("" is the object itself), and its fields."""
+_ROLLING_UPDATE: dict[str, tuple[str, Object]] = {
+    "DaemonSet": ("updateStrategy", {"rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}),
+    "Deployment": ("strategy", {"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}),
+    "StatefulSet": ("updateStrategy", {"rollingUpdate": {"partition": 0}}),
+}
+"""The field of a workload that holds its strategy, and the defaults in it if its type is RollingUpdate."""
 
-_COMPLETIONS: dict[str, Callable[[Object], None]] = {
-    "ClusterRoleBinding": _binding,
-    "CronJob": _cron_job,
-    "DaemonSet": _daemon_set,
-    "Deployment": _deployment,
-    "Event": _event,
-    "Job": _job,
-    "MutatingWebhookConfiguration": _hooks,
-    "Namespace": _namespace,
-    "Node": _node,
-    "Pod": _pod,
-    "ReplicaSet": _replicas,
-    "ReplicationController": _controller,
-    "RoleBinding": _binding,
-    "Service": _service,
-    "StatefulSet": _stateful_set,
-    "ValidatingWebhookConfiguration": _hooks,
+_FIRST_STATUS: dict[str, Object] = {
+    "CronJob": {},
+    "DaemonSet": {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    },
+    "Deployment": {},
+    "Job": {},
+    "Namespace": {"phase": "Active"},
+    "PersistentVolume": {"phase": "Pending"},
+    "PersistentVolumeClaim": {"phase": "Pending"},
+    "Pod": {"phase": "Pending"},
+    "PodDisruptionBudget": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    "ReplicaSet": {"replicas": 0},
+    "ReplicationController": {"replicas": 0},
+    "Service": {"loadBalancer": {}},
+    "StatefulSet": {"replicas": 0, "availableReplicas": 0},
 }
 
-_NO_DISRUPTIONS = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
-_NO_DAEMONS = {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
 
-_FIRST_STATUS: dict[str, Callable[[Object], Object]] = {
-    "CronJob": lambda _obj: {},
-    "DaemonSet": lambda _obj: dict(_NO_DAEMONS),
-    "Deployment": lambda _obj: {},
-    "Job": lambda _obj: {},
-    "Namespace": lambda _obj: {"phase": "Active"},
-    "PersistentVolume": lambda _obj: {"phase": "Pending"},
-    "PersistentVolumeClaim": lambda _obj: {"phase": "Pending"},
-    "Pod": lambda obj: {"phase": "Pending", "qosClass": qos_class(obj.get("spec") or {})},
-    "PodDisruptionBudget": lambda _obj: dict(_NO_DISRUPTIONS),
-    "ReplicaSet": lambda _obj: {"replicas": 0},
-    "ReplicationController": lambda _obj: {"replicas": 0},
-    "Service": lambda _obj: {"loadBalancer": {}},
-    "StatefulSet": lambda _obj: {"replicas": 0, "availableReplicas": 0},
-}
+_COUNTED = ("cpu", "memory")
+"""What decides about a pod's quality of service."""
+
+
+class _Default(NamedTuple):
+    """One field of the tables above, its name taken apart; `value` of a struct is a list of these."""
+
+    name: str
+    suffix: str
+    value: Any
+
+
+def _compiled(fields: Object) -> list[_Default]:
+    rows = []
+    for key, value in fields.items():
+        name = key.rstrip("?[]")
+        rows.append(_Default(name, key[len(name) :], _compiled(value) if isinstance(value, dict) else value))
+    return rows
+
+
+_DEFAULTS = {kind: _compiled(fields) for kind, fields in _BY_KIND.items()}
+_STRATEGIES = {kind: (field, _compiled(fields)) for kind, (field, fields) in _ROLLING_UPDATE.items()}
+
+
+def _fill(target: Object, defaults: list[_Default]) -> None:
+    for name, suffix, value in defaults:
+        current = target.get(name)
+        if suffix == "[]":
+            for item in _structs(target, name):
+                _fill(item, value)
+        elif isinstance(value, list):
+            if current is None and not suffix:
+                current = target[name] = {}
+            if isinstance(current, dict):
+                _fill(current, value)
+        elif current is None:
+            target[name] = value
+
+
+def _set(target: Object, name: str, value: Any) -> None:
+    if target.get(name) is None:
+        target[name] = value
+
+
+def _structs(target: Object, *names: str) -> Iterator[Object]:
+    for name in names:
+        yield from (item for item in target.get(name) or () if isinstance(item, dict))
+
+
+def complete(resource: ApiResource, obj: Object) -> None:
+    """Fill in what Kubernetes defaults; does nothing to what is complete."""
+    kind, given = resource.kind, obj.get("spec") or {}
+    if kind == "Event" and resource.group:
+        return
+    runs_once = kind == "Job" and given.get("completions") is None and given.get("parallelism") is None
+    _fill(obj, _DEFAULTS.get(kind, []))
+    if kind in _STRATEGIES:
+        field, defaults = _STRATEGIES[kind]
+        if obj["spec"][field]["type"] == "RollingUpdate":
+            _fill(obj["spec"][field], defaults)
+    if runs_once:
+        obj["spec"]["completions"] = 1
+    template = obj if kind == "Pod" else template_of(obj, resource.plural)
+    if template is not None:
+        _complete_pod_spec(template["spec"])
+    for container in _structs(obj["spec"], "containers", "initContainers") if kind == "Pod" else ():
+        resources = container["resources"]
+        if resources.get("limits"):
+            resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
+    _complete_from_others(kind, obj)
+
+
+def _complete_pod_spec(spec: Object) -> None:
+    """Set the defaults of a pod's spec that depend on other fields of it."""
+    for container in _structs(spec, "containers", "initContainers", "ephemeralContainers"):
+        image = str(container.get("image") or "")
+        latest = "@" not in image and image.rpartition("/")[2].partition(":")[2] in ("", "latest")
+        _set(container, "imagePullPolicy", "Always" if latest else "IfNotPresent")
+        for port in _structs(container, "ports") if spec.get("hostNetwork") else ():
+            if port.get("containerPort"):
+                _set(port, "hostPort", port["containerPort"])
+    for volume in _structs(spec, "volumes"):
+        if set(volume) == {"name"}:
+            volume["emptyDir"] = {}
+
+
+def _complete_from_others(kind: str, obj: Object) -> None:
+    """Set the defaults of an object that depend on other fields of it."""
+    metadata, spec = obj["metadata"], obj.get("spec", {})
+    match kind:
+        case "ClusterRoleBinding" | "RoleBinding":
+            for subject in _structs(obj, "subjects"):
+                if subject.get("kind") in ("User", "Group"):
+                    _set(subject, "apiGroup", "rbac.authorization.k8s.io")
+        case "Job":
+            _set(spec, "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
+        case "Namespace":
+            if metadata.get("name"):
+                _set(metadata, "labels", {})
+                metadata["labels"]["kubernetes.io/metadata.name"] = metadata["name"]
+        case "Node":
+            status = obj["status"]
+            if status.get("capacity") and not status.get("allocatable"):
+                status["allocatable"] = dict(status["capacity"])
+        case "ReplicationController":
+            labels = spec["template"]["metadata"].get("labels")
+            if labels:
+                _set(spec, "selector", dict(labels))
+                metadata["labels"] = metadata.get("labels") or dict(labels)
+        case "Service":
+            for port in _structs(spec, "ports"):
+                _set(port, "targetPort", port.get("port"))
+            if spec["type"] != "ExternalName":
+                _set(spec, "internalTrafficPolicy", "Cluster")
+
+
+def begin(resource: ApiResource, obj: Object) -> None:
+    """Give a new object the status it is born with, whatever its author wrote there."""
+    first = _FIRST_STATUS.get(resource.kind)
+    if first is not None:
+        obj["status"] = copy.deepcopy(first)
+    metadata, spec = obj["metadata"], obj.get("spec", {})
+    match resource.kind:
+        case "Pod":
+            obj["status"]["qosClass"] = _qos_class(spec)
+        case "Namespace":
+            spec["finalizers"] = ["kubernetes"]
+        case "Job":
+            if spec.get("manualSelector") or spec.get("selector"):
+                return
+            # It selects its pods by its own uid.
+            uid, template = metadata["uid"], spec["template"]["metadata"]
+            labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": metadata["name"]}
+            labels |= {"controller-uid": uid, "job-name": metadata["name"]}
+            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+            template["labels"] = {**(template.get("labels") or {}), **labels}
+        case "Service":
+            if spec["type"] == "ExternalName" or spec.get("clusterIP"):
+                return
+            # An address at which nothing listens.
+            high, low = divmod(int(metadata["uid"][:4], 16), 256)
+            address = f"10.96.{high}.{low}"
+            spec |= {"clusterIP": address, "clusterIPs": [address]}
+            spec |= {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
+
+
+def _qos_class(spec: Object) -> str:
+    """Guaranteed, Burstable or BestEffort (`component-helpers/.../qos`)."""
+    guaranteed, any_given = True, False
+    for container in _structs(spec, "containers", "initContainers"):
+        resources = container.get("resources") or {}
+        requests, limits = (
+            {key: value for key, value in (resources.get(part) or {}).items() if key in _COUNTED and str(value) != "0"}
+            for part in ("requests", "limits")
+        )
+        any_given = any_given or bool(requests or limits)
+        guaranteed = guaranteed and len(limits) == len(_COUNTED) and {**limits, **requests} == limits
+    if not any_given:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"

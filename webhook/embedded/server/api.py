@@ -1,67 +1,64 @@
-"""The API server, free of transport: who calls, may they, and which part answers."""
+"""The API server, free of transport: who calls, may they, and which part answers. And a client without a connection."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from webhook.embedded.access.impersonation import acting_user
+from webhook.embedded.access.authentication import Authentication, groups_of
+from webhook.embedded.access.authorization import RbacAuthorizer, acting_user
+from webhook.embedded.admission.chain import AdmissionChain
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import GROUPS, RESOURCES
 from webhook.embedded.protocol.calls import (
     ADMIN,
-    Admission,
-    AllowAll,
     ApiCall,
-    Authenticator,
-    Authorizer,
-    NoAdmission,
     Reply,
+    RequestInfo,
     SubresourceHandler,
     UserInfo,
-    authenticate_as_admin,
+    request_info,
 )
-from webhook.embedded.protocol.routing import Route, route
 from webhook.embedded.rendering import discovery, openapi
-from webhook.embedded.server.binding import bind
 from webhook.embedded.server.faults import Faults
-from webhook.embedded.server.handling import Handlers, reply_of
-from webhook.embedded.server.local import LocalClient
+from webhook.embedded.server.handling import Handlers, refusal, reply_of
+from webhook.embedded.server.subresources import bind
 from webhook.embedded.server.writing import ObjectWriter
-from webhook.embedded.storage.store import Store
-from webhook.kube.transport import USER_AGENT
+from webhook.embedded.storage.store import ObjectStore
+from webhook.kube.client import Client
+from webhook.kube.endpoint import Endpoint
+from webhook.kube.errors import status_error
+from webhook.kube.transport import USER_AGENT, Transport, split_lines, warning_texts
 
-__all__ = ["ApiServer", "refusal"]
+__all__ = ["ApiServer", "LocalClient"]
 
 log = logging.getLogger(__name__)
 
 _ROOTS = {row.root for row in RESOURCES}
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _OPEN = (*_HEALTH, "/version")
+_FAILED = 300
 
 
 class ApiServer:
     """A Kubernetes API server in memory.
 
-    `store` may be one that was kept; `subresources` holds the hooks by (plural, sub-resource), where the
-    sub-resource is empty for a resource that is answered at once, such as `selfsubjectaccessreviews`.
+    `subresources` holds the handlers by (plural, sub-resource), where the sub-resource is empty for a resource that is
+    answered at once, such as `selfsubjectaccessreviews`.
     """
 
     def __init__(
-        self,
-        authenticator: Authenticator = authenticate_as_admin,
-        authorizer: Authorizer | None = None,
-        admission: Admission | None = None,
-        store: Store | None = None,
+        self, authentication: Authentication, authorizer: RbacAuthorizer, admission: AdmissionChain, store: ObjectStore
     ) -> None:
-        self.authenticator = authenticator
-        self.authorizer = authorizer or AllowAll()
-        self.admission = admission or NoAdmission()
-        self.store = store or Store()
-        self.writer = ObjectWriter(self.store, self.admission)
+        self.authentication = authentication
+        self.authorizer = authorizer
+        self.store = store
+        self.writer = ObjectWriter(store, admission)
         self.faults = Faults()
         self.subresources: dict[tuple[str, str], SubresourceHandler] = {
             ("pods", "binding"): partial(bind, self.writer),
@@ -74,11 +71,11 @@ class ApiServer:
     async def handle(self, call: ApiCall) -> Reply:
         """Answer a call; never raises for what a caller can do wrong."""
         try:
-            where = route(call.method, call.path, call.query)
-            self._authorize(call, where)
-            await self.faults.strike(where)
-            if where.resource is not None:
-                return await self._handlers.handle(where, where.resource, call)
+            info = request_info(call.method, call.path, call.query)
+            self._authorize(call, info)
+            await self.faults.strike(info)
+            if info.resource is not None:
+                return await self._handlers.handle(info, info.resource, call)
             return self._document(call)
         except statuses.StatusError as error:
             return refusal(error)
@@ -86,9 +83,9 @@ class ApiServer:
             log.exception("%s %s", call.method, call.path)
             return refusal(statuses.internal_error(f"{type(error).__name__}: {error}"))
 
-    async def serve(self, call: ApiCall, peer_cert: Any) -> Reply:
-        """Authenticate by headers and certificate, then handle."""
-        user = self.authenticator(call.headers, peer_cert)
+    async def serve(self, call: ApiCall) -> Reply:
+        """Authenticate by the headers, then handle."""
+        user = self.authentication.authenticate(call.headers)
         if user is None:
             return refusal(statuses.unauthorized())
         try:
@@ -100,39 +97,44 @@ class ApiServer:
     def local(self, user: str | UserInfo = ADMIN, agent: str = USER_AGENT) -> LocalClient:
         """A client that goes through the same chain without a connection; `agent` names its field manager."""
         if isinstance(user, str):
-            user = ADMIN if user == ADMIN.username else UserInfo(user, _groups(user))
-        return LocalClient(self.handle, user, agent)
+            user = ADMIN if user == ADMIN.username else UserInfo(user, groups_of(user))
+        return LocalClient(self, user, agent)
 
-    def _authorize(self, call: ApiCall, where: Route) -> None:
+    def _authorize(self, call: ApiCall, info: RequestInfo) -> None:
         """Refuse (403) what the user has no right to, in kube-apiserver's words."""
-        if call.path in _OPEN:
+        right = info.right
+        if call.path in _OPEN or self.authorizer.authorize(call.user, right):
             return
-        allowed, reason = self.authorizer.authorize(call.user, where.right)
-        if allowed:
-            return
-        shown = f'User "{call.user.username}" cannot {where.verb} '
-        tail = f": {reason}" if reason else ""
-        if not where.plural:
-            raise statuses.failure(403, "Forbidden", f'forbidden: {shown}path "{where.path}"{tail}', {})
-        resource = f"{where.plural}/{where.subresource}" if where.subresource else where.plural
-        scope = f'in the namespace "{where.namespace}"' if where.namespace else "at the cluster scope"
-        qualified = f"{where.plural}.{where.group}" if where.group else where.plural
-        subject = f'{qualified} "{where.name}"' if where.name else qualified
-        text = f'{subject} is forbidden: {shown}resource "{resource}" in API group "{where.group}" {scope}{tail}'
-        details = {"name": where.name} if where.name else {}
-        if where.group:
-            details["group"] = where.group
-        raise statuses.failure(403, "Forbidden", text, {**details, "kind": where.plural})
+        shown = f'User "{call.user.username}" cannot {info.verb} '
+        if not info.plural:
+            raise statuses.failure(403, "Forbidden", f'forbidden: {shown}path "{info.path}"', {})
+        scope = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
+        subject = f"{info.plural}.{info.group}" if info.group else info.plural
+        details = {}
+        if info.name:
+            subject += f' "{info.name}"'
+            details["name"] = info.name
+        if info.group:
+            details["group"] = info.group
+        text = f'{subject} is forbidden: {shown}resource "{right.full_resource}" in API group "{info.group}" {scope}'
+        raise statuses.failure(403, "Forbidden", text, {**details, "kind": info.plural})
 
     def _document(self, call: ApiCall) -> Reply:
         """What is not a resource: discovery, OpenAPI, version and health."""
         if call.method not in ("GET", "HEAD"):
             raise statuses.path_not_found()
-        path = call.path.rstrip("/") or "/"
+        path, accept = call.path.rstrip("/") or "/", call.headers.get("accept", "")
         if path.split("/")[1] in [name[1:] for name in _HEALTH]:
             return Reply(200, b"ok", "text/plain; charset=utf-8")
-        if path in ("/api", "/apis"):
-            return self._discovery(path, call.headers.get("accept", ""))
+        for version in ("v2", "v2beta1") if path in ("/api", "/apis") and "APIGroupDiscoveryList" in accept else ():
+            if f"v={version};" in f"{accept};".replace(",", ";"):
+                document = discovery.aggregated(path, version, self.subresources)
+                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                return Reply(200, msgspec.json.encode(document), kind)
+        if path == "/api":
+            return reply_of(discovery.legacy_versions(self.address))
+        if path == "/apis":
+            return reply_of(discovery.groups())
         if path.startswith("/openapi/"):
             return openapi.reply(path)
         if path in _ROOTS:
@@ -145,26 +147,59 @@ class ApiServer:
             return reply_of({"kind": "APIGroup", "apiVersion": "v1", **discovery.group(group)})
         raise statuses.path_not_found()
 
-    def _discovery(self, path: str, accept: str) -> Reply:
-        for version in ("v2", "v2beta1"):
-            if f"v={version};" in f"{accept};".replace(",", ";") and "APIGroupDiscoveryList" in accept:
-                document = discovery.aggregated(path, version, self.subresources)
-                kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                return Reply(200, msgspec.json.encode(document), kind)
-        return reply_of(discovery.legacy_versions(self.address) if path == "/api" else discovery.groups())
+
+class LocalTransport(Transport):
+    """Carries calls straight to the server, as one user."""
+
+    def __init__(self, api: ApiServer, user: UserInfo, agent: str) -> None:
+        super().__init__(Endpoint("local://"), timeout=0.0)
+        self._api = api
+        self._user = user
+        self._agent = agent
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        data: bytes | None,
+        content_type: str,
+        *,
+        warnings: list[str] | None = None,
+    ) -> bytes:
+        """One call and the body of its reply. Raises ApiError for any status from 300 on."""
+        reply = await self._handle(method, path, query, data, content_type)
+        if warnings is not None:
+            warnings += warning_texts(text for name, text in reply.headers if name == "Warning")
+        return reply.body
+
+    async def lines(self, path: str, query: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """The lines of a watch, after an empty one once it was accepted."""
+        reply = await self._handle("GET", path, query, None, "")
+        assert reply.stream is not None
+        yield b""
+        async with aclosing(reply.stream) as stream:
+            async for line in split_lines(stream):
+                yield line
+
+    async def _handle(
+        self, method: str, path: str, query: Mapping[str, Any], data: bytes | None, content_type: str
+    ) -> Reply:
+        texts = {
+            key: str(value).lower() if isinstance(value, bool) else str(value)
+            for key, value in query.items()
+            if value not in (None, "")
+        }
+        headers = {"content-type": content_type, "user-agent": self._agent, "accept": "application/json"}
+        reply = await self._api.handle(ApiCall(method, path, texts, headers, data or b"", self._user))
+        if reply.status >= _FAILED:
+            retry_after = dict(reply.headers).get("Retry-After")
+            raise status_error(reply.body, http_status=reply.status, retry_after=retry_after)
+        return reply
 
 
-def _groups(username: str) -> tuple[str, ...]:
-    """The groups every user of that name is in."""
-    prefix, account = "system:serviceaccount:", "system:serviceaccounts"
-    if not username.startswith(prefix):
-        return ("system:authenticated",)
-    return (account, f"{account}:{username.removeprefix(prefix).partition(':')[0]}", "system:authenticated")
+class LocalClient(Client):
+    """`webhook.kube.client.Client` whose requests never leave the process."""
 
-
-def refusal(error: statuses.StatusError) -> Reply:
-    """A refusal as a reply, with the time to wait where there is one."""
-    reply = reply_of(error.status, error.code)
-    if error.retry_after is not None:
-        reply.headers.append(("Retry-After", str(error.retry_after)))
-    return reply
+    def __init__(self, api: ApiServer, user: UserInfo, agent: str) -> None:
+        self._transport = LocalTransport(api, user, agent)

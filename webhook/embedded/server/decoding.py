@@ -1,25 +1,38 @@
-"""From a request's body to an object of the wanted kind, and from its query to options."""
+"""From a request's body to an object of the wanted kind or to a patched one, and from its query to options."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from webhook.embedded.merging.patches import json_patch, merge_patch, strategic_merge
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import ApiCall, Object, WriteRequest
-from webhook.embedded.protocol.routing import truthy
-from webhook.embedded.rendering import negotiation
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.embedded.protocol.calls import ApiCall, WriteRequest, truthy
+from webhook.embedded.rendering import serialization
 from webhook.embedded.schema import fields, schemas
+from webhook.embedded.schema.schemas import Schema
 
-__all__ = ["check_object", "decode_any", "decode_object", "delete_options", "options"]
+__all__ = [
+    "APPLY",
+    "check_object",
+    "content_type",
+    "decode_any",
+    "decode_object",
+    "delete_options",
+    "options",
+    "patched",
+]
 
 _OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
+APPLY = "application/apply-patch+yaml"
+_PATCHES = f"application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, {APPLY}"
 _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
 
 
 def decode_any(call: ApiCall) -> Object:
     """The body as an object of any kind. Raises StatusError (400)."""
-    obj = negotiation.decode(call.body, call.headers.get("content-type", ""))
+    obj = serialization.decode(call.body, call.headers.get("content-type", ""))
     if not isinstance(obj, dict):
         raise statuses.bad_request("the body of the request must be an object")
     return obj
@@ -32,7 +45,10 @@ def decode_object(resource: ApiResource, call: ApiCall, change: WriteRequest) ->
 
 
 def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Object:
-    """The object if it is of the resource's kind. Raises StatusError (400)."""
+    """The object if it is of the resource's kind, without the fields that the kind does not have.
+
+    Those are refused (Strict), warned of (Warn, the default) or passed over (Ignore). Raises StatusError (400).
+    """
     kind, version = obj.setdefault("kind", resource.kind), obj.setdefault("apiVersion", resource.api_version)
     if kind != resource.kind or version != resource.api_version:
         expected, given = _shown(resource.api_version, resource.kind), _shown(str(version), str(kind))
@@ -44,25 +60,19 @@ def check_object(resource: ApiResource, obj: Object, change: WriteRequest) -> Ob
     if not isinstance(obj.setdefault("metadata", {}), dict):
         raise statuses.bad_request("metadata must be an object")
     unknown = fields.settle(schemas.of_resource(resource), obj)
-    if unknown:
-        _report(resource, unknown, change)
-    return obj
-
-
-def _report(resource: ApiResource, unknown: list[str], change: WriteRequest) -> None:
-    """Unknown fields are refused (Strict), warned of (Warn, the default) or passed over (Ignore)."""
     texts = [f'unknown field "{path}"' for path in unknown]
-    match change.options.get("fieldValidation") or "Warn":
-        case "Strict":
-            refusal = f"strict decoding error: {', '.join(texts)}"
-            if change.options.get("kind") == "PatchOptions":
-                cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
-                raise statuses.invalid_patch(cause)
-            version = resource.api_version.rpartition("/")[2]
-            shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
-            raise statuses.bad_request(f"{shown}: {refusal}")
-        case "Warn":
-            change.warnings += texts
+    validation = change.options.get("fieldValidation") or "Warn"
+    if texts and validation == "Strict":
+        refusal = f"strict decoding error: {', '.join(texts)}"
+        if change.options.get("kind") == "PatchOptions":
+            cause = statuses.Cause("patch", "FieldValueInvalid", f"Invalid value: {{}}: {refusal}")
+            raise statuses.invalid_patch(cause)
+        version = resource.api_version.rpartition("/")[2]
+        shown = f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}'
+        raise statuses.bad_request(f"{shown}: {refusal}")
+    if validation == "Warn":
+        change.warnings += texts
+    return obj
 
 
 def _shown(version: str, kind: str) -> str:
@@ -88,12 +98,15 @@ def options(call: ApiCall) -> Object:
 def delete_options(call: ApiCall) -> Object:
     """DeleteOptions from the body, or else from the query. Raises StatusError (400, 422)."""
     found = options(call)
-    body = negotiation.decode(call.body, call.headers.get("content-type", ""))
+    body = serialization.decode(call.body, call.headers.get("content-type", ""))
     if isinstance(body, dict):
         found |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
     query = call.query
-    if query.get("gracePeriodSeconds"):
-        found.setdefault("gracePeriodSeconds", _integer("gracePeriodSeconds", query["gracePeriodSeconds"]))
+    if seconds := query.get("gracePeriodSeconds"):
+        try:
+            found.setdefault("gracePeriodSeconds", int(seconds))
+        except ValueError as error:
+            raise statuses.bad_request(f"gracePeriodSeconds must be a whole number, not {seconds!r}") from error
     if query.get("propagationPolicy"):
         found.setdefault("propagationPolicy", query["propagationPolicy"])
     if "orphanDependents" in query:
@@ -110,8 +123,25 @@ def _dry_run(values: Any) -> list[str]:
     return list(values)
 
 
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise statuses.bad_request(f"{name} must be a whole number, not {text!r}") from error
+def patched(call: ApiCall, schema: Schema) -> Callable[[Object], Object]:
+    """From a document to the patched one. Raises StatusError: 415 for an unknown kind of patch."""
+    body = serialization.decode(call.body, content_type(call))
+    match content_type(call):
+        case "application/json-patch+json":
+            return lambda current: _object(json_patch(current, body))
+        case "application/merge-patch+json":
+            return lambda current: _object(merge_patch(current, _object(body)))
+        case "application/strategic-merge-patch+json":
+            return lambda current: strategic_merge(schema, current, _object(body))
+    raise statuses.unsupported_media_type(_PATCHES)
+
+
+def content_type(call: ApiCall) -> str:
+    """The media type of the body, without parameters."""
+    return call.headers.get("content-type", "").partition(";")[0].strip()
+
+
+def _object(value: Any) -> Object:
+    if not isinstance(value, dict):
+        raise statuses.bad_request("the patch, or the document it leads to, is not an object")
+    return value

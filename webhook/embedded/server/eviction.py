@@ -12,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
-from webhook.embedded.protocol.api_resources import BY_URL
-from webhook.embedded.protocol.calls import Object, SubresourceCall
+from webhook.embedded.protocol.api_resources import BY_URL, Object
+from webhook.embedded.protocol.calls import SubresourceCall
 from webhook.embedded.protocol.statuses import StatusError, bad_request, failure, forbidden, success, too_many_requests
-from webhook.embedded.server.deleting import check_preconditions
+from webhook.embedded.server.strategy import check_preconditions
+from webhook.embedded.server.subresources import set_condition
 from webhook.embedded.server.writing import ObjectWriter
-from webhook.embedded.storage.reading import StoreReader
+from webhook.embedded.storage.store import StoreReader
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
@@ -67,12 +67,13 @@ class Evictor:
         check_preconditions(change.resource, pod, {"preconditions": {"uid": uid}})
         budget = self._budget_to_spend(pod)
         if budget is not None:
-            _check_allowed(budget)
             name = budget["metadata"]["name"]
             spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
             await writer.update(spending, lambda current: _spent(current, change.name))
         if not pod["metadata"].get("deletionTimestamp"):
-            await writer.update(replace(change, subresource="status", options={}), _disrupted)
+            why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
+            marking = replace(change, subresource="status", options={})
+            await writer.update(marking, lambda current: set_condition(current, "DisruptionTarget", "True", **why))
         await writer.delete(change)
         return 201, success(201)
 
@@ -91,7 +92,11 @@ class Evictor:
             raise failure(500, "", _SEVERAL)
         conditions = (pod.get("status") or {}).get("conditions") or ()
         ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        if not budgets or (not ready and _spares_unready(budgets[0])):
+        if not budgets:
+            return None
+        spec, status = budgets[0]["spec"], budgets[0].get("status") or {}
+        enough = 0 < int(status.get("desiredHealthy", 0)) <= int(status.get("currentHealthy", 0))
+        if not ready and (enough or spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"):
             return None
         return budgets[0]
 
@@ -111,58 +116,33 @@ def budget_condition(status: Object, generation: int, now: str) -> Object:
     }
 
 
-def _check_allowed(budget: Object) -> None:
+def _spent(budget: Object, pod: str) -> Object:
+    """The budget after the eviction of a pod. Raises StatusError: 429 or 403 if it has no disruption left."""
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
-    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+    generation, allowed = budget["metadata"].get("generation", 0), status.get("disruptionsAllowed", 0)
+    if status.get("observedGeneration", 0) < generation:
         raise _blocked(f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS)
-    if status.get("disruptionsAllowed", 0) < 0:
+    if allowed < 0:
         raise forbidden(_BUDGETS, name, "pdb disruptions allowed is negative")
     if len(status.get("disruptedPods") or ()) > _MOST_UNCONFIRMED:
-        raise forbidden(
-            _BUDGETS, name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        )
-    if status.get("disruptionsAllowed", 0) == 0:
+        text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise forbidden(_BUDGETS, name, text)
+    if allowed == 0:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
         raise _blocked(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+    now = rfc3339(time.time())
+    status["disruptionsAllowed"] = allowed - 1
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
+    if allowed == 1:
+        status["conditions"] = [budget_condition(status, generation, now)]
+    return budget
 
 
 def _blocked(why: str, retry_after: int | None = None) -> StatusError:
     return too_many_requests(_BLOCKED, [{"reason": "DisruptionBudget", "message": why}], retry_after)
 
 
-def _spent(budget: Object, pod: str) -> Object:
-    now, status = rfc3339(time.time()), budget["status"]
-    status["disruptionsAllowed"] -= 1
-    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
-    if status["disruptionsAllowed"] == 0:
-        status["conditions"] = [budget_condition(status, budget["metadata"].get("generation", 0), now)]
-    return budget
-
-
-def _disrupted(pod: Object) -> Object:
-    status: dict[str, Any] = pod.setdefault("status", {})
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": rfc3339(time.time()),
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
-    others = [one for one in status.get("conditions") or () if one["type"] != "DisruptionTarget"]
-    status["conditions"] = [*others, condition]
-    return pod
-
-
 def _is_free(pod: Object) -> bool:
     """Whether evicting the pod asks no budget: it is leaving already, or does not run."""
     phase = (pod.get("status") or {}).get("phase")
     return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Pending", "Succeeded", "Failed")
-
-
-def _spares_unready(budget: Object) -> bool:
-    """Whether a pod that is not ready may go without spending a disruption."""
-    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
-        return True
-    status = budget.get("status") or {}
-    return 0 < int(status.get("desiredHealthy", 0)) <= int(status.get("currentHealthy", 0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.routing import Route
+from webhook.embedded.protocol.calls import RequestInfo
 from webhook.embedded.server.watching import Watch
 
 __all__ = ["FaultError", "FaultMatch", "Faults", "inject"]
@@ -79,15 +79,15 @@ class FaultMatch:
     namespace: str = "*"
     name: str = "*"
 
-    def fits(self, route: Route) -> bool:
+    def fits(self, info: RequestInfo) -> bool:
         """Whether the request is meant."""
-        resource = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+        resource = f"{info.plural}/{info.subresource}" if info.subresource else info.plural
         return (
-            bool(route.plural)
-            and fnmatchcase(route.verb, self.verb)
+            bool(info.plural)
+            and fnmatchcase(info.verb, self.verb)
             and fnmatchcase(resource, self.resource)
-            and fnmatchcase(route.namespace, self.namespace)
-            and fnmatchcase(route.name, self.name)
+            and fnmatchcase(info.namespace, self.namespace)
+            and fnmatchcase(info.name, self.name)
         )
 
 
@@ -107,7 +107,7 @@ class Faults:
 
     _requests: list[_Fault] = field(default_factory=list)
     _delays: list[tuple[FaultMatch, float]] = field(default_factory=list)
-    _watches: list[tuple[Route, Watch]] = field(default_factory=list)
+    _watches: list[tuple[RequestInfo, Watch]] = field(default_factory=list)
 
     def fail(
         self,
@@ -150,39 +150,36 @@ class Faults:
         """Behave again."""
         self._requests.clear()
         self._delays.clear()
-        for _route, watch in self._watches:
+        for _info, watch in self._watches:
             watch.delay, watch.torn = 0.0, False
 
-    async def strike(self, route: Route) -> None:
+    async def strike(self, info: RequestInfo) -> None:
         """Let a request suffer the faults that are for it. Raises StatusError."""
-        for fault in [fault for fault in self._requests if fault.match.fits(route)]:
+        for fault in [fault for fault in self._requests if fault.match.fits(info)]:
             fault.left -= 1
             if fault.left <= 0:
                 self._requests.remove(fault)
             if fault.delay:
                 await asyncio.sleep(fault.delay)
-            if fault.code:
-                raise _refusal(fault, route)
+            if not fault.code:
+                continue
+            reason, usual = _TEXTS[fault.code]
+            message = fault.message or usual
+            if fault.code == 429:
+                seconds = 1 if fault.retry_after is None else fault.retry_after
+                raise statuses.too_many_requests(message, retry_after=seconds)
+            raise statuses.failure(fault.code, reason, message, {"name": info.name, "kind": info.plural})
 
-    def opened(self, route: Route, watch: Watch) -> None:
+    def opened(self, info: RequestInfo, watch: Watch) -> None:
         """Remember an open watch."""
         for match, seconds in self._delays:
-            if match.fits(route):
+            if match.fits(info):
                 watch.delay = seconds
-        self._watches.append((route, watch))
+        self._watches.append((info, watch))
 
     def closed(self, watch: Watch) -> None:
         """Forget it."""
         self._watches = [entry for entry in self._watches if entry[1] is not watch]
 
     def _open(self, match: FaultMatch) -> list[Watch]:
-        return [watch for route, watch in self._watches if match.fits(route)]
-
-
-def _refusal(fault: _Fault, route: Route) -> statuses.StatusError:
-    reason, usual = _TEXTS[fault.code]
-    message = fault.message or usual
-    if fault.code == 429:
-        return statuses.too_many_requests(message, retry_after=1 if fault.retry_after is None else fault.retry_after)
-    details = {"name": route.name, "kind": route.plural}
-    return statuses.failure(fault.code, reason, message, details)
+        return [watch for info, watch in self._watches if match.fits(info)]

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from webhook.embedded.merging.server_side_apply import Application
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import ApiCall, Object, Reply, SubresourceCall, SubresourceHandler, WriteRequest
-from webhook.embedded.protocol.routing import Route
-from webhook.embedded.rendering import negotiation, records
-from webhook.embedded.server import decoding, patching, scaling
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.embedded.protocol.calls import (
+    ApiCall,
+    Reply,
+    RequestInfo,
+    SubresourceCall,
+    SubresourceHandler,
+    WriteRequest,
+    truthy,
+)
+from webhook.embedded.rendering import serialization
+from webhook.embedded.rendering.serialization import Media
+from webhook.embedded.schema import schemas
+from webhook.embedded.server import decoding, subresources
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.watching import Watch
 from webhook.embedded.server.writing import ObjectWriter
-from webhook.embedded.storage import listing, views
-from webhook.embedded.storage.selection import Selection
+from webhook.embedded.storage import listing
+from webhook.embedded.storage.listing import Selection
 from webhook.embedded.storage.store import StoredObject
 
-__all__ = ["Handlers", "reply_of"]
+__all__ = ["Handlers", "refusal", "reply_of"]
 
 _LONGEST_MANAGER = 128
 _BUILT_IN = {"status", "scale", "finalize"}
@@ -32,8 +43,16 @@ def reply_of(obj: Any, status: int = 200) -> Reply:
     return Reply(status, msgspec.json.encode(obj))
 
 
+def refusal(error: statuses.StatusError) -> Reply:
+    """A refusal as a reply, with the time to wait where there is one."""
+    reply = reply_of(error.status, error.code)
+    if error.retry_after is not None:
+        reply.headers.append(("Retry-After", str(error.retry_after)))
+    return reply
+
+
 class Handlers:
-    """One method for each verb. All raise StatusError for a refusal."""
+    """From a call that was allowed to its reply. All methods raise StatusError for a refusal."""
 
     def __init__(
         self, writer: ObjectWriter, subresources: Mapping[tuple[str, str], SubresourceHandler], faults: Faults
@@ -44,138 +63,36 @@ class Handlers:
         self._subresources = subresources
         self._faults = faults
 
-    async def handle(self, route: Route, resource: ApiResource, call: ApiCall) -> Reply:
-        """Answer a call that was allowed."""
-        media = negotiation.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
+    async def handle(self, info: RequestInfo, resource: ApiResource, call: ApiCall) -> Reply:
+        """Answer a call."""
+        media = serialization.accepted(call.headers.get("accept", ""), call.query.get("includeObject", ""))
         options = decoding.options(call)
         agent = call.headers.get("user-agent", "").partition("/")[0][:_LONGEST_MANAGER]
         change = WriteRequest(
             resource=resource,
-            namespace=route.namespace if resource.namespaced else "",
-            name=route.name,
-            subresource=route.subresource,
+            namespace=info.namespace if resource.namespaced else "",
+            name=info.name,
+            subresource=info.subresource,
             user=call.user,
             dry_run=bool(options.get("dryRun")),
             manager=call.query.get("fieldManager") or agent or "unknown",
             options=options,
         )
-        if (hook := self._subresources.get((resource.plural, route.subresource))) is not None:
-            reply = await self._hooked(hook, route, call, change)
-        elif not resource.stored or (
-            route.subresource and route.subresource not in _BUILT_IN.intersection(resource.sub)
-        ):
+        if (handler := self._subresources.get((resource.plural, info.subresource))) is not None:
+            reply = await self._post(handler, call, change)
+        elif not resource.stored or (info.subresource and info.subresource not in _BUILT_IN.intersection(resource.sub)):
             raise statuses.path_not_found()
-        elif route.subresource == "scale":
-            reply = await self._scale(route, call, change)
+        elif info.subresource == "scale":
+            reply = reply_of(await subresources.scale(self._writer, call, info.verb, change))
         else:
-            reply = await self._verb(route, resource, call, change, media)
+            reply = await self._carry_out(info, resource, call, change, media)
         for text in change.warnings:
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             reply.headers.append(("Warning", f'299 - "{escaped}"'))
         return reply
 
-    async def _verb(
-        self, route: Route, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
-    ) -> Reply:
-        """Carry out a verb on stored objects."""
-        if route.verb not in resource.verbs or (route.verb == "create" and route.name):
-            raise statuses.method_not_allowed()
-        match route.verb:
-            case "get":
-                return self._shown(resource, self._writer.read(resource, change.namespace, route.name), media)
-            case "list":
-                found = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
-                return Reply(200, records.many(resource, found, media))
-            case "watch":
-                return self._watch(route, change, call, media)
-            case "deletecollection":
-                return await self._delete_collection(call, change)
-            case "delete":
-                return await self._delete(resource, call, change)
-            case "create":
-                obj = decoding.decode_object(resource, call, change)
-                return self._shown(resource, await self._writer.create(change, obj), media, 201)
-            case "update":
-                return await self._update(resource, call, change, media)
-        record, created = await patching.patch(self._writer, call, change)
-        return self._shown(resource, record, media, 201 if created else 200)
-
-    def _shown(self, resource: ApiResource, record: StoredObject, media: negotiation.Media, status: int = 200) -> Reply:
-        return Reply(status, records.one(resource, record, media))
-
-    def _watch(self, route: Route, change: WriteRequest, call: ApiCall, media: negotiation.Media) -> Reply:
-        query = dict(call.query)
-        if route.name and "fieldSelector" not in query:
-            query["fieldSelector"] = f"metadata.name={route.name}"
-        selection = Selection(change.resource, change.namespace, query)
-        watch = Watch(self._store, selection, query, records.watched(change.resource, media))
-        return Reply(200, stream=self._watched(route, watch))
-
-    async def _watched(self, route: Route, watch: Watch) -> AsyncGenerator[bytes, None]:
-        self._faults.opened(route, watch)
-        try:
-            async with aclosing(watch.lines()) as lines:
-                async for line in lines:
-                    yield line
-        finally:
-            self._faults.closed(watch)
-
-    async def _update(
-        self, resource: ApiResource, call: ApiCall, change: WriteRequest, media: negotiation.Media
-    ) -> Reply:
-        obj = decoding.decode_object(resource, call, change)
-        missing = self._store.get(resource, change.namespace, change.name) is None
-        if missing and resource.create_on_put and not change.subresource:
-            obj["metadata"].pop("resourceVersion", None)
-            return self._shown(resource, await self._writer.create(change, obj), media, 201)
-        body = msgspec.json.encode(obj)
-        record = await self._writer.update(change, lambda _old: msgspec.json.decode(body))
-        return self._shown(resource, record, media)
-
-    async def _delete(self, resource: ApiResource, call: ApiCall, change: WriteRequest) -> Reply:
-        change.options = decoding.delete_options(call)
-        change.dry_run = bool(change.options.get("dryRun"))
-        record, gone = await self._writer.delete(change)
-        if not gone or resource.returns_deleted:
-            return Reply(200, views.whole(resource, record))
-        metadata = msgspec.json.decode(record.body)["metadata"]
-        details: Object = {"name": record.name}
-        if resource.group:
-            details["group"] = resource.group
-        return reply_of(statuses.success(**details, kind=resource.plural, uid=metadata["uid"]))
-
-    async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
-        """Delete what is selected, one by one."""
-        selection = Selection(change.resource, change.namespace, call.query)
-        found = listing.page(self._store, selection, {})
-        options = decoding.delete_options(call)
-        for record in found.records:
-            single = WriteRequest(
-                change.resource,
-                record.namespace,
-                record.name,
-                user=change.user,
-                dry_run=bool(options.get("dryRun")),
-                options=options,
-                warnings=change.warnings,
-            )
-            try:
-                await self._writer.delete(single)
-            except statuses.StatusError as error:
-                if error.code != 404:
-                    raise
-        return Reply(200, records.many(change.resource, found, negotiation.Media()))
-
-    async def _scale(self, route: Route, call: ApiCall, change: WriteRequest) -> Reply:
-        if route.verb == "get":
-            record = self._writer.read(change.resource, change.namespace, change.name)
-            return reply_of(scaling.scale_of(record.object(change.resource)))
-        if route.verb not in ("update", "patch"):
-            raise statuses.method_not_allowed()
-        return reply_of(await scaling.rescale(self._writer, call, change))
-
-    async def _hooked(self, hook: Any, route: Route, call: ApiCall, change: WriteRequest) -> Reply:
-        """Hand a POST to its hook; a sub-resource's own object goes through admission like any other."""
+    async def _post(self, handler: SubresourceHandler, call: ApiCall, change: WriteRequest) -> Reply:
+        """Hand a POST to its handler; a sub-resource's own object goes through admission like any other."""
         if call.method != "POST":
             raise statuses.method_not_allowed()
         body = decoding.decode_any(call)
@@ -185,5 +102,105 @@ class Handlers:
             metadata.setdefault("namespace", change.namespace)
             body = await self._admission.mutate(change.attributes("CREATE", body, None)) or body
             await self._admission.validate(change.attributes("CREATE", body, None))
-        status, obj = await hook(SubresourceCall(route.verb, body, change))
+        status, obj = await handler(SubresourceCall(body, change))
         return reply_of(obj, status)
+
+    async def _carry_out(
+        self, info: RequestInfo, resource: ApiResource, call: ApiCall, change: WriteRequest, media: Media
+    ) -> Reply:
+        """Carry out a verb on stored objects."""
+        if info.verb not in resource.verbs or (info.verb == "create" and info.name):
+            raise statuses.method_not_allowed()
+        writer, status = self._writer, 200
+        match info.verb:
+            case "list":
+                found = listing.page(self._store, Selection(resource, change.namespace, call.query), call.query)
+                return Reply(200, serialization.many(resource, found, media))
+            case "watch":
+                query = dict(call.query)
+                if info.name:
+                    query.setdefault("fieldSelector", f"metadata.name={info.name}")
+                selection = Selection(resource, change.namespace, query)
+                watch = Watch(self._store, selection, query, serialization.watched(resource, media))
+                return Reply(200, stream=self._lines(info, watch))
+            case "deletecollection":
+                return await self._delete_collection(call, change)
+            case "delete":
+                return await self._delete(call, change)
+            case "get":
+                record = writer.read(resource, change.namespace, info.name)
+            case "create":
+                record, status = await writer.create(change, decoding.decode_object(resource, call, change)), 201
+            case "update":
+                obj = decoding.decode_object(resource, call, change)
+                missing = self._store.get(resource, change.namespace, change.name) is None
+                if missing and resource.create_on_put and not change.subresource:
+                    obj["metadata"].pop("resourceVersion", None)
+                    record, status = await writer.create(change, obj), 201
+                else:
+                    body = msgspec.json.encode(obj)
+                    record = await writer.update(change, lambda _old: msgspec.json.decode(body))
+            case _ if decoding.content_type(call) == decoding.APPLY:
+                record, status = await self._apply(call, change)
+            case _:
+                patched = decoding.patched(call, schemas.of_resource(resource))
+                record = await writer.update(
+                    change, lambda current: decoding.check_object(resource, patched(current), change)
+                )
+        return Reply(status, serialization.one(resource, record, media))
+
+    async def _lines(self, info: RequestInfo, watch: Watch) -> AsyncGenerator[bytes, None]:
+        """What a watch sends, while the faults know of it."""
+        self._faults.opened(info, watch)
+        try:
+            async with aclosing(watch.lines()) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self._faults.closed(watch)
+
+    async def _apply(self, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
+        """Server-side apply: the object, and 201 if it is new."""
+        if not call.query.get("fieldManager"):
+            cause = statuses.Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+            raise statuses.invalid_options("PatchOptions", cause)
+        configuration = decoding.decode_object(change.resource, call, change)
+        name = configuration["metadata"].setdefault("name", change.name)
+        if name != change.name:
+            raise statuses.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({change.name})"
+            )
+        application = Application(change, configuration, force=truthy(call.query.get("force")))
+        if self._store.get(change.resource, change.namespace, change.name) is not None:
+            return await self._writer.update(change, application.merge, application.track), 200
+        if change.subresource:
+            raise statuses.not_found(change.resource, change.name)
+        return await self._writer.create(change, configuration, application.track), 201
+
+    async def _delete(self, call: ApiCall, change: WriteRequest) -> Reply:
+        """Delete an object: what is left of it, or a Status once it is gone."""
+        resource = change.resource
+        change.options = decoding.delete_options(call)
+        change.dry_run = bool(change.options.get("dryRun"))
+        record, gone = await self._writer.delete(change)
+        if not gone or resource.returns_deleted:
+            return Reply(200, record.json(resource))
+        details: Object = {"name": record.name}
+        if resource.group:
+            details["group"] = resource.group
+        uid = msgspec.json.decode(record.body)["metadata"]["uid"]
+        return reply_of(statuses.success(**details, kind=resource.plural, uid=uid))
+
+    async def _delete_collection(self, call: ApiCall, change: WriteRequest) -> Reply:
+        """Delete what is selected, one by one."""
+        found = listing.page(self._store, Selection(change.resource, change.namespace, call.query), {})
+        options = decoding.delete_options(call)
+        dry_run = bool(options.get("dryRun"))
+        for record in found.records:
+            single = replace(change, namespace=record.namespace, name=record.name, dry_run=dry_run, options=options)
+            try:
+                await self._writer.delete(single)
+            except statuses.StatusError as error:
+                if error.code != 404:
+                    raise
+        return Reply(200, serialization.many(change.resource, found, Media()))

@@ -10,27 +10,28 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from webhook.embedded.access import impersonation
+from webhook.embedded.access.authorization import IMPERSONATION
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.calls import ApiCall, Reply
-from webhook.embedded.server.api import ApiServer, refusal
+from webhook.embedded.server.api import ApiServer
+from webhook.embedded.server.handling import refusal
 
 __all__ = ["HttpServer"]
 
+_HOST = "127.0.0.1"
 _LARGEST_BODY = 3 * 1024 * 1024
 """Bytes, as in Kubernetes."""
 _PATIENCE = 30.0
 """Seconds a watch's client may leave its events unread before the watch is cut."""
-_HEADERS = ("accept", "authorization", "content-type", "user-agent", *impersonation.HEADERS)
+_HEADERS = ("accept", "authorization", "content-type", "user-agent", *IMPERSONATION)
 _ALWAYS = {"Cache-Control": "no-cache, private"}
 
 
 class HttpServer:
     """One listener for one ApiServer; it may be stopped and started, and the state stays with the ApiServer."""
 
-    def __init__(self, api: ApiServer, tls: ssl.SSLContext | None, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, api: ApiServer, tls: ssl.SSLContext, port: int = 0) -> None:
         self.api = api
-        self.host = host
         self.port = port
         self._tls = tls
         self._runner: web.ServerRunner | None = None
@@ -38,17 +39,17 @@ class HttpServer:
     @property
     def url(self) -> str:
         """The server's address, once started."""
-        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}"
+        return f"https://{_HOST}:{self.port}"
 
     async def start(self) -> None:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
         server = web.Server(self._answer, request_factory=_request, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._tls)
+        site = web.TCPSite(self._runner, _HOST, self.port, ssl_context=self._tls)
         await site.start()
         self.port = self._runner.addresses[0][1]
-        self.api.address = f"{self.host}:{self.port}"
+        self.api.address = f"{_HOST}:{self.port}"
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
@@ -64,19 +65,14 @@ class HttpServer:
         except web.HTTPRequestEntityTooLarge:
             return _answered(refusal(statuses.request_too_large(_LARGEST_BODY)))
         call = ApiCall(request.method, request.path, request.query, headers, body)
-        peer = request.transport.get_extra_info("peercert") if request.transport and self._tls else None
-        reply = await self.api.serve(call, peer)
-        if reply.stream is not None:
-            return await self._streamed(request, reply)
-        return _answered(reply)
-
-    async def _streamed(self, request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
-        """Send a watch. A client that does not read is cut: nothing is buffered for it beyond one batch."""
+        reply = await self.api.serve(call)
+        if reply.stream is None:
+            return _answered(reply)
+        # A watch. A client that does not read is cut: nothing is buffered for it beyond one batch.
         answer = web.StreamResponse(status=reply.status, headers=_ALWAYS)
         answer.content_type = "application/json"
         answer.enable_chunked_encoding()
         await answer.prepare(request)
-        assert reply.stream is not None
         try:
             async for chunk in reply.stream:
                 async with asyncio.timeout(_PATIENCE):

@@ -12,13 +12,12 @@ from contextlib import suppress
 
 import msgspec
 
-from webhook.embedded.merging.ownership import blank
+from webhook.embedded.merging.managed_fields import blank
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.calls import Object
-from webhook.embedded.protocol.routing import truthy, whole_number
-from webhook.embedded.storage.listing import check_not_future, revision_of
-from webhook.embedded.storage.selection import Selection
-from webhook.embedded.storage.store import Event, Store, StoredObject
+from webhook.embedded.protocol.api_resources import Object
+from webhook.embedded.protocol.calls import truthy, whole_number
+from webhook.embedded.storage.listing import Selection, check_not_future, revision_of
+from webhook.embedded.storage.store import ObjectStore, StoredObject
 
 __all__ = ["Render", "Watch"]
 
@@ -40,7 +39,7 @@ class Watch:
     through `delay` (seconds by which events are held back).
     """
 
-    def __init__(self, store: Store, selection: Selection, query: Mapping[str, str], render: Render) -> None:
+    def __init__(self, store: ObjectStore, selection: Selection, query: Mapping[str, str], render: Render) -> None:
         self.store = store
         self.selection = selection
         self.collection = store[selection.resource]
@@ -121,15 +120,15 @@ class Watch:
             return b"", False
         self._position += len(events)
         self._revision = events[-1].revision
-        return b"".join([self._event(event) for event in events]), True
-
-    def _event(self, event: Event) -> bytes:
-        """One change as this watch sees it: an object that comes to match is added, one that ceases to, deleted."""
-        now = event.kind != "DELETED" and self.selection.matches(event.record)
-        before = event.previous is not None and self.selection.matches(event.previous)
-        if now:
-            return _line(b"MODIFIED" if before else b"ADDED", self._render(event.record))
-        return _line(b"DELETED", self._render(event.record)) if before else b""
+        lines = []
+        for event in events:
+            # An object that comes to match is added, one that ceases to match is deleted.
+            now = event.kind != "DELETED" and self.selection.matches(event.record)
+            before = event.previous is not None and self.selection.matches(event.previous)
+            if now or before:
+                kind = b"DELETED" if not now else b"MODIFIED" if before else b"ADDED"
+                lines.append(_line(kind, self._render(event.record)))
+        return b"".join(lines), True
 
     def _bookmark(self, annotations: Object | None = None) -> bytes:
         if not truthy(self._query.get("allowWatchBookmarks")):

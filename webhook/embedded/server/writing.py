@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from webhook.embedded.merging import ownership
+from webhook.embedded.admission.chain import AdmissionChain
+from webhook.embedded.merging import managed_fields
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import Admission, Object, WriteRequest
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.embedded.protocol.calls import WriteRequest
 from webhook.embedded.schema import defaulting, validation
-from webhook.embedded.server import deleting, metadata
-from webhook.embedded.storage import views
-from webhook.embedded.storage.store import Store, StoredObject, record_of
+from webhook.embedded.server import strategy
+from webhook.embedded.storage.store import ObjectStore, StoredObject, record_of, stored_version
 
 __all__ = ["ObjectWriter"]
 
@@ -28,7 +28,7 @@ Mutation = Callable[[Object], Object]
 class ObjectWriter:
     """All writes to one store, through one admission chain. Every method raises StatusError for a refusal."""
 
-    def __init__(self, store: Store, admission: Admission) -> None:
+    def __init__(self, store: ObjectStore, admission: AdmissionChain) -> None:
         self.store = store
         self.admission = admission
 
@@ -40,17 +40,17 @@ class ObjectWriter:
         return record
 
     async def create(
-        self, change: WriteRequest, obj: Object, track: ownership.Track = ownership.updated
+        self, change: WriteRequest, obj: Object, track: managed_fields.Track = managed_fields.updated
     ) -> StoredObject:
         """Store a new object of the resource's version."""
         resource = change.resource
-        metadata.place(resource, obj, change.namespace)
+        strategy.place(resource, obj, change.namespace)
         change.name = obj["metadata"].get("name", "")
-        metadata.clean_new(obj)
+        strategy.clean_new(obj)
         defaulting.complete(resource, obj)
         track(resource, None, obj, change)
         obj = await self._admitted(change, "CREATE", obj, None)
-        metadata.begin(resource, obj)
+        strategy.begin(resource, obj)
         defaulting.begin(resource, obj)
         change.name = obj["metadata"]["name"]
         validation.check_new(resource, obj)
@@ -61,59 +61,50 @@ class ObjectWriter:
         return self._store(change, obj)
 
     async def update(
-        self, change: WriteRequest, mutation: Mutation, track: ownership.Track = ownership.updated
+        self, change: WriteRequest, mutation: Mutation, track: managed_fields.Track = managed_fields.updated
     ) -> StoredObject:
         """Change an existing object; tried again where somebody else was faster and no resourceVersion was named."""
-        for _ in range(_ATTEMPTS):
-            current = self.read(change.resource, change.namespace, change.name)
-            done = await self._try_update(change, current, mutation, track)
-            if done is not None:
-                return done
-        raise statuses.modified(change.resource, change.name)
-
-    async def _try_update(
-        self, change: WriteRequest, current: StoredObject, mutation: Mutation, track: ownership.Track
-    ) -> StoredObject | None:
-        """One try of an update. Raises StatusError: 409 if somebody else was faster."""
         resource = change.resource
-        old = self._decoded(resource, current)
-        new = mutation(self._decoded(resource, current))
-        metadata.check_update(resource, old, new)
-        defaulting.complete(resource, new)
-        metadata.keep(resource, change.subresource, old, new)
-        track(resource, old, new, change)
-        new = await self._admitted(change, "UPDATE", new, old)
-        metadata.keep(resource, change.subresource, old, new)
-        validation.check_changed(resource, change.subresource, old, new)
-        if change.admit:
-            await self.admission.validate(change.attributes("UPDATE", new, old))
-        if self.store.get(resource, change.namespace, change.name) is not current:
-            return None
-        if old == new:
-            return current  # nothing changed, so there is no new version and no event
-        if deleting.is_finished(resource, new):
-            return self._remove(change, new)
-        return self._store(change, new)
+        for _ in range(_ATTEMPTS):
+            current = self.read(resource, change.namespace, change.name)
+            old, new = current.object(resource), mutation(current.object(resource))
+            strategy.check_update(resource, old, new)
+            defaulting.complete(resource, new)
+            strategy.keep(resource, change.subresource, old, new)
+            track(resource, old, new, change)
+            new = await self._admitted(change, "UPDATE", new, old)
+            strategy.keep(resource, change.subresource, old, new)
+            validation.check_changed(resource, change.subresource, old, new)
+            if change.admit:
+                await self.admission.validate(change.attributes("UPDATE", new, old))
+            if self.store.get(resource, change.namespace, change.name) is not current:
+                continue
+            if old == new:
+                return current  # nothing changed, so there is no new version and no event
+            if strategy.is_finished(resource, new):
+                return self._remove(change, new)
+            return self._store(change, new)
+        raise statuses.modified(resource, change.name)
 
     async def delete(self, change: WriteRequest) -> tuple[StoredObject, bool]:
         """Delete or begin to delete an object: its last state, and whether it is gone already."""
         for _ in range(_ATTEMPTS):
             resource = change.resource
             current = self.read(resource, change.namespace, change.name)
-            obj = self._decoded(resource, current)
-            deleting.check_preconditions(resource, obj, change.options)
+            obj = current.object(resource)
+            strategy.check_preconditions(resource, obj, change.options)
             if change.admit:
                 attributes = change.attributes("DELETE", None, obj)
                 await self.admission.mutate(attributes)
                 await self.admission.validate(attributes)
             if self.store.get(resource, change.namespace, change.name) is not current:
                 continue
-            step = deleting.plan(resource, obj, change.options, time.time())
-            if step is deleting.DeletionStep.NOTHING:
+            step = strategy.plan_deletion(resource, obj, change.options, time.time())
+            if step is strategy.DeletionStep.NOTHING:
                 return current, False
-            if step is deleting.DeletionStep.MARK:
+            if step is strategy.DeletionStep.MARK:
                 return self._store(change, obj), False
-            if step is deleting.DeletionStep.MARK_AND_REMOVE:
+            if step is strategy.DeletionStep.MARK_AND_REMOVE:
                 self._store(change, obj)
             return self._remove(change, obj), True
         raise statuses.modified(change.resource, change.name)
@@ -125,12 +116,8 @@ class ObjectWriter:
         defaulting.complete(change.resource, admitted)
         return admitted
 
-    def _decoded(self, resource: ApiResource, record: StoredObject) -> Object:
-        stored = self.store[resource].resource
-        return views.from_stored(resource, record.object(stored))
-
     def _store(self, change: WriteRequest, obj: Object) -> StoredObject:
-        stored = views.to_stored(change.resource, obj)
+        stored = stored_version(change.resource, obj)
         if change.dry_run:
             return _unstored(self.store[change.resource].resource, stored)
         record = self.store.put(change.resource, stored)
@@ -142,7 +129,7 @@ class ObjectWriter:
         return record
 
     def _remove(self, change: WriteRequest, obj: Object) -> StoredObject:
-        stored = views.to_stored(change.resource, obj)
+        stored = stored_version(change.resource, obj)
         if change.dry_run:
             return _unstored(self.store[change.resource].resource, stored)
         return self.store.remove(change.resource, stored)

@@ -7,20 +7,18 @@ import math
 import time
 from typing import Any
 
-from webhook.embedded.standins.informers import StandInInformers, Workload
+from webhook.embedded.standins.controller import CONFLICT, Controller, StandInInformers, Unstructured, tolerating
 from webhook.embedded.standins.podcontrol import owner_reference, put_status, template_hash
-from webhook.embedded.standins.workqueue import Controller
-from webhook.kube.client import ApiError, Client
+from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET
+from webhook.kube.resources import DEPLOYMENT, POD, REPLICA_SET, Resource
 
 __all__ = ["DeploymentController"]
 
 HASH = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
-CONFLICT = 409
 
 
 class DeploymentController(Controller):
@@ -31,14 +29,14 @@ class DeploymentController(Controller):
     def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         super().__init__()
-        self._deployments = informers.watch_keys(DEPLOYMENT, Workload, self._queue.add)
-        self._sets = informers.cache(REPLICA_SET, Workload)
+        self._deployments = informers.watch_keys(DEPLOYMENT, Unstructured, self._queue.add)
+        self._sets = informers.cache(REPLICA_SET, Unstructured)
         self._sets.handlers.append(self._set_changed)
-        self._of_owner: dict[str, dict[str, Workload]] = {}
+        self._of_owner: dict[str, dict[str, Unstructured]] = {}
         self._pods = informers.cache(POD, Pod)
         self._pods.handlers.append(self._pod_changed)
 
-    def _set_changed(self, change: Change[Workload]) -> None:
+    def _set_changed(self, change: Change[Unstructured]) -> None:
         known = change.new or change.old
         assert known is not None
         for owner in known.metadata.owner_references or ():
@@ -74,11 +72,17 @@ class DeploymentController(Controller):
             if current is None:
                 await self._create(deployment, digest, sets)
             else:
-                await self._mark_revision(deployment, current, others)
+                # The rollout is counted in what `kubectl rollout` reads, also when an old template came back.
+                latest = _revision([current])
+                if latest <= _revision(others):
+                    latest = _revision(others) + 1
+                    await self._annotate(REPLICA_SET, current, latest)
+                if (deployment.metadata.annotations or {}).get(REVISION) != str(latest):
+                    await self._annotate(DEPLOYMENT, deployment, latest)
                 await self._roll(deployment, current, others)
         await put_status(self._client, DEPLOYMENT, deployment, _status(deployment, current, sets))
 
-    async def _create(self, deployment: Workload, digest: str, sets: list[Workload]) -> None:
+    async def _create(self, deployment: Unstructured, digest: str, sets: list[Unstructured]) -> None:
         """Make the replica set of the present template."""
         template = copy.deepcopy(deployment.spec["template"])
         labels = template.setdefault("metadata", {}).setdefault("labels", {})
@@ -86,8 +90,8 @@ class DeploymentController(Controller):
         selector = copy.deepcopy(deployment.spec["selector"])
         selector.setdefault("matchLabels", {})[HASH] = digest
         recreate = _strategy(deployment) == "Recreate"
-        room = max(0, _wanted(deployment) + _surge(deployment) - sum(map(_replicas, sets)))
-        replicas = 0 if recreate and sets else min(_wanted(deployment), room)
+        room = max(0, deployment.replicas + _surge(deployment) - sum(one.replicas for one in sets))
+        replicas = 0 if recreate and sets else min(deployment.replicas, room)
         body = {
             "apiVersion": REPLICA_SET.api_version,
             "kind": REPLICA_SET.kind,
@@ -99,27 +103,16 @@ class DeploymentController(Controller):
             },
             "spec": {"replicas": replicas, "selector": selector, "template": template},
         }
-        try:
+        with tolerating(CONFLICT):
             await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
-        except ApiError as error:
-            if error.status != CONFLICT:
-                raise
 
-    async def _mark_revision(self, deployment: Workload, current: Workload, others: list[Workload]) -> None:
-        """Count the rollout in the annotation that `kubectl rollout` reads, also when an old template came back."""
-        latest = _revision([current])
-        if latest <= _revision(others):
-            latest = _revision(others) + 1
-            await self._annotate(REPLICA_SET.path(current.metadata.namespace, current.metadata.name), latest)
-        if (deployment.metadata.annotations or {}).get(REVISION) != str(latest):
-            await self._annotate(DEPLOYMENT.path(deployment.metadata.namespace, deployment.metadata.name), latest)
-
-    async def _annotate(self, path: str, revision: int) -> None:
+    async def _annotate(self, resource: Resource, one: Unstructured, revision: int) -> None:
+        path = resource.path(one.metadata.namespace, one.metadata.name)
         await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
-    async def _roll(self, deployment: Workload, current: Workload, others: list[Workload]) -> None:
+    async def _roll(self, deployment: Unstructured, current: Unstructured, others: list[Unstructured]) -> None:
         """Scale the replica sets by one step of a rolling update."""
-        wanted, total = _wanted(deployment), sum(map(_replicas, [current, *others]))
+        wanted, total = deployment.replicas, sum(one.replicas for one in [current, *others])
         if _strategy(deployment) == "Recreate":
             for one in others:
                 await self._scale(one, 0)
@@ -129,72 +122,61 @@ class DeploymentController(Controller):
                 for pod in self._pods.items().values()
                 for owner in pod.metadata.owner_references or ()
             )
-            if not any(map(_replicas, others)) and not left:
+            if not any(one.replicas for one in others) and not left:
                 await self._scale(current, wanted)
             return
         room = wanted + _surge(deployment) - total
-        if _replicas(current) > wanted or room > 0:
-            await self._scale(current, min(wanted, _replicas(current) + max(0, room)))
+        if current.replicas > wanted or room > 0:
+            await self._scale(current, min(wanted, current.replicas + max(0, room)))
         spare = sum(_available(one) for one in [current, *others]) - (wanted - _unavailable(deployment))
         for one in sorted(others, key=_revision_of):
-            surplus = max(0, _replicas(one) - _available(one))
-            down = min(_replicas(one), surplus + max(0, spare))
+            surplus = max(0, one.replicas - _available(one))
+            down = min(one.replicas, surplus + max(0, spare))
             spare -= max(0, down - surplus)
-            await self._scale(one, _replicas(one) - down)
+            await self._scale(one, one.replicas - down)
 
-    async def _scale(self, one: Workload, replicas: int) -> None:
-        if _replicas(one) == replicas:
+    async def _scale(self, one: Unstructured, replicas: int) -> None:
+        if one.replicas == replicas:
             return
         metadata = one.metadata
         body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
-        try:
+        with tolerating(CONFLICT):
             await self._client.patch(REPLICA_SET.path(metadata.namespace, metadata.name), body)
-        except ApiError as error:
-            if error.status != CONFLICT:
-                raise
 
 
-def _wanted(deployment: Workload) -> int:
-    return int(deployment.spec.get("replicas", 1))
-
-
-def _replicas(one: Workload) -> int:
-    return int(one.spec.get("replicas", 1))
-
-
-def _available(one: Workload) -> int:
+def _available(one: Unstructured) -> int:
     return int(one.status.get("availableReplicas", 0))
 
 
-def _revision_of(one: Workload) -> int:
+def _revision_of(one: Unstructured) -> int:
     return int((one.metadata.annotations or {}).get(REVISION, "0"))
 
 
-def _revision(sets: list[Workload]) -> int:
+def _revision(sets: list[Unstructured]) -> int:
     return max(map(_revision_of, sets), default=0)
 
 
-def _strategy(deployment: Workload) -> str:
+def _strategy(deployment: Unstructured) -> str:
     return str((deployment.spec.get("strategy") or {}).get("type", "RollingUpdate"))
 
 
-def _surge(deployment: Workload) -> int:
+def _surge(deployment: Unstructured) -> int:
     return 0 if _strategy(deployment) == "Recreate" else _share(deployment, "maxSurge", math.ceil)
 
 
-def _unavailable(deployment: Workload) -> int:
+def _unavailable(deployment: Unstructured) -> int:
     share = _share(deployment, "maxUnavailable", math.floor)
     return share if share or _surge(deployment) else 1
 
 
-def _share(deployment: Workload, field: str, round_: Any) -> int:
+def _share(deployment: Unstructured, field: str, round_: Any) -> int:
     amount = ((deployment.spec.get("strategy") or {}).get("rollingUpdate") or {}).get(field, "25%")
     if isinstance(amount, str):
-        return int(round_(int(amount.rstrip("%")) * _wanted(deployment) / 100))
+        return int(round_(int(amount.rstrip("%")) * deployment.replicas / 100))
     return int(amount)
 
 
-def _status(deployment: Workload, current: Workload | None, sets: list[Workload]) -> dict[str, Any]:
+def _status(deployment: Unstructured, current: Unstructured | None, sets: list[Unstructured]) -> dict[str, Any]:
     """The status of a deployment, from those of its replica sets."""
     total = {key: sum(int(one.status.get(key, 0)) for one in sets) for key in ("replicas", "readyReplicas")}
     available = sum(map(_available, sets))
@@ -204,12 +186,12 @@ def _status(deployment: Workload, current: Workload | None, sets: list[Workload]
         "updatedReplicas": updated,
         "readyReplicas": total["readyReplicas"],
         "availableReplicas": available,
-        "unavailableReplicas": max(0, total["replicas"] - available, _wanted(deployment) - available),
+        "unavailableReplicas": max(0, total["replicas"] - available, deployment.replicas - available),
     }
     status: dict[str, Any] = {"observedGeneration": deployment.metadata.generation or 0}
     status |= {key: value for key, value in counts.items() if value}
-    enough = available >= _wanted(deployment) - _unavailable(deployment)
-    complete = updated == total["replicas"] == available == _wanted(deployment)
+    enough = available >= deployment.replicas - _unavailable(deployment)
+    complete = updated == total["replicas"] == available == deployment.replicas
     new_set = f'ReplicaSet "{current.metadata.name}"' if current else "a new ReplicaSet"
     status["conditions"] = [
         _condition(
@@ -230,7 +212,7 @@ def _status(deployment: Workload, current: Workload | None, sets: list[Workload]
     return status
 
 
-def _condition(deployment: Workload, type_: str, value: str, reason: str, message: str) -> dict[str, Any]:
+def _condition(deployment: Unstructured, type_: str, value: str, reason: str, message: str) -> dict[str, Any]:
     known: dict[str, Any] = next((one for one in deployment.status.get("conditions") or () if one["type"] == type_), {})
     now = rfc3339(time.time())
     same = {"status": value, "reason": reason, "message": message}

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from webhook.embedded.server.eviction import budget_condition
-from webhook.embedded.standins.informers import StandInInformers, Workload
+from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, Unstructured
 from webhook.embedded.standins.podcontrol import is_ready
-from webhook.embedded.standins.workqueue import Controller
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
+from webhook.kube.pods import controller_of
 from webhook.kube.resources import (
     DEPLOYMENT,
     POD,
@@ -34,8 +34,6 @@ __all__ = ["DisruptionController"]
 CONFIRMATION_SECONDS = 120.0
 """How long an evicted pod counts as gone although it is still there."""
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
-NOT_FOUND = 404
-CONFLICT = 409
 
 
 class DisruptionController(Controller):
@@ -48,7 +46,7 @@ class DisruptionController(Controller):
         super().__init__()
         self._budgets = informers.cache(POD_DISRUPTION_BUDGET, PodDisruptionBudget)
         self._pods = informers.cache(POD, Pod)
-        self._scales: dict[str, Informer[Any]] = {row.kind: informers.cache(row, Workload) for row in SCALED}
+        self._scales: dict[str, Informer[Any]] = {row.kind: informers.cache(row, Unstructured) for row in SCALED}
         self._selectors: dict[str, dict[str, Matcher]] = {}
         """Namespace to budget key to what it selects."""
         self._in_namespace: dict[str, dict[str, Pod]] = {}
@@ -81,8 +79,8 @@ class DisruptionController(Controller):
             if any(matches(labels) for labels in states):
                 self._queue.add(key)
 
-    def _scale_changed(self, change: Change[Workload]) -> None:
-        if change.old is not None and change.new is not None and _replicas(change.old) == _replicas(change.new):
+    def _scale_changed(self, change: Change[Unstructured]) -> None:
+        if change.old is not None and change.new is not None and change.old.replicas == change.new.replicas:
             return
         for key in self._selectors.get(change.key.partition("/")[0], ()):
             self._queue.add(key)
@@ -92,38 +90,32 @@ class DisruptionController(Controller):
         budget = self._budgets.get(key)
         if budget is None:
             return
-        namespace, name = budget.metadata.namespace, budget.metadata.name
-        path = POD_DISRUPTION_BUDGET.path(namespace, name)
+        namespace = budget.metadata.namespace
+        path = POD_DISRUPTION_BUDGET.path(namespace, budget.metadata.name)
         try:
             current = await self._client.get(path)
-            changed = self._refreshed(key, budget, current)
-            if changed:
-                await self._client.replace(path + "/status", current)
+            known = current.get("status") or {}
+            selects = self._selectors[namespace][key]
+            pods = [pod for pod in self._in_namespace.get(namespace, {}).values() if selects(pod.metadata.labels or {})]
+            disrupted = self._unconfirmed(key, pods, known.get("disruptedPods") or {})
+            expected, desired = self._expected(budget, pods)
+            ready = [pod.metadata.name for pod in pods if is_ready(pod) and not pod.metadata.deletion_timestamp]
+            healthy = sum(1 for name in ready if name not in disrupted)
+            generation = current["metadata"].get("generation", 0)
+            status: dict[str, Any] = {"observedGeneration": generation}
+            if disrupted:
+                status["disruptedPods"] = disrupted
+            status["disruptionsAllowed"] = max(0, healthy - desired) if expected > 0 else 0
+            status |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
+            status["conditions"] = known.get("conditions") or []
+            status["conditions"] = [budget_condition(status, generation, rfc3339(time.time()))]
+            if status != known:
+                await self._client.replace(path + "/status", {**current, "status": status})
         except ApiError as error:
             if error.status == CONFLICT:
                 self._queue.add(key)
             elif error.status != NOT_FOUND:
                 raise
-
-    def _refreshed(self, key: str, budget: PodDisruptionBudget, current: dict[str, Any]) -> bool:
-        """Write the status into the budget as just read; whether that changes it."""
-        known = current.get("status") or {}
-        selects = self._selectors[budget.metadata.namespace][key]
-        in_namespace = self._in_namespace.get(budget.metadata.namespace, {})
-        pods = [pod for pod in in_namespace.values() if selects(pod.metadata.labels or {})]
-        disrupted = self._unconfirmed(key, pods, known.get("disruptedPods") or {})
-        expected, desired = self._expected(budget, pods)
-        ready = [pod.metadata.name for pod in pods if is_ready(pod) and not pod.metadata.deletion_timestamp]
-        healthy = sum(1 for name in ready if name not in disrupted)
-        status: dict[str, Any] = {"observedGeneration": current["metadata"].get("generation", 0)}
-        if disrupted:
-            status["disruptedPods"] = disrupted
-        status["disruptionsAllowed"] = max(0, healthy - desired) if expected > 0 else 0
-        status |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
-        status["conditions"] = known.get("conditions") or []
-        status["conditions"] = [budget_condition(status, status["observedGeneration"], rfc3339(time.time()))]
-        current["status"] = status
-        return status != known
 
     def _unconfirmed(self, key: str, pods: list[Pod], disrupted: Mapping[str, str]) -> dict[str, str]:
         """Granted evictions whose pods are there still and not ending, for as long as they are waited for."""
@@ -155,7 +147,7 @@ class DisruptionController(Controller):
         """The sum of the scales of the pods' controllers."""
         scales: dict[str, int] = {}
         for pod in pods:
-            owner = _controller(pod.metadata.owner_references)
+            owner = controller_of(pod.metadata)
             if owner is None or owner.uid in scales:
                 continue
             namespace, kind, name, uid = pod.metadata.namespace, owner.kind, owner.name, owner.uid
@@ -163,20 +155,12 @@ class DisruptionController(Controller):
                 scaled = self._scales[kind].get(f"{namespace}/{name}")
                 if scaled is None:
                     break
-                above = _controller(scaled.metadata.owner_references)
+                above = controller_of(scaled.metadata)
                 if above is None or above.kind not in self._scales:
-                    scales[uid] = _replicas(scaled)
+                    scales[uid] = scaled.replicas
                     break
                 kind, name, uid = above.kind, above.name, above.uid
         return sum(scales.values())
-
-
-def _controller(owners: Any) -> Any:
-    return next((owner for owner in owners or () if owner.controller), None)
-
-
-def _replicas(workload: Workload) -> int:
-    return int(workload.spec.get("replicas", 1))
 
 
 def _share(amount: int | str, of: int) -> int:

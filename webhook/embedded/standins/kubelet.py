@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import StandInInformers
-from webhook.embedded.standins.workqueue import Controller
-from webhook.kube.client import ApiError, Client
+from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, tolerating
+from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.instants import epoch, rfc3339
 from webhook.kube.objects import Pod
@@ -21,9 +20,6 @@ RUN_SECONDS = "embedded.giveway.dev/run-seconds"
 
 TERMINATION_SECONDS = 0.2
 WORKERS = 16
-FINAL = ("Succeeded", "Failed")
-NOT_FOUND = 404
-CONFLICT = 409
 
 
 class Kubelet(Controller):
@@ -66,41 +62,27 @@ class Kubelet(Controller):
         pod = self._pods.get(key)
         if pod is None:
             return
+        seconds, started = _run_seconds(pod), pod.status.start_time
         if pod.metadata.deletion_timestamp:
-            await self._remove(pod)
+            body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
+            client = self._client_of(pod.spec.node_name)
+            with tolerating(NOT_FOUND, CONFLICT):
+                await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
         elif pod.status.phase in ("", "Pending"):
             await self._set_status(pod, self._running(pod))
-        elif pod.status.phase == "Running":
-            await self._end_when_due(key, pod)
-
-    async def _remove(self, pod: Pod) -> None:
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
-        client = self._client_of(pod.spec.node_name)
-        try:
-            await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
-        except ApiError as error:
-            if error.status not in (NOT_FOUND, CONFLICT):
-                raise
-
-    async def _end_when_due(self, key: str, pod: Pod) -> None:
-        seconds, started = _run_seconds(pod), pod.status.start_time
-        if seconds is None or not started:
-            return
-        left = epoch(started) + seconds - time.time()
-        if left > 0:
-            self._queue.add_after(key, left)
-        else:
-            await self._set_status(pod, _succeeded(pod))
+        elif pod.status.phase == "Running" and seconds is not None and started:
+            left = epoch(started) + seconds - time.time()
+            if left > 0:
+                self._queue.add_after(key, left)
+            else:
+                await self._set_status(pod, _succeeded(pod))
 
     async def _set_status(self, pod: Pod, status: dict[str, Any]) -> None:
         client = self._client_of(pod.spec.node_name)
         path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        try:
+        with tolerating(NOT_FOUND, CONFLICT):
             await client.patch(path, body, kind="strategic")
-        except ApiError as error:
-            if error.status not in (NOT_FOUND, CONFLICT):
-                raise
 
     def _running(self, pod: Pod) -> dict[str, Any]:
         now = rfc3339(time.time())

@@ -8,16 +8,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from webhook.embedded.standins.informers import StandInInformers, Workload
-from webhook.kube.client import ApiError, Client
+from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, StandInInformers, Unstructured, tolerating
+from webhook.kube.client import Client
 from webhook.kube.informer import Change
-from webhook.kube.objects import Pod
+from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.pods import controller_of, is_terminal
 from webhook.kube.resources import POD, Resource
 
 __all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status", "template_hash"]
-
-NOT_FOUND = 404
-CONFLICT = 409
 
 
 class PodControl:
@@ -39,11 +37,11 @@ class PodControl:
         self._unseen: dict[str, set[tuple[str, str]]] = {}
         """Owner uid to (pod key, uid of a pod whose deletion was asked for, or "" for a creation)."""
 
-    def pods(self, owner: Workload) -> list[Pod]:
+    def pods(self, owner: Unstructured) -> list[Pod]:
         """The pods that the owner controls, as far as the cache knows."""
         return list(self._of_owner.get(owner.metadata.uid, {}).values())
 
-    def settled(self, owner: Workload) -> bool:
+    def settled(self, owner: Unstructured) -> bool:
         """Whether the cache shows everything that was done here."""
         unseen = self._unseen.get(owner.metadata.uid)
         if not unseen:
@@ -51,7 +49,7 @@ class PodControl:
         unseen -= {(key, uid) for key, uid in unseen if self._is_seen(key, uid)}
         return not unseen
 
-    async def create(self, owner: Workload, template: dict[str, Any], metadata: dict[str, Any]) -> None:
+    async def create(self, owner: Unstructured, template: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Create a pod of the template; `metadata` holds `name` or `generateName` and more labels, if any."""
         pod = copy.deepcopy(template)
         given = pod.get("metadata") or {}
@@ -62,19 +60,15 @@ class PodControl:
         made = await self._client.create(POD.path(owner.metadata.namespace), body, Pod)
         self._remember(owner, f"{made.metadata.namespace}/{made.metadata.name}", "")
 
-    async def delete(self, owner: Workload, pod: Pod) -> None:
+    async def delete(self, owner: Unstructured, pod: Pod) -> None:
         """Delete a pod, unless it is gone already or another one has its name."""
         metadata = pod.metadata
-        try:
-            await self._client.delete(
-                POD.path(metadata.namespace, metadata.name), {"preconditions": {"uid": metadata.uid}}
-            )
-        except ApiError as error:
-            if error.status not in (NOT_FOUND, CONFLICT):
-                raise
+        path, body = POD.path(metadata.namespace, metadata.name), {"preconditions": {"uid": metadata.uid}}
+        with tolerating(NOT_FOUND, CONFLICT):
+            await self._client.delete(path, body)
         self._remember(owner, f"{metadata.namespace}/{metadata.name}", metadata.uid)
 
-    def _remember(self, owner: Workload, key: str, uid: str) -> None:
+    def _remember(self, owner: Unstructured, key: str, uid: str) -> None:
         if not self._is_seen(key, uid):
             self._unseen.setdefault(owner.metadata.uid, set()).add((key, uid))
 
@@ -85,34 +79,25 @@ class PodControl:
         return pod is None or pod.metadata.uid != uid or bool(pod.metadata.deletion_timestamp)
 
     def _notice(self, change: Change[Pod]) -> None:
-        if change.old is not None:
-            self._forget(change.key, change.old, gone=change.new is None)
-        if change.new is not None:
-            owner = self._controller(change.new)
-            if owner is not None:
-                self._of_owner.setdefault(owner.uid, {})[change.key] = change.new
-                self._add(f"{change.new.metadata.namespace}/{owner.name}")
+        if change.old is not None and (owner := self._controller(change.old)) is not None:
+            rows = self._of_owner.get(owner.uid, {})
+            rows.pop(change.key, None)
+            if not rows:
+                self._of_owner.pop(owner.uid, None)
+            if change.new is None:
+                self._unseen.get(owner.uid, set()).discard((change.key, ""))
+                self._add(f"{change.old.metadata.namespace}/{owner.name}")
+        if change.new is not None and (owner := self._controller(change.new)) is not None:
+            self._of_owner.setdefault(owner.uid, {})[change.key] = change.new
+            self._add(f"{change.new.metadata.namespace}/{owner.name}")
 
-    def _forget(self, key: str, pod: Pod, *, gone: bool) -> None:
-        owner = self._controller(pod)
-        if owner is None:
-            return
-        rows = self._of_owner.get(owner.uid, {})
-        rows.pop(key, None)
-        if not rows:
-            self._of_owner.pop(owner.uid, None)
-        if gone:
-            self._unseen.get(owner.uid, set()).discard((key, ""))
-            self._add(f"{pod.metadata.namespace}/{owner.name}")
-
-    def _controller(self, pod: Pod) -> Any:
-        for owner in pod.metadata.owner_references or ():
-            if owner.controller and owner.kind == self._owner.kind and owner.api_version == self._owner.api_version:
-                return owner
-        return None
+    def _controller(self, pod: Pod) -> OwnerReference | None:
+        """The controller of a pod, if it is of the resource looked after here."""
+        owner, mine = controller_of(pod.metadata), (self._owner.kind, self._owner.api_version)
+        return owner if owner is not None and (owner.kind, owner.api_version) == mine else None
 
 
-def owner_reference(resource: Resource, owner: Workload) -> dict[str, Any]:
+def owner_reference(resource: Resource, owner: Unstructured) -> dict[str, Any]:
     """The reference by which a controller marks what it made."""
     return {
         "apiVersion": resource.api_version,
@@ -131,7 +116,7 @@ def template_hash(template: dict[str, Any]) -> str:
 
 def is_active(pod: Pod) -> bool:
     """Whether a pod counts as one of its controller's replicas."""
-    return not pod.metadata.deletion_timestamp and pod.status.phase not in ("Succeeded", "Failed")
+    return not pod.metadata.deletion_timestamp and not is_terminal(pod)
 
 
 def is_ready(pod: Pod) -> bool:
@@ -139,16 +124,12 @@ def is_ready(pod: Pod) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
-async def put_status(client: Client, resource: Resource, workload: Workload, status: dict[str, Any]) -> None:
+async def put_status(client: Client, resource: Resource, workload: Unstructured, status: dict[str, Any]) -> None:
     """Write a workload's status where it changed; a workload that is gone or changed meanwhile is left alone."""
     if status == workload.status:
         return
     metadata = workload.metadata
-    body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": status}
     cleared = {key: None for key in workload.status if key not in status}
-    body["status"] = {**cleared, **status}
-    try:
+    body = {"metadata": {"resourceVersion": metadata.resource_version}, "status": {**cleared, **status}}
+    with tolerating(NOT_FOUND, CONFLICT):
         await client.patch(resource.path(metadata.namespace, metadata.name, "status"), body, kind="merge")
-    except ApiError as error:
-        if error.status not in (NOT_FOUND, CONFLICT):
-            raise

@@ -1,21 +1,27 @@
-"""Lists in pages: every page of a list shows the same revision, or the list has expired (410)."""
+"""Which objects a list or a watch wants, and lists in pages.
+
+Every page of a list shows the same revision, or the list has expired (410).
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.routing import whole_number
-from webhook.embedded.storage.selection import Selection
-from webhook.embedded.storage.store import Store, StoredCollection, StoredObject
+from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
+from webhook.embedded.protocol.calls import whole_number
+from webhook.embedded.storage.store import ObjectStore, StoredObject
+from webhook.kube.selectors import SelectorError, parse_selector
 
-__all__ = ["ListPage", "check_not_future", "page", "revision_of"]
+__all__ = ["ListPage", "Selection", "check_not_future", "page", "revision_of"]
 
+_TERM = re.compile(r"([A-Za-z0-9_.\-/]+)(!=|==|=)(.*)", re.DOTALL)
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -24,6 +30,50 @@ _EXPIRED = (
 )
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _INCONSISTENT = -1
+
+
+class Selection:
+    """A compiled selection by namespace, labels and fields; raises StatusError (400) for what does not parse."""
+
+    def __init__(self, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> None:
+        labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        self.resource = resource
+        self.namespace = namespace
+        self.selective = bool(labels or fields)
+        try:
+            self._labels = parse_selector(labels) if labels.strip() else None
+        except SelectorError as error:
+            raise statuses.bad_request(str(error)) from error
+        self._fields = [_field_check(resource, fields, part) for part in re.split(r"(?<!\\),", fields) if part.strip()]
+
+    def matches(self, record: StoredObject) -> bool:
+        """Whether the record is wanted."""
+        if self.namespace and record.namespace != self.namespace:
+            return False
+        if self._labels is not None and not self._labels(record.labels):
+            return False
+        return all(check(record) for check in self._fields)
+
+
+def _field_check(resource: ApiResource, selector: str, term: str) -> Callable[[StoredObject], bool]:
+    """Compile one term of a field selector. Raises StatusError (400)."""
+    match = _TERM.fullmatch(term.strip())
+    if match is None:
+        raise statuses.bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
+    name, negated, wanted = match[1], match[2] == "!=", re.sub(r"\\(.)", r"\1", match[3])
+    if name == "metadata.name":
+        return lambda record: (record.name == wanted) != negated
+    if name == "metadata.namespace" and resource.namespaced:
+        return lambda record: (record.namespace == wanted) != negated
+    path = (resource.fields or {}).get(name)
+    if path is None:
+        group, _, version = resource.api_version.rpartition("/")
+        raise statuses.bad_request(
+            f'Unable to find "{group}/{version}, Resource={resource.plural}" that match label selector "", '
+            f'field selector "{selector}": field label not supported: {name}'
+        )
+    index = list((BY_STORAGE[resource.key].fields or {}).values()).index(path)
+    return lambda record: (record.fields[index] == wanted) != negated
 
 
 class _Token(msgspec.Struct):
@@ -53,13 +103,19 @@ class ListPage:
         return metadata
 
 
-def page(store: Store, selection: Selection, query: Mapping[str, str]) -> ListPage:
+def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> ListPage:
     """Read one page. Raises StatusError: 400 for parameters that are wrong, 410 for what has expired."""
     collection = store[selection.resource]
     limit = whole_number(query, "limit")
     revision, start = store.revision, ""
     if query.get("continue"):
-        revision, start = _continued(collection, store.revision, query["continue"])
+        token = _decode(query["continue"])
+        start = token.start
+        if token.rv != _INCONSISTENT:
+            if not collection.floor <= token.rv <= store.revision:
+                go_on = _encode(_Token(token.v, _INCONSISTENT, token.start))
+                raise statuses.expired(_EXPIRED, **{"continue": go_on})
+            revision = token.rv
     else:
         wanted = revision_of(query.get("resourceVersion", ""))
         check_not_future(store, wanted)
@@ -67,13 +123,17 @@ def page(store: Store, selection: Selection, query: Mapping[str, str]) -> ListPa
             if wanted < collection.floor:
                 raise statuses.expired(_TOO_OLD)
             revision = wanted
+    candidates: Iterable[StoredObject] = collection.in_namespace(selection.namespace, start)
+    if collection.events and revision < collection.events[-1].revision:
+        then = collection.at(revision)
+        candidates = [then[key] for key in sorted(then) if key >= start]
     found: list[StoredObject] = []
-    rest = (record for record in _candidates(collection, selection, revision, start) if selection.matches(record))
+    rest = (record for record in candidates if selection.matches(record))
     for record in rest:
         if limit and len(found) == limit:
             remaining = None if selection.selective else 1 + sum(1 for _ in rest)
-            token = _encode(_Token("meta.k8s.io/v1", revision, f"{found[-1].key}\0"))
-            return ListPage(found, revision, token, remaining)
+            token = _Token("meta.k8s.io/v1", revision, f"{found[-1].key}\0")
+            return ListPage(found, revision, _encode(token), remaining)
         found.append(record)
     return ListPage(found, revision)
 
@@ -87,7 +147,7 @@ def revision_of(text: str) -> int:
     return int(text)
 
 
-def check_not_future(store: Store, revision: int) -> None:
+def check_not_future(store: ObjectStore, revision: int) -> None:
     """Refuse (504) a revision that this server has not reached, as after the loss of its state."""
     if revision > store.revision:
         message = f"Too large resource version: {revision}, current: {store.revision}"
@@ -97,27 +157,11 @@ def check_not_future(store: Store, revision: int) -> None:
         raise error
 
 
-def _continued(collection: StoredCollection, current: int, text: str) -> tuple[int, str]:
-    """The revision that the next page shows, and the key it starts at."""
+def _decode(text: str) -> _Token:
     try:
-        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (binascii.Error, msgspec.DecodeError, ValueError) as error:
         raise statuses.bad_request(f"continue key is not valid: {error}") from error
-    if token.rv == _INCONSISTENT:
-        return current, token.start
-    if token.rv < collection.floor or token.rv > current:
-        raise statuses.expired(_EXPIRED, **{"continue": _encode(_Token(token.v, _INCONSISTENT, token.start))})
-    return token.rv, token.start
-
-
-def _candidates(
-    collection: StoredCollection, selection: Selection, revision: int, start: str
-) -> Iterable[StoredObject]:
-    newest = collection.events[-1].revision if collection.events else 0
-    if revision >= newest:
-        return collection.in_namespace(selection.namespace, start)
-    then = collection.at(revision)
-    return [then[key] for key in sorted(then) if key >= start]
 
 
 def _encode(token: _Token) -> str:

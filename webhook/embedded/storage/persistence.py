@@ -13,8 +13,8 @@ from typing import IO
 
 import msgspec
 
-from webhook.embedded.protocol.calls import Object
-from webhook.embedded.storage.store import Event, Store, StoredCollection, StoredObject, record_of
+from webhook.embedded.protocol.api_resources import BY_STORAGE
+from webhook.embedded.storage.store import Event, ObjectStore, StoredObject, record_of
 
 __all__ = ["DataError", "Journal"]
 
@@ -43,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 class Journal:
     """Loads a directory's state into a store and writes down every later change. Close it."""
 
-    def __init__(self, store: Store, directory: Path) -> None:
+    def __init__(self, store: ObjectStore, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _NAME
         if path.exists():
@@ -76,7 +76,7 @@ def _put(storage: str, record: StoredObject) -> _Line:
     return _Line(record.revision, storage, body=msgspec.Raw(record.body))
 
 
-def _load(store: Store, path: Path) -> None:
+def _load(store: ObjectStore, path: Path) -> None:
     """Read the state back, line by line. Raises DataError with file and line."""
     found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
     lines = path.read_bytes().split(b"\n")
@@ -85,7 +85,11 @@ def _load(store: Store, path: Path) -> None:
     for number, text in enumerate(lines, 1):
         try:
             line = _decode(text)
-            _enter(found, store.collections, line)
+            if line.storage and line.body:
+                record = record_of(BY_STORAGE[line.storage], msgspec.json.decode(line.body), line.revision)
+                found[line.storage][record.key] = record
+            elif line.storage:
+                found[line.storage].pop(line.key, None)
         except (msgspec.DecodeError, KeyError) as error:
             raise DataError(
                 f"{path}:{number}: not a line of a state file: {error}; move it away to start again"
@@ -95,15 +99,3 @@ def _load(store: Store, path: Path) -> None:
         collection = store.collections[storage]
         collection.restore(list(records.values()))
         collection.floor = store.revision
-
-
-def _enter(found: dict[str, dict[str, StoredObject]], collections: dict[str, StoredCollection], line: _Line) -> None:
-    if not line.storage:
-        return
-    records, body = found[line.storage], bytes(line.body)
-    if not body:
-        records.pop(line.key, None)
-        return
-    obj: Object = msgspec.json.decode(body)
-    record = record_of(collections[line.storage].resource, obj, line.revision)
-    records[record.key] = record

@@ -1,7 +1,7 @@
 """Where objects are kept: encoded once, under one growing revision, with a bounded history of changes.
 
-An object is kept as the bytes of its JSON, without `kind` and `apiVersion`: a list or a watch sends them as they are,
-and whoever wants to change an object decodes a copy of its own.
+It is storage and watch cache in one. An object is kept as the bytes of its JSON, without `kind` and `apiVersion`: a
+list or a watch sends them as they are, and whoever wants to change an object decodes a copy of its own.
 """
 
 from __future__ import annotations
@@ -9,19 +9,53 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 
-from webhook.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource
-from webhook.embedded.protocol.calls import Object
+from webhook.embedded.protocol.api_resources import BY_STORAGE, RESOURCES, ApiResource, Object
 
-__all__ = ["Event", "Store", "StoredCollection", "StoredObject", "record_of"]
+__all__ = [
+    "Event",
+    "Memo",
+    "ObjectStore",
+    "StoreReader",
+    "StoredCollection",
+    "StoredObject",
+    "record_of",
+    "stored_version",
+]
+
+T = TypeVar("T")
 
 _HISTORY = 20_000
 """Changes kept for each resource; a watch that lags behind more than these is cut."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, object]).decode
+
+
+_EVENTS_V1 = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+"""The one resource of two versions: fields of a core/v1 Event, as it is stored, and their names in events.k8s.io/v1."""
+_CORE_V1 = {new: old for old, new in _EVENTS_V1.items()}
+_ALWAYS_SENT: Object = {
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+    "deprecatedSource": {},
+    "eventTime": None,
+}
+
+
+def _is_stored(resource: ApiResource) -> bool:
+    return BY_STORAGE[resource.key] is resource
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -34,7 +68,7 @@ class StoredObject(msgspec.Struct, frozen=True):
     fields: tuple[str, ...]
     """Values of the resource's field selectors, in the order of `ApiResource.fields` of its stored version."""
     body: bytes
-    """The JSON object without `kind` and `apiVersion`."""
+    """The JSON object without `kind` and `apiVersion`, in the stored version."""
 
     @property
     def key(self) -> str:
@@ -42,8 +76,31 @@ class StoredObject(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def object(self, resource: ApiResource) -> Object:
-        """Return a fresh copy, the caller's own, in the stored version."""
-        return {"kind": resource.kind, "apiVersion": resource.api_version, **_decode(self.body)}
+        """Return a fresh copy, the caller's own, in the resource's version."""
+        obj = _decode(self.body)
+        if not _is_stored(resource):
+            obj = {**_ALWAYS_SENT, **{_EVENTS_V1.get(key, key): value for key, value in obj.items()}}
+        return {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+
+    def item(self, resource: ApiResource) -> bytes:
+        """The JSON without kind and apiVersion, as a list sends it in the resource's version."""
+        if _is_stored(resource):
+            return self.body
+        obj = self.object(resource)
+        return _encode({key: value for key, value in obj.items() if key not in ("kind", "apiVersion")})
+
+    def json(self, resource: ApiResource) -> bytes:
+        """The JSON of the object by itself, in the resource's version."""
+        return resource.prefix + self.item(resource)[1:]
+
+
+def stored_version(resource: ApiResource, obj: Object) -> Object:
+    """An object of the resource's version in the version that is stored."""
+    if _is_stored(resource):
+        return obj
+    stored = BY_STORAGE[resource.key]
+    renamed = {_CORE_V1.get(key, key): value for key, value in obj.items()}
+    return {**renamed, "kind": stored.kind, "apiVersion": stored.api_version}
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -164,7 +221,7 @@ class StoredCollection:
         return records
 
 
-class Store:
+class ObjectStore:
     """Every collection under one revision counter. `journal` hears of every change (see `persistence`)."""
 
     def __init__(self, history: int = _HISTORY) -> None:
@@ -206,3 +263,50 @@ class Store:
         """Forget all changes up to a revision, by default all there are."""
         for collection in self.collections.values():
             collection.compact(self.revision if revision is None else min(revision, self.revision))
+
+
+class StoreReader:
+    """Stored objects by the plural name of their resource; what it returns is the caller's own copy."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._collections: Mapping[str, StoredCollection] = {
+            BY_STORAGE[key].plural: collection for key, collection in store.collections.items()
+        }
+
+    def all(self, plural: str, namespace: str = "") -> list[Object]:
+        """Every object, of one namespace or of all."""
+        collection = self._collections[plural]
+        return [record.object(collection.resource) for record in collection.in_namespace(namespace)]
+
+    def one(self, plural: str, namespace: str, name: str) -> Object | None:
+        """One object, or None."""
+        collection = self._collections[plural]
+        record = collection.records.get(f"{namespace}/{name}" if namespace else name)
+        return record.object(collection.resource) if record else None
+
+    def labels(self, plural: str, name: str) -> Mapping[str, str]:
+        """The labels of a cluster-wide object; none if there is no such object."""
+        record = self._collections[plural].records.get(name)
+        return record.labels if record else {}
+
+    def version(self, *plurals: str) -> tuple[int, ...]:
+        """A value that differs after any of these resources changed."""
+        rows = [self._collections[plural] for plural in plurals]
+        return tuple(number for row in rows for number in (row.dropped + len(row.events), len(row.records)))
+
+
+class Memo(Generic[T]):
+    """Something computed from stored objects, once and again after one of the named resources changed."""
+
+    def __init__(self, read: StoreReader, plurals: tuple[str, ...], compute: Callable[[], T]) -> None:
+        self._read = read
+        self._plurals = plurals
+        self._compute = compute
+        self._known: tuple[tuple[int, ...], T] | None = None
+
+    def get(self) -> T:
+        """The current value."""
+        version = self._read.version(*self._plurals)
+        if self._known is None or self._known[0] != version:
+            self._known = (version, self._compute())
+        return self._known[1]

@@ -12,8 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.embedded.admission.naming import kind_of
-from webhook.embedded.protocol.calls import Attributes, Object, UserInfo
+from webhook.embedded.protocol.calls import Attributes, Object, user_object
 from webhook.embedded.protocol.statuses import StatusError, bad_request
 
 __all__ = [
@@ -49,7 +48,12 @@ class WebhookResponse:
 def request_of(attributes: Attributes) -> Object:
     """Return the AdmissionRequest, with a fresh uid."""
     resource, subresource = attributes.resource, attributes.subresource
-    group, version, kind = kind_of(attributes)
+    # A sub-resource may carry an object of its own kind, such as an Eviction.
+    judged = attributes.object or attributes.old_object or {}
+    group, _, version = str(judged.get("apiVersion") or "").rpartition("/")
+    kind = str(judged.get("kind") or "")
+    if not kind or not version:
+        group, version, kind = resource.group, resource.version, resource.kind
     versioned_kind = {"group": group, "version": version, "kind": kind}
     versioned = {"group": resource.group, "version": resource.version, "resource": resource.plural}
     request: Object = {"uid": str(uuid.uuid4()), "kind": versioned_kind, "resource": versioned}
@@ -65,7 +69,7 @@ def request_of(attributes: Attributes) -> Object:
     if namespace:
         request["namespace"] = namespace
     request["operation"] = attributes.operation
-    request["userInfo"] = _user(attributes.user)
+    request["userInfo"] = user_object(attributes.user)
     request["object"] = _typed(attributes.object, group, version, kind)
     request["oldObject"] = _typed(attributes.old_object, group, version, kind)
     request["dryRun"] = attributes.dry_run
@@ -146,17 +150,6 @@ def _patch(response: dict[str, Any]) -> list[Object]:
     if not isinstance(operations, list):
         raise InvalidAnswerError("response.patch is not a list of operations")
     return operations
-
-
-def _user(user: UserInfo) -> Object:
-    info: Object = {"username": user.username}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
-    if user.extra:
-        info["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return info
 
 
 def _typed(obj: Object | None, group: str, version: str, kind: str) -> Object | None:

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from webhook.embedded.merging import fieldsets
 from webhook.embedded.merging.fieldsets import Path, Paths
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import Object, WriteRequest
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.embedded.protocol.calls import WriteRequest
 from webhook.embedded.schema import defaulting, schemas
 from webhook.kube.instants import rfc3339
 
@@ -72,7 +72,7 @@ def read(obj: Object) -> list[ManagedFieldsEntry]:
 def write(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
     """Set the rows of an object: applied ones first, then by time, as Kubernetes sorts them."""
     rows = []
-    for entry in sorted(entries, key=_order):
+    for entry in sorted(entries, key=lambda entry: (entry.operation != "Apply", entry.time, *entry.key)):
         row: Object = {
             "manager": entry.manager,
             "operation": entry.operation,
@@ -108,7 +108,7 @@ def kept(resource: ApiResource, old: Object | None, new: Object, change: WriteRe
 
 
 def updated(resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
-    """Enter an update or create: what it changed is now its manager's, and nobody else's."""
+    """Enter an update or create: what it changed is now its manager's and nobody else's, what is gone nobody's."""
     if old is None:
         new["metadata"].pop("managedFields", None)
         before, after = strip(resource, "", blank(resource)), strip(resource, "", new)
@@ -120,32 +120,19 @@ def updated(resource: ApiResource, old: Object | None, new: Object, change: Writ
     if not entries:
         new["metadata"].pop("managedFields", None)
         return
+    schema, subresource = schemas.of_resource(resource), change.subresource
     changed, removed = fieldsets.differences(
-        schemas.of_resource(resource),
-        strip(resource, change.subresource, old),
-        strip(resource, change.subresource, new),
+        schema, strip(resource, subresource, old), strip(resource, subresource, new)
     )
-    write(new, _with_update(entries, resource, change, changed, removed))
-
-
-def _with_update(
-    entries: list[ManagedFieldsEntry],
-    resource: ApiResource,
-    change: WriteRequest,
-    changed: set[Path],
-    removed: set[Path],
-) -> list[ManagedFieldsEntry]:
-    """The entries after an update: what changed belongs to its manager, what is gone to nobody."""
-    subresource = change.subresource if change.subresource in ("status", "scale") else ""
-    key = (change.manager, "Update", resource.api_version, subresource)
+    key = (change.manager, "Update", resource.api_version, subresource if subresource in ("status", "scale") else "")
     mine = next((entry for entry in entries if entry.key == key), ManagedFieldsEntry(*key, {}, ""))
     others = [entry for entry in entries if entry is not mine]
     if changed or removed:
         others = [_without(entry, changed, removed) for entry in others]
-    kept = _without(mine, set(), removed).paths | changed
-    if kept != mine.paths or changed:
-        mine = ManagedFieldsEntry(*key, fieldsets.encode(kept), rfc3339(time.time()))
-    return [*others, mine]
+    paths = _without(mine, set(), removed).paths | changed
+    if paths != mine.paths or changed:
+        mine = ManagedFieldsEntry(*key, fieldsets.encode(paths), rfc3339(time.time()))
+    write(new, [*others, mine])
 
 
 def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) -> ManagedFieldsEntry:
@@ -157,10 +144,6 @@ def _without(entry: ManagedFieldsEntry, changed: set[Path], removed: set[Path]) 
     paths = entry.paths - changed
     left = (path for path in paths if not any(path[: len(gone)] == gone for gone in removed))
     return ManagedFieldsEntry(*entry.key, fieldsets.encode(left), entry.time)
-
-
-def _order(entry: ManagedFieldsEntry) -> tuple[bool, str, str, str, str]:
-    return entry.operation != "Apply", entry.time, entry.manager, entry.version, entry.subresource
 
 
 def blank(resource: ApiResource) -> Object:

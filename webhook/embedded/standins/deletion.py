@@ -1,28 +1,45 @@
-"""The garbage collector: objects whose owners are gone are deleted, in the background, foreground, or orphaned.
+"""What follows a deletion: the garbage collector and the namespace controller.
 
-Mirrors `pkg/controller/garbagecollector`. Every dependent counts as one that blocks its owner's deletion.
+The garbage collector deletes objects whose owners are gone, in the background, foreground, or orphaned. It mirrors
+`pkg/controller/garbagecollector`, but every dependent counts as one that blocks its owner's deletion. The namespace
+controller empties a namespace that is being deleted, then lets it go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from webhook.embedded.standins.informers import Metadata, StandInInformers
-from webhook.embedded.standins.workqueue import Controller
+from webhook.embedded.protocol.api_resources import BY_STORAGE
+from webhook.embedded.protocol.api_resources import RESOURCES as ROWS
+from webhook.embedded.standins.controller import (
+    CONFLICT,
+    NOT_FOUND,
+    Controller,
+    Metadata,
+    StandInInformers,
+    tolerating,
+)
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod
-from webhook.kube.resources import POD, Resource
+from webhook.kube.resources import NAMESPACE, POD, Resource
 
-__all__ = ["GarbageCollector"]
+__all__ = ["GarbageCollector", "NamespaceController"]
 
+RESOURCES = tuple(
+    Resource(row.group, row.version, row.plural, row.kind, row.namespaced)
+    for row in ROWS
+    if row.stored and BY_STORAGE[row.key] is row
+)
+NOT_COLLECTED = ("events", "leases")
+"""What is never owned, and changes too often to be looked at."""
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-NOT_FOUND = 404
-CONFLICT = 409
+AGAIN_SECONDS = 0.2
+GRACE_SECONDS = 0.5
+"""From a namespace's event to its handling; Kubernetes waits 5 s, so that everyone hears of the deletion first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +57,11 @@ class Where:
 
 
 class GarbageCollector(Controller):
-    """Watches the metadata of every object of the given resources."""
+    """Watches the metadata of every object that may own or be owned."""
 
     name = "garbage"
 
-    def __init__(self, informers: StandInInformers, client: Client, resources: Iterable[Resource]) -> None:
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
         self._client = client
         super().__init__(workers=4)
         self._caches: dict[str, Informer[Any]] = {}
@@ -53,17 +70,29 @@ class GarbageCollector(Controller):
         """Uid to place, of everything that exists."""
         self._dependents: dict[str, set[str]] = {}
         """Uid of an owner to the uids of what it owns."""
-        for resource in resources:
-            path = resource.path()
+        for resource in RESOURCES:
+            if resource.plural in NOT_COLLECTED:
+                continue
             cache = informers.cache(resource, Pod if resource.plural == POD.plural else Metadata)
             cache.handlers.append(partial(self._notice, resource))
-            self._caches[path] = cache
+            self._caches[resource.path()] = cache
             self._resources[resource.api_version, resource.kind] = resource
 
     def _notice(self, resource: Resource, change: Change[Any]) -> None:
         """Keep the graph of owners and dependents current, and queue what may have to go."""
         if change.old is not None:
-            self._unlink(change.old.metadata, gone=change.new is None)
+            old: ObjectMeta = change.old.metadata
+            for owner in old.owner_references or ():
+                rows = self._dependents.get(owner.uid, set())
+                rows.discard(old.uid)
+                if change.new is None and self._waits_for_dependents(owner.uid):
+                    self._queue.add(owner.uid)
+                if not rows:
+                    self._dependents.pop(owner.uid, None)
+            if change.new is None:
+                self._places.pop(old.uid, None)
+                for uid in self._dependents.get(old.uid, ()):
+                    self._queue.add(uid)
         if change.new is None:
             return
         metadata: ObjectMeta = change.new.metadata
@@ -76,19 +105,6 @@ class GarbageCollector(Controller):
             uids = [owner.uid for owner in metadata.owner_references]
             if any(self._metadata(uid) is None or self._waits_for_dependents(uid) for uid in uids):
                 self._queue.add(metadata.uid)
-
-    def _unlink(self, metadata: ObjectMeta, *, gone: bool) -> None:
-        for owner in metadata.owner_references or ():
-            rows = self._dependents.get(owner.uid, set())
-            rows.discard(metadata.uid)
-            if gone and self._waits_for_dependents(owner.uid):
-                self._queue.add(owner.uid)
-            if not rows:
-                self._dependents.pop(owner.uid, None)
-        if gone:
-            self._places.pop(metadata.uid, None)
-            for uid in self._dependents.get(metadata.uid, ()):
-                self._queue.add(uid)
 
     def _metadata(self, uid: str) -> ObjectMeta | None:
         place = self._places.get(uid)
@@ -182,3 +198,38 @@ class GarbageCollector(Controller):
         left = [one for one in metadata.finalizers or () if one != finalizer]
         body = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": left or None}}
         await self._client.patch(place.path, body, kind="merge")
+
+
+class NamespaceController(Controller):
+    """Empties namespaces. Those whose objects take time to go are looked at again."""
+
+    name = "namespace"
+
+    def __init__(self, informers: StandInInformers, client: Client) -> None:
+        self._client = client
+        super().__init__()
+        self._namespaces = informers.watch_keys(
+            NAMESPACE, Metadata, lambda key: self._queue.add_after(key, GRACE_SECONDS)
+        )
+
+    async def sync(self, key: str) -> None:
+        """Empty a namespace that is being deleted, and let it go once nothing is left in it."""
+        namespace = self._namespaces.get(key)
+        if namespace is None or not namespace.metadata.deletion_timestamp:
+            return
+        left = 0
+        for path in [resource.path(key) for resource in RESOURCES if resource.namespaced]:
+            items, _ = await self._client.list(path, Metadata)
+            for item in items:
+                if not item.metadata.deletion_timestamp:
+                    with tolerating(NOT_FOUND, CONFLICT):
+                        await self._client.delete(f"{path}/{item.metadata.name}", {"propagationPolicy": "Background"})
+            if items:
+                left += len((await self._client.list(path, Metadata))[0])
+        if left:
+            self._queue.add_after(key, AGAIN_SECONDS)
+            return
+        with tolerating(NOT_FOUND):
+            current = await self._client.get(NAMESPACE.path(None, key))
+            current["spec"] = {**(current.get("spec") or {}), "finalizers": []}
+            await self._client.replace(NAMESPACE.path(None, key, "finalize"), current)

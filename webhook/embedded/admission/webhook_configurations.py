@@ -1,13 +1,15 @@
 """Admission webhooks as registered: which requests each one asks for.
 
 Compiled from Mutating- and ValidatingWebhookConfigurations; the meanings of rules, scope and selectors are those
-of `k8s.io/apiserver/pkg/admission/plugin/webhook`.
+of `k8s.io/apiserver/pkg/admission/plugin/webhook`. `matchConditions` are CEL over the AdmissionRequest, every one of
+which must hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,8 +17,9 @@ import msgspec
 from webhook.embedded.protocol.calls import Attributes, Object
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
+from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
 
-__all__ = ["Hook", "HookTarget", "compile_hooks"]
+__all__ = ["ConditionError", "Webhook", "compile_webhooks", "conditions_hold"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 EQUIVALENT = {
@@ -27,7 +30,7 @@ EQUIVALENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class HookRule:
+class WebhookRule:
     """One row of `rules`."""
 
     operations: frozenset[str]
@@ -36,7 +39,19 @@ class HookRule:
     resources: tuple[tuple[str, str], ...]
     scope: str
 
-    def matches(self, target: HookTarget) -> bool:
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> WebhookRule:
+        """Compile a rule."""
+        resources = [str(text).partition("/") for text in rule.get("resources") or ()]
+        return cls(
+            operations=frozenset(rule.get("operations") or ()),
+            groups=frozenset(rule.get("apiGroups") or ()),
+            versions=frozenset(rule.get("apiVersions") or ()),
+            resources=tuple((resource, subresource) for resource, _, subresource in resources),
+            scope=rule.get("scope") or "*",
+        )
+
+    def matches(self, target: RequestTarget) -> bool:
         """Whether the rule asks for the request."""
         return (
             _in(target.operation, self.operations)
@@ -51,7 +66,7 @@ class HookRule:
 
 
 @dataclass(frozen=True, slots=True)
-class HookTarget:
+class RequestTarget:
     """What a rule looks at. A Namespace object counts as cluster-wide although its request names a namespace."""
 
     operation: str
@@ -62,7 +77,7 @@ class HookTarget:
     namespaced: bool
 
     @classmethod
-    def of(cls, attributes: Attributes) -> HookTarget:
+    def of(cls, attributes: Attributes) -> RequestTarget:
         """Return the target of a request."""
         resource = attributes.resource
         namespaced = bool(attributes.namespace) and resource.plural != "namespaces"
@@ -75,23 +90,23 @@ class HookTarget:
             namespaced,
         )
 
-    def equivalent(self) -> HookTarget | None:
+    def equivalent(self) -> RequestTarget | None:
         """The same resource under its other group, if it has one."""
         other = EQUIVALENT.get((self.group, self.version, self.plural))
         if other is None:
             return None
         group, version, plural = other
-        return HookTarget(self.operation, group, version, plural, self.subresource, self.namespaced)
+        return RequestTarget(self.operation, group, version, plural, self.subresource, self.namespaced)
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class Webhook:
     """One webhook of a configuration, with Kubernetes' defaults filled in; `timeout` in seconds."""
 
     key: tuple[str, str, int]
     name: str
     client: Mapping[str, Any]
-    rules: tuple[HookRule, ...]
+    rules: tuple[WebhookRule, ...]
     exact: bool
     in_namespace: Matcher
     of_object: Matcher
@@ -107,7 +122,7 @@ class Hook:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        target = HookTarget.of(attributes)
+        target = RequestTarget.of(attributes)
         other = None if self.exact else target.equivalent()
         if not any(rule.matches(target) or (other is not None and rule.matches(other)) for rule in self.rules):
             return False
@@ -115,38 +130,27 @@ class Hook:
         return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)
 
 
-def compile_hooks(configurations: Iterable[Object]) -> list[Hook]:
+def compile_webhooks(configurations: Iterable[Object]) -> list[Webhook]:
     """Every webhook, configurations by name, webhooks in the order they are written."""
     by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
     return [
-        Hook(
-            key=(configuration["metadata"]["name"], hook["name"], index),
-            name=hook["name"],
-            client=hook.get("clientConfig") or {},
-            rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
-            exact=hook.get("matchPolicy") == "Exact",
-            in_namespace=_selector(hook.get("namespaceSelector")),
-            of_object=_selector(hook.get("objectSelector")),
-            conditions=tuple((row["name"], row["expression"]) for row in hook.get("matchConditions") or ()),
-            timeout=hook.get("timeoutSeconds") or 10,
-            fail=hook.get("failurePolicy") != "Ignore",
-            dry_runs=hook.get("sideEffects") in ("None", "NoneOnDryRun"),
-            reinvoked=hook.get("reinvocationPolicy") == "IfNeeded",
+        Webhook(
+            key=(configuration["metadata"]["name"], webhook["name"], index),
+            name=webhook["name"],
+            client=webhook.get("clientConfig") or {},
+            rules=tuple(WebhookRule.of(rule) for rule in webhook.get("rules") or ()),
+            exact=webhook.get("matchPolicy") == "Exact",
+            in_namespace=_selector(webhook.get("namespaceSelector")),
+            of_object=_selector(webhook.get("objectSelector")),
+            conditions=tuple((row["name"], row["expression"]) for row in webhook.get("matchConditions") or ()),
+            timeout=webhook.get("timeoutSeconds") or 10,
+            fail=webhook.get("failurePolicy") != "Ignore",
+            dry_runs=webhook.get("sideEffects") in ("None", "NoneOnDryRun"),
+            reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
         )
         for configuration in by_name
-        for index, hook in enumerate(configuration.get("webhooks") or ())
+        for index, webhook in enumerate(configuration.get("webhooks") or ())
     ]
-
-
-def _rule(rule: Mapping[str, Any]) -> HookRule:
-    resources = [str(text).partition("/") for text in rule.get("resources") or ()]
-    return HookRule(
-        operations=frozenset(rule.get("operations") or ()),
-        groups=frozenset(rule.get("apiGroups") or ()),
-        versions=frozenset(rule.get("apiVersions") or ()),
-        resources=tuple((resource, subresource) for resource, _, subresource in resources),
-        scope=rule.get("scope") or "*",
-    )
 
 
 def _selector(selector: Mapping[str, Any] | None) -> Matcher:
@@ -155,3 +159,31 @@ def _selector(selector: Mapping[str, Any] | None) -> Matcher:
 
 def _in(value: str, allowed: frozenset[str]) -> bool:
     return "*" in allowed or value in allowed
+
+
+_compiled = lru_cache(maxsize=256)(compile_bool)
+
+
+class ConditionError(Exception):
+    """A condition that could not be evaluated while no other one was false."""
+
+
+def conditions_hold(conditions: Iterable[tuple[str, str]], request: Object) -> bool:
+    """Whether all conditions (name, expression) hold for an AdmissionRequest.
+
+    One that is false decides; else one that fails raises ConditionError. `authorizer` is not among the variables.
+    Size is no obstacle, as for an API server, whose bound is on the steps of an expression.
+    """
+    asked = {key: value for key, value in request.items() if key not in ("object", "oldObject")}
+    objects = {"object": request["object"], "oldObject": request["oldObject"]}
+    inputs = Inputs(lambda: {**objects, "request": asked, "namespaceObject": None, "priorityClass": None})
+    failures = []
+    for name, expression in conditions:
+        try:
+            if not _compiled(expression).evaluate(inputs):
+                return False
+        except (CelError, CelRuntimeError) as error:
+            failures.append(f"match condition {name!r}: expression {expression!r} resulted in error: {error}")
+    if failures:
+        raise ConditionError("; ".join(failures))
+    return True

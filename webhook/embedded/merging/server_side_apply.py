@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from webhook.embedded.merging import fieldsets, ownership
+from webhook.embedded.merging import fieldsets, managed_fields
 from webhook.embedded.merging.fieldsets import Path, Paths
-from webhook.embedded.merging.ownership import ManagedFieldsEntry
+from webhook.embedded.merging.managed_fields import ManagedFieldsEntry
 from webhook.embedded.protocol import statuses
-from webhook.embedded.protocol.api_resources import ApiResource
-from webhook.embedded.protocol.calls import Object, WriteRequest
+from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.embedded.protocol.calls import WriteRequest
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 from webhook.kube.instants import rfc3339
 
 __all__ = ["Application"]
 
-
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Application:
-    """One apply of a configuration by `change.manager`; `merge` and `track` are what `Writer` calls."""
+    """One apply of a configuration by `change.manager`; `merge` and `track` are what `ObjectWriter` calls."""
 
     def __init__(self, change: WriteRequest, configuration: Object, *, force: bool) -> None:
         resource = change.resource
@@ -36,7 +36,7 @@ class Application:
         self._force = force
         self._schema = schemas.of_resource(resource)
         self._paths = frozenset(
-            fieldsets.applied(self._schema, ownership.strip(resource, change.subresource, configuration))
+            fieldsets.applied(self._schema, managed_fields.strip(resource, change.subresource, configuration))
         ) - {("f:metadata",), ("f:spec",), ("f:status",)}
 
     def merge(self, current: Object) -> Object:
@@ -46,13 +46,11 @@ class Application:
         named = self._configuration["metadata"].get("resourceVersion")
         merged["metadata"]["resourceVersion"] = named or current["metadata"]["resourceVersion"]
         merged["metadata"]["uid"] = self._configuration["metadata"].get("uid")
-        entries = ownership.read(current)
+        entries = managed_fields.read(current)
         mine, changed = self._mine(entries), self._changed(current, merged)
         conflicts = [(entry, path) for entry in entries if entry is not mine for path in sorted(entry.paths & changed)]
         if conflicts and not self._force:
-            conflicts = self._not_applied_before(conflicts, current)
-            if conflicts:
-                raise _conflict(conflicts)
+            self._refuse(conflicts, current)
         if mine is not None:
             others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
             for path in sorted(mine.paths - self._paths, key=len):
@@ -63,7 +61,7 @@ class Application:
     def track(self, resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
         """Enter the manager's fields; with force they are no longer anybody else's."""
         del change
-        entries = [] if old is None else ownership.read(old)
+        entries = [] if old is None else managed_fields.read(old)
         mine = self._mine(entries)
         if mine is None or mine.paths != self._paths:
             mine = ManagedFieldsEntry(*self._key(resource), fieldsets.encode(self._paths), rfc3339(time.time()))
@@ -73,7 +71,7 @@ class Application:
             others = [
                 ManagedFieldsEntry(*entry.key, fieldsets.encode(entry.paths - taken), entry.time) for entry in others
             ]
-        ownership.write(new, [*others, mine])
+        managed_fields.write(new, [*others, mine])
 
     def _key(self, resource: ApiResource) -> tuple[str, str, str, str]:
         subresource = self._change.subresource if self._change.subresource == "status" else ""
@@ -86,22 +84,36 @@ class Application:
     def _changed(self, old: Object, new: Object) -> set[Path]:
         resource, subresource = self._change.resource, self._change.subresource
         return fieldsets.differences(
-            self._schema, ownership.strip(resource, subresource, old), ownership.strip(resource, subresource, new)
+            self._schema,
+            managed_fields.strip(resource, subresource, old),
+            managed_fields.strip(resource, subresource, new),
         )[0]
 
-    def _not_applied_before(
-        self, conflicts: list[tuple[ManagedFieldsEntry, Path]], current: Object
-    ) -> list[tuple[ManagedFieldsEntry, Path]]:
-        """Without those over fields that kubectl itself applied before on the client's side: these it takes over."""
+    def _refuse(self, conflicts: list[tuple[ManagedFieldsEntry, Path]], current: Object) -> None:
+        """Raise StatusError (409) with each field and its manager.
+
+        Fields that kubectl itself applied before on the client's side are no conflict: it takes them over.
+        """
         text = (current["metadata"].get("annotations") or {}).get(_LAST_APPLIED)
-        if self._change.manager != "kubectl" or not text:
-            return conflicts
-        try:
-            before = msgspec.json.decode(text, type=dict[str, Any])
-            paths = fieldsets.applied(self._schema, before)
-        except (msgspec.DecodeError, TypeError, KeyError):
-            return conflicts
-        return [(entry, path) for entry, path in conflicts if path not in paths]
+        if self._change.manager == "kubectl" and text:
+            with suppress(msgspec.DecodeError, TypeError, KeyError):
+                before = fieldsets.applied(self._schema, msgspec.json.decode(text, type=dict[str, Any]))
+                conflicts = [(entry, path) for entry, path in conflicts if path not in before]
+        by_manager: dict[str, list[str]] = defaultdict(list)
+        causes = []
+        for entry, path in conflicts:
+            subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
+            manager, shown = f'"{entry.manager}"{subresource} using {entry.version}', fieldsets.shown(path)
+            by_manager[manager].append(shown)
+            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": shown})
+        texts = [
+            f"conflict with {name}: {paths[0]}" if len(paths) == 1 else "\n- ".join([f"conflicts with {name}:", *paths])
+            for name, paths in by_manager.items()
+        ]
+        if conflicts:
+            count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
+            message = f"Apply failed with {count}: " + "\n".join(texts)
+            raise statuses.failure(409, "Conflict", message, {"causes": causes})
 
 
 def _merge(schema: Schema | None, current: Any, wanted: Any) -> Any:
@@ -133,26 +145,3 @@ def _remove(schema: Schema | None, obj: Any, path: Path) -> None:
         del obj[path[-1].removeprefix("f:")]
     else:
         obj.remove(items[path[-1]][1])
-
-
-def _conflict(conflicts: list[tuple[ManagedFieldsEntry, Path]]) -> statuses.StatusError:
-    """The refusal (409) that names each field and its manager."""
-    by_manager: dict[str, list[str]] = defaultdict(list)
-    for entry, path in conflicts:
-        by_manager[_named(entry)].append(fieldsets.shown(path))
-    texts = [
-        f"conflict with {name}: {paths[0]}" if len(paths) == 1 else "\n- ".join([f"conflicts with {name}:", *paths])
-        for name, paths in by_manager.items()
-    ]
-    count = f"{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
-    causes = [
-        {"reason": "FieldManagerConflict", "message": f"conflict with {_named(entry)}", "field": fieldsets.shown(path)}
-        for entry, path in conflicts
-    ]
-    message = f"Apply failed with {count}: " + "\n".join(texts)
-    return statuses.failure(409, "Conflict", message, {"causes": causes})
-
-
-def _named(entry: ManagedFieldsEntry) -> str:
-    subresource = f' with subresource "{entry.subresource}"' if entry.subresource else ""
-    return f'"{entry.manager}"{subresource} using {entry.version}'

@@ -1,0 +1,163 @@
+"""Dispatch to admission webhooks: mutating ones in order with reinvocation, validating ones side by side.
+
+Their audit annotations go to the audit log, with the request they are about.
+Mirrors `k8s.io/apiserver/pkg/admission/plugin/webhook`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from webhook.embedded.admission.admission_review import WebhookResponse, denial, dry_run_unsupported, request_of
+from webhook.embedded.admission.webhook_client import WebhookCallError, WebhookClient
+from webhook.embedded.admission.webhook_configurations import ConditionError, Webhook, compile_webhooks, conditions_hold
+from webhook.embedded.merging.patches import json_patch
+from webhook.embedded.protocol.calls import Attributes, Object
+from webhook.embedded.protocol.statuses import StatusError, internal_error
+from webhook.embedded.storage.store import Memo, StoreReader
+
+__all__ = ["AuditLog", "WebhookDispatcher"]
+
+MOST_ENTRIES = 10_000
+
+
+class AuditLog:
+    """The latest entries in memory, and with `path` every one as a line of JSON in a file.
+
+    An entry has `operation`, `resource`, `namespace`, `name`, `user`, `allowed` and `annotations`, whose keys are
+    `WEBHOOK/KEY` as in a real audit log.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.entries: deque[Object] = deque(maxlen=MOST_ENTRIES)
+        self._path = path
+
+    def record(self, attributes: Attributes, webhook: str, annotations: Mapping[str, str], *, allowed: bool) -> None:
+        """Note what a webhook annotated; nothing if it annotated nothing."""
+        if not annotations:
+            return
+        entry: Object = {
+            "operation": attributes.operation,
+            "resource": attributes.resource.qualified,
+            "namespace": attributes.namespace,
+            "name": attributes.shown_name,
+            "user": attributes.user.username,
+            "allowed": allowed,
+            "annotations": {f"{webhook}/{key}": value for key, value in annotations.items()},
+        }
+        self.entries.append(entry)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+
+
+class WebhookDispatcher:
+    """Calls the webhooks that ask for a request, as the stored configurations say."""
+
+    def __init__(self, read: StoreReader, caller: WebhookClient, audit: AuditLog) -> None:
+        self._read = read
+        self._audit = audit
+        self._mutating = _registered(read, "mutatingwebhookconfigurations")
+        self._validating = _registered(read, "validatingwebhookconfigurations")
+        self._caller = caller
+
+    async def mutate(self, attributes: Attributes, again: Callable[[Attributes], None]) -> None:
+        """Run the mutating webhooks. Raises StatusError to refuse.
+
+        Where one changed the object, the in-tree plugins (`again`) run a second time, and so do, with
+        `reinvocationPolicy: IfNeeded`, the webhooks that have not seen the change.
+        """
+        called: set[tuple[str, str, int]] = set()
+        due: set[tuple[str, str, int]] = set()
+        changed = False
+        for webhook in self._asking(self._mutating, attributes):
+            if await self._change(webhook, attributes):
+                changed = True
+                due |= called
+            if webhook.reinvoked:
+                called.add(webhook.key)
+        if not changed:
+            return
+        before = copy.deepcopy(attributes.object)
+        again(attributes)
+        if attributes.object != before:
+            due |= called
+        for webhook in self._asking(self._mutating, attributes):
+            if webhook.key in due:
+                await self._change(webhook, attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Ask every validating webhook at once. Raises StatusError of the first, in their order, that refuses."""
+        webhooks = self._asking(self._validating, attributes)
+        if not webhooks:
+            return
+        asked = [self._ask(webhook, attributes, mutating=False) for webhook in webhooks]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _asking(self, registered: Memo[list[Webhook]], attributes: Attributes) -> list[Webhook]:
+        webhooks = registered.get()
+        if not webhooks:
+            return []
+        labels: Mapping[str, str] | None = None
+        if attributes.resource.plural == "namespaces":
+            judged = attributes.object or attributes.old_object or {}
+            labels = (judged.get("metadata") or {}).get("labels") or {}
+        elif attributes.namespace:
+            labels = self._read.labels("namespaces", attributes.namespace)
+        return [webhook for webhook in webhooks if webhook.asks_for(attributes, labels)]
+
+    async def _change(self, webhook: Webhook, attributes: Attributes) -> bool:
+        """Call one mutating webhook and apply its patch; whether it changed the object."""
+        answer = await self._ask(webhook, attributes, mutating=True)
+        if answer is None or not answer.patch:
+            return False
+        if attributes.object is None:
+            raise _failed(webhook, "webhook attempted to modify the object, which is not supported for this operation")
+        try:
+            patched = json_patch(attributes.object, answer.patch)
+        except StatusError as error:
+            raise _failed(webhook, str(error)) from error
+        if patched == attributes.object:
+            return False
+        attributes.object = patched
+        return True
+
+    async def _ask(self, webhook: Webhook, attributes: Attributes, *, mutating: bool) -> WebhookResponse | None:
+        """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
+        request = request_of(attributes)
+        try:
+            if webhook.conditions and not conditions_hold(webhook.conditions, request):
+                return None
+        except ConditionError as error:
+            if not webhook.fail:
+                return None
+            raise attributes.denied(str(error)) from error
+        if attributes.dry_run and not webhook.dry_runs:
+            raise dry_run_unsupported(webhook.name)
+        try:
+            answer = await self._caller.call(webhook, request, mutating=mutating)
+        except WebhookCallError as error:
+            if not webhook.fail:
+                return None
+            raise _failed(webhook, str(error)) from error
+        attributes.warnings.extend(answer.warnings)
+        self._audit.record(attributes, webhook.name, answer.audit_annotations, allowed=answer.allowed)
+        if not answer.allowed:
+            raise denial(webhook.name, answer.status)
+        return answer
+
+
+def _registered(read: StoreReader, plural: str) -> Memo[list[Webhook]]:
+    return Memo(read, (plural,), lambda: compile_webhooks(read.all(plural)))
+
+
+def _failed(webhook: Webhook, why: str) -> StatusError:
+    return internal_error(f'failed calling webhook "{webhook.name}": {why}')
