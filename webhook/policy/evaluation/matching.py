@@ -15,7 +15,7 @@ from webhook.policy.evaluation.request import PODS, RequestAttributes, UserInfo
 from webhook.policy.model import Definers, RequestMatch, Subject
 from webhook.policy.model.globs import name_matcher
 
-__all__ = ["Test", "anyone_of", "definers", "definers_text", "exclusion", "parts_of", "rights_text", "subjects_text"]
+__all__ = ["Test", "anyone_of", "definers", "definers_text", "exclusion", "parts_of", "rights_text"]
 
 Test = Callable[[RequestAttributes], str | None]
 """None if the request is meant, else the reason why it is not: a fixed text, so that it costs nothing."""
@@ -146,7 +146,7 @@ def rights_text(alternatives: Iterable[RequestMatch]) -> str:
         if match.object_selector is not None:
             parts.append(f"pods labelled {_selector_text(match.object_selector)}")
         if match.subjects is not None:
-            parts.append(subjects_text(match.subjects))
+            parts.append(_either(map(str, match.subjects)))
         if match.operations is not None:
             parts.append(f"operation {_either(match.operations)}")
         texts.append(" with ".join(parts) or "everyone")
@@ -157,14 +157,9 @@ def definers_text(alternatives: Iterable[Definers]) -> str:
     """`anyone under a name system-*, or by Group b`; `nobody` without alternatives."""
     texts = []
     for one in alternatives:
-        who = subjects_text(one.subjects) if one.subjects is not None else "anyone"
+        who = _either(map(str, one.subjects)) if one.subjects is not None else "anyone"
         texts.append(who if one.names is None else f"{who} under a name {_either(one.names)}")
     return ", or ".join(texts) or "nobody"
-
-
-def subjects_text(subjects: Iterable[Subject]) -> str:
-    """`Group a or ServiceAccount kube-system/b`."""
-    return _either([f"{row.kind} {f'{row.namespace}/' if row.namespace else ''}{row.name}" for row in subjects])
 
 
 def _selector_text(selector: LabelSelector) -> str:

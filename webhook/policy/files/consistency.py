@@ -13,8 +13,7 @@ from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, PriorityRule, SourcePosition
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.values import KNOWN_ANNOTATIONS
-from webhook.policy.shapes.findings import Finding, Severity, nearest
-from webhook.policy.shapes.reader import Reader
+from webhook.policy.shapes.findings import Finding, Reader, Severity, nearest
 
 __all__ = ["check_together"]
 

@@ -8,16 +8,13 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.files.checks import CHECKS
 from webhook.policy.files.consistency import check_together
 from webhook.policy.files.document_kinds import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
-from webhook.policy.shapes.findings import Finding, PolicyError, Severity, nearest
-from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar
-from webhook.policy.shapes.reader import Reader, TooMuchError
-from webhook.policy.shapes.scalars import meaning
-from webhook.policy.shapes.shapes import INVALID, kind
+from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError, nearest
+from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
+from webhook.policy.shapes.shapes import INVALID
 
 __all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 
@@ -80,7 +77,7 @@ def load_texts(texts: list[tuple[str, str]]) -> Loaded:
     priority: list[PriorityPolicy] = []
     preemption: list[PreemptionPolicy] = []
     for name, text in texts:
-        reader = readers[name] = Reader(name, text, CHECKS)
+        reader = readers[name] = Reader(name, text)
         for policy in _policies(text, reader):
             if isinstance(policy, PriorityPolicy):
                 priority.append(policy)

@@ -13,17 +13,19 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.objects import LabelSelector, Requirement
-from webhook.kube.selectors import label_matcher
+from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NAMESPACE, NAMESPACES
-from webhook.policy.shapes.nodes import SourcePosition
-from webhook.policy.shapes.object_shape import Field, ObjectShape, Property, Values, mapping, shape_of
+from webhook.policy.shapes.findings import Reader
+from webhook.policy.shapes.nodes import SourcePosition, YamlNode, YamlSequence
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, ObjectShape, Property, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, ListOf, MapOf, Text
 
 __all__ = [
     "CONTROLLER_GROUPS",
     "CONTROLLER_MANAGER",
     "KUBE_SYSTEM_ACCOUNT",
+    "MEND",
     "OPERATIONS",
     "RIGHT",
     "SELECTOR",
@@ -31,8 +33,8 @@ __all__ = [
     "SUBJECTS",
     "RequestMatch",
     "Subject",
+    "check_rights",
     "reads_user",
-    "requirement",
 ]
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -43,6 +45,8 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 CONTROLLER_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 """The groups of Kubernetes' own controllers, which make the pods of workloads."""
 
+_ACCOUNTS = "system:serviceaccount"
+"""What the names of service accounts, and of their groups, begin with."""
 _CONTROLLERS = (
     CONTROLLER_MANAGER,
     *(
@@ -59,22 +63,20 @@ OPERATIONS = ListOf(
 )
 
 
-def requirement(values: Values, source: SourcePosition) -> Requirement:
-    """A row of matchExpressions from its values."""
+def _requirement(values: Values, source: SourcePosition) -> Requirement:
     del source
-    return Requirement(
-        key=values["key"], operator=values["operator"], values=list(values["values"]) if "values" in values else None
-    )
+    return Requirement(values["key"], values["operator"], list(values["values"]) if "values" in values else None)
 
 
-_REQUIREMENT = ObjectShape(
-    "label requirement",
-    "One row of matchExpressions.",
-    (
-        Property("key", "key", LABEL_KEY, "The label's key.", required=True),
-        Property(
-            "operator",
-            "operator",
+@mapping("label requirement", build=_requirement)
+class _LabelRequirement(Checked, frozen=True):
+    """One row of matchExpressions."""
+
+    key: Annotated[str, Field("The label's key.", LABEL_KEY)]
+    operator: Annotated[
+        str,
+        Field(
+            "In, NotIn, Exists or DoesNotExist.",
             Choice(
                 "an operator",
                 {
@@ -84,14 +86,19 @@ _REQUIREMENT = ObjectShape(
                     "DoesNotExist": "the label is not there",
                 },
             ),
-            "In, NotIn, Exists or DoesNotExist.",
-            required=True,
         ),
-        Property("values", "values", ListOf(LABEL_VALUE), "The values for In and NotIn."),
-    ),
-    model=Requirement,
-    build=requirement,
-)
+    ]
+    values: Annotated[tuple[str, ...], Field("The values for In and NotIn.", ListOf(LABEL_VALUE))] = ()
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The operator and the values must fit."""
+        if "key" not in values or "operator" not in values:
+            return
+        try:
+            label_matcher(LabelSelector(match_expressions=[_requirement(values, SourcePosition())]))
+        except SelectorError as error:
+            reader.error(nodes.get("values", nodes["operator"]), str(error))
 
 
 def _selector(values: Values, source: SourcePosition) -> LabelSelector:
@@ -105,14 +112,19 @@ SELECTOR = ObjectShape(
     "As everywhere in Kubernetes: all that is named must hold; an empty one selects everything.",
     (
         Property("matchLabels", "match_labels", MapOf(LABEL_VALUE, LABEL_KEY), "Labels with exactly these values."),
-        Property("matchExpressions", "match_expressions", ListOf(_REQUIREMENT), "Further requirements on labels."),
+        Property(
+            "matchExpressions",
+            "match_expressions",
+            ListOf(shape_of(_LabelRequirement)),
+            "Further requirements on labels.",
+        ),
     ),
     build=_selector,
 )
 
 
 @mapping("subject")
-class Subject(msgspec.Struct, frozen=True):
+class Subject(Checked, frozen=True):
     """Who asks. The pods of a Deployment or Job are made by a controller, of which subjects say nothing."""
 
     kind: Annotated[
@@ -127,6 +139,24 @@ class Subject(msgspec.Struct, frozen=True):
     ]
     name: Annotated[str, Field("The name; * stands for any characters.", Text("a name"))]
     namespace: Annotated[str, Field("The ServiceAccount's namespace; * stands for any characters.", NAMESPACE)] = ""
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """A ServiceAccount has a namespace, and nothing else has."""
+        account = values.get("kind") == "ServiceAccount"
+        if account and "namespace" not in values and "kind" in nodes:
+            reader.error(nodes["kind"], 'a ServiceAccount needs "namespace"; "*" is any')
+        if not account and "namespace" in nodes and "kind" in values:
+            reader.error(nodes["namespace"], f'a {values["kind"]} has no "namespace"; only ServiceAccounts do')
+        name = values.get("name", "")
+        if values.get("kind") == "User" and name.startswith(SERVICE_ACCOUNT) and "*" not in name:
+            reader.warn(
+                nodes["name"], "this is a service account; kind: ServiceAccount with namespace and name says it plainly"
+            )
+
+    def __str__(self) -> str:
+        """`Group a`, or `ServiceAccount kube-system/b`."""
+        return f"{self.kind} {self.namespace}{'/' if self.namespace else ''}{self.name}"
 
     @property
     def user_pattern(self) -> str | None:
@@ -205,3 +235,49 @@ RIGHT = replace(
     fields=tuple(one for one in shape_of(RequestMatch).fields if one.attribute != "operations"),
 )
 """A match without operations: a right is asked for in one operation."""
+
+
+MEND = 'add "namespaces" or "namespaceSelector" (not "*", {} or all but some: a new namespace must not be meant)'
+"""What to do about a right or a match that would mean the controllers, which make pods for everybody."""
+
+
+def check_rights(rights: tuple[RequestMatch, ...], node: YamlNode, reader: Reader, *, at_create: bool) -> None:
+    """Check the alternatives of a right, which stand at `node`; `at_create`: whether it is asked for new pods.
+
+    A right that controllers would open to everybody is refused; one that reaches further, or less far, than its author
+    probably means is pointed out (docs/policies.md, "Who asks").
+    """
+    places = node.items if isinstance(node, YamlSequence) else [node]
+    for number, right in enumerate(rights):
+        place = places[number] if len(places) == len(rights) else node  # else some could not be read
+        if right.by_namespace or (right.subjects is not None and not at_create):
+            continue
+        subjects = right.subjects or ()
+        controllers = [str(one) for one in subjects if one.covers_controllers]
+        accounts = [one for one in subjects if one.kind == "ServiceAccount" or one.name.startswith(_ACCOUNTS)]
+        loose = [str(one) for one in accounts if not one.exact_user]
+        if right.subjects is None:
+            if right.object_selector is not None:
+                reader.warn(
+                    place,
+                    "whoever makes a pod chooses its labels, so everybody can take this right; leave it only if"
+                    f' something else guards the labels, else {MEND} or "subjects"',
+                )
+        elif controllers:
+            reader.error(
+                place,
+                f"{' or '.join(controllers)} means the controllers, which make pods for whoever makes a workload: the"
+                f" right would be everybody's; leave this subject out and say for which pods the right is: {MEND}",
+            )
+        elif loose:
+            reader.warn(
+                place,
+                f"{' or '.join(loose)} gives this right to no service account, because each may make pods for someone"
+                f" else; name those that make pods for themselves exactly, or {MEND}",
+            )
+        else:
+            reader.warn(
+                place,
+                "workloads of these subjects are let in and their pods refused, because controllers make the pods and"
+                f" have a right by namespace only; {MEND}",
+            )

@@ -1,7 +1,6 @@
 """PreemptionPolicy: which pods the reconciler preempts for, and whom it may evict. Durations are seconds.
 
-`webhook.preemption.victims.rules` turns these into the decision's rules. What must hold between fields is in
-`webhook.policy.files.checks`.
+`webhook.preemption.victims.rules` turns these into the decision's rules.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from webhook.policy.model.values import (
     PROTECTION_DURATION,
     RECOGNISED_ANNOTATION,
 )
+from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.nodes import SourcePosition
-from webhook.policy.shapes.object_shape import Field, Values, mapping, shape_of
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
 
 __all__ = [
@@ -43,6 +43,8 @@ __all__ = [
 
 _SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 _MANY = 1_000_000
+_LONGEST_TIMEOUT = 60
+"""Seconds that an extender may take to answer, at most."""
 
 
 class VictimMode(StrEnum):
@@ -67,7 +69,7 @@ class EvictionMode(StrEnum):
 
 
 @mapping("preemptors")
-class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
+class Preemptors(Checked, frozen=True, kw_only=True):
     """For which pods the reconciler preempts: those of the classes named here, which the webhook marks."""
 
     priority_classes: Annotated[
@@ -83,11 +85,27 @@ class Preemptors(msgspec.Struct, frozen=True, kw_only=True):
             " which its new pods are moved.",
             MapOf(CLASS_NAME, CLASS_NAME),
         ),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", _SCHEDULERS)] = (
         "default-scheduler",
     )
     delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """No class of Kubernetes' own is named, and a twin is another class that has none."""
+        for name in values.get("priority_classes", ()):
+            if name.startswith("system-"):
+                reader.error(nodes["priority_classes"], f'"{name}": Kubernetes\' own classes are never managed')
+        for original, twin in values.get("twins", {}).items():
+            if original == twin:
+                reader.error(
+                    nodes["twins"], f'"{original}" is its own twin; name the class of the same value with Never'
+                )
+            elif twin in values["twins"]:
+                reader.error(nodes["twins"], f'"{twin}" is the twin of "{original}" and has a twin itself')
+            if "system-" in (original[:7], twin[:7]):
+                reader.error(nodes["twins"], "Kubernetes' own classes are never managed")
 
 
 @mapping("pods match")
@@ -163,13 +181,20 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("protection")
-class Protection(msgspec.Struct, frozen=True, kw_only=True):
+class Protection(Checked, frozen=True, kw_only=True):
     """For how long after its start a pod is no victim."""
 
     default: Annotated[float, Field("How long a pod is protected if no annotation says so.", Duration())] = 0.0
     maximum: Annotated[
         float | None, Field("The most that an annotation may ask for; unlimited if absent.", Duration())
     ] = None
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The default is within the maximum."""
+        maximum = values.get("maximum")
+        if maximum is not None and values.get("default", 0.0) > maximum:
+            reader.error(nodes["default"], f"the default is longer than the maximum of {maximum:g} s")
 
 
 @mapping("rate")
@@ -197,7 +222,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("extender")
-class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
+class ExtenderConfig(Checked, frozen=True, kw_only=True):
     """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
 
     url_prefix: Annotated[
@@ -223,16 +248,21 @@ class ExtenderConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The preemptor does not wait for it too long."""
+        if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
+            reader.error(
+                nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits"
+            )
 
-def _policy(values: Values, source: SourcePosition) -> PreemptionPolicy:
-    return PreemptionPolicy(name="", source=source, **values)
 
-
-@mapping("PreemptionPolicy spec", build=_policy)
-class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+@mapping("PreemptionPolicy spec")
+class PreemptionPolicy(Checked, frozen=True, kw_only=True):
     """Which pods the reconciler preempts for, and whom it may evict."""
 
-    name: str
+    name: str = ""
+    """Stands in the document's metadata."""
     source: SourcePosition
     preemptors: Annotated[Preemptors, Field("For which pods.", required=True)] = Preemptors()
     victims: Annotated[Victims, Field("Whom it may evict.")] = Victims()
@@ -282,3 +312,12 @@ class PreemptionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     extenders: Annotated[
         tuple[ExtenderConfig, ...], Field("Asked one after the other which candidates may stand.")
     ] = ()
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """Some class is named."""
+        preemptors = values.get("preemptors")
+        if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
+            reader.warn(
+                nodes["preemptors"], "no class is named, so the policy manages no pod; name priorityClasses or twins"
+            )

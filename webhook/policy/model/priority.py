@@ -1,7 +1,7 @@
 """PriorityPolicy: who may run and define what.
 
-`webhook.policy.evaluation.engine` turns these into closures. A new rule body is a struct here, its field in
-`PriorityRule`, and its evaluation; what must hold between its fields is in `webhook.policy.files.checks`.
+`webhook.policy.evaluation` turns these into closures. A new rule body is a struct here, its field in `PriorityRule`,
+and its evaluation.
 """
 
 from __future__ import annotations
@@ -12,10 +12,20 @@ from typing import Annotated
 import msgspec
 
 from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.match import OPERATIONS, RIGHT, SUBJECTS, RequestMatch, Subject, reads_user
+from webhook.policy.model.match import (
+    MEND,
+    OPERATIONS,
+    RIGHT,
+    SUBJECTS,
+    RequestMatch,
+    Subject,
+    check_rights,
+    reads_user,
+)
 from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
-from webhook.policy.shapes.nodes import SourcePosition
-from webhook.policy.shapes.object_shape import Field, Values, mapping, shape_of
+from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.nodes import SourcePosition, YamlNode
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
 
 __all__ = [
@@ -68,7 +78,7 @@ MatchConditions = tuple[MatchCondition, ...]
 
 
 @mapping("priorityClasses rule")
-class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
+class PriorityClasses(Checked, frozen=True, kw_only=True):
     """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
 
     allow: Annotated[
@@ -77,6 +87,14 @@ class PriorityClasses(msgspec.Struct, frozen=True, kw_only=True):
     deny: Annotated[
         tuple[str, ...], Field("Names or globs that may not be used; deny wins over allow.", ListOf(CLASS_GLOB))
     ] = ()
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """No class is allowed and denied, and some is allowed."""
+        for name in sorted(set(values.get("allow") or ()) & set(values.get("deny", ()))):
+            reader.warn(nodes["deny"], f'"{name}" is in allow and in deny; deny wins')
+        if values.get("allow") == ():
+            reader.warn(nodes["allow"], "an empty allow refuses every PriorityClass")
 
 
 @mapping("definers")
@@ -91,7 +109,7 @@ class Definers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("reserve rule")
-class Reserve(msgspec.Struct, frozen=True, kw_only=True):
+class Reserve(Checked, frozen=True, kw_only=True):
     """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
 
     Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
@@ -107,18 +125,33 @@ class Reserve(msgspec.Struct, frozen=True, kw_only=True):
         tuple[RequestMatch, ...], Field("Which pods may have a priority in it; else none.", OneOrMore(RIGHT))
     ] = ()
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The range begins before it ends, and its rights mean whom they name."""
+        if "from_" in values and "to" in values and values["from_"] > values["to"]:
+            reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
+        if values.get("use"):
+            check_rights(values["use"], nodes["use"], reader, at_create=True)
+
 
 @mapping("protectAnnotations rule")
-class ProtectAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+class ProtectAnnotations(Checked, frozen=True, kw_only=True):
     """Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices."""
 
     keys: Annotated[tuple[str, ...], Field("The annotations.", ListOf(ANNOTATION, least=1))]
     allow: Annotated[tuple[RequestMatch, ...], Field("Who may; nobody if absent.", OneOrMore(RIGHT))] = ()
     operations: Annotated[tuple[str, ...], Field("When the rule holds.", OPERATIONS)] = ("UPDATE",)
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """Its rights mean whom they name."""
+        if values.get("allow"):
+            at_create = "CREATE" in values.get("operations", ())
+            check_rights(values["allow"], nodes["allow"], reader, at_create=at_create)
+
 
 @mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
-class Validate(msgspec.Struct, frozen=True, kw_only=True):
+class Validate(Checked, frozen=True, kw_only=True):
     """A CEL expression that must be true, and the text for the person whose request is refused.
 
     `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
@@ -142,6 +175,14 @@ class Validate(msgspec.Struct, frozen=True, kw_only=True):
             ),
         ),
     ] = ("pods",)
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """It has words for the author."""
+        if "expression" in values and "message" not in nodes and "message_expression" not in nodes:
+            reader.warn(
+                nodes["expression"], 'without "message" the author is told the expression; say what would be right'
+            )
 
 
 def _rule(values: Values, source: SourcePosition) -> Values:
@@ -183,7 +224,7 @@ class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("exception")
-class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyException(Checked, frozen=True, kw_only=True):
     """Whom some rules of the policy let in all the same for a while, with a warning that says until when."""
 
     match: Annotated[RequestMatch, Field("Who is let in: everything named must hold, as in a right.", RIGHT)]
@@ -194,6 +235,14 @@ class PolicyException(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds since the epoch."""
     source: SourcePosition
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """It is for somebody, and means whom it names."""
+        if values.get("match") == RequestMatch():
+            reader.error(nodes["match"], "this excepts everybody: name who is meant, or turn the rules to warn")
+        elif "match" in values:
+            check_rights((values["match"],), nodes["match"], reader, at_create=True)
+
 
 def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
     enforcement = values.get("enforcement", Enforcement.ENFORCE)
@@ -202,7 +251,7 @@ def _policy(values: Values, source: SourcePosition) -> PriorityPolicy:
 
 
 @mapping("PriorityPolicy spec", build=_policy)
-class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class PriorityPolicy(Checked, frozen=True, kw_only=True):
     """Who may run and define what: when the policy applies, and its rules."""
 
     name: str
@@ -220,6 +269,34 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
         tuple[PolicyException, ...], Field("Whom some of the rules let in all the same for a while.")
     ] = ()
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """Names are there once, an exception is from rules that refuse, and subjects mean whom they name.
+
+        Rules and conditions share the names by which `policy/name` is found in messages.
+        """
+        rules, seen = values.get("rules", ()), dict[str, int]()
+        named = [(rule["name"], rule["source"]) for rule in rules]
+        named += [(one.name, one.source) for one in values.get("conditions", ())]
+        for name, source in named:
+            if name in seen:
+                text = f'name "{name}" is there twice in this policy; the other one is on line {seen[name]}'
+                reader.error(YamlNode(source.line, source.column, 1), text)
+            seen.setdefault(name, source.line)
+        if "exclude" in nodes and values.get("exclude") == RequestMatch():
+            reader.warn(nodes["exclude"], "an empty exclude excludes nothing; leave it out or name something")
+        _check_requesters(values, nodes, reader)
+        refusing = {one["name"]: PriorityRule(**{"enforcement": Enforcement.ENFORCE, **one}).refuses for one in rules}
+        for exception in values.get("exceptions", ()) if "rules" in values else ():
+            node = YamlNode(exception.source.line, exception.source.column, 1)
+            for name in exception.rules:
+                if name not in refusing:
+                    near = nearest(name, refusing)
+                    reader.error(node, f'the exception names a rule "{name}" that this policy does not have{near}')
+                elif not refusing[name]:
+                    text = f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"'
+                    reader.error(node, text)
+
     @property
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
@@ -230,3 +307,52 @@ class PriorityPolicy(msgspec.Struct, frozen=True, kw_only=True):
             matches += rule.protect_annotations.allow if rule.protect_annotations else ()
             expressions += [rule.validate.expression] if rule.validate else []
         return any(one.subjects is not None for one in matches) or any(map(reads_user, expressions))
+
+
+def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
+    """Point out a policy that treats the author of a workload and the controller that makes its pods differently.
+
+    docs/policies.md, "Who asks".
+    """
+    match, exclude = values.get("match") or RequestMatch(), values.get("exclude") or RequestMatch()
+    expressions = [(one.expression, one.source) for one in values.get("conditions", ())]
+    about_new_pods = False
+    validates = False
+    for rule in values.get("rules", ()):
+        if "validate" in rule and "pods" in rule["validate"].resources:
+            about_new_pods = validates = True
+            expressions.append((rule["validate"].expression, rule["source"]))
+        elif "validate" not in rule:
+            at_create = "protect_annotations" not in rule or "CREATE" in rule["protect_annotations"].operations
+            about_new_pods = about_new_pods or at_create
+    if not about_new_pods:
+        return
+    if "CREATE" not in (match.operations or ("CREATE",)):
+        if match.subjects is not None and validates:
+            reader.warn(
+                nodes["match"],
+                "the rules also hold for changes that service accounts make, because they may make them for someone"
+                " else; leave the subjects out, or let the expression pass what controllers change",
+            )
+        return
+    if match.subjects is not None:
+        narrow = match.by_namespace
+        reader.warn(
+            nodes["match"],
+            f"the rules also hold for pods that controllers and service accounts make in"
+            f" {'these namespaces' if narrow else 'every namespace'}, whoever the author of the workload is: workloads"
+            f" of others are let in and their pods may be refused; {'leave the subjects out' if narrow else MEND}",
+        )
+    if exclude.subjects is not None and not exclude.by_namespace:
+        reader.warn(
+            nodes["exclude"],
+            "workloads of these subjects are let in and their pods may be refused, because controllers make the pods"
+            f" and are excluded by namespace only; {MEND}",
+        )
+    for expression, source in expressions:
+        if reads_user(expression):
+            reader.warn(
+                YamlNode(source.line, source.column, 1),
+                "request.userInfo is a controller when it makes the pods of a workload, so the author is judged in one"
+                " way and the pods in another; read namespaceObject instead, or match operations [UPDATE]",
+            )

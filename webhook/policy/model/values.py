@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from webhook.policy.cel.program import CelError, CelProblem
-from webhook.policy.shapes.findings import Severity
+from webhook.policy.shapes.findings import Mention, Reader, Severity
 from webhook.policy.shapes.nodes import YamlNode, YamlScalar
-from webhook.policy.shapes.reader import Mention, Reader
 from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a policy file, where, why, and what would be right."""
+"""Findings: what is wrong in a policy file, where, why, and what would be right; and the bounds on reading one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,26 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
-from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.nodes import SourcePosition, YamlNode
 
-__all__ = ["Finding", "PolicyError", "Severity", "excerpt", "nearest"]
+__all__ = [
+    "Finding",
+    "Mention",
+    "PolicyError",
+    "Reader",
+    "Severity",
+    "TooMuchError",
+    "nearest",
+]
+
+_MOST_READS = 60_000
+"""Nodes read from one file, aliases counted each time."""
+_MOST_FINDINGS = 200
+"""Findings shown for one file."""
 
 _WIDEST = 100
 """Columns of a line that an excerpt shows."""
@@ -67,23 +81,99 @@ def nearest(word: str, options: Iterable[str]) -> str:
     return ""
 
 
-def excerpt(line_text: str, line: int, column: int, width: int) -> str:
-    """The line, numbered, and carets below `width` characters from `column`; long lines are cut around the place."""
-    start = max(0, column - 1 - _LEAD) if len(line_text) > _WIDEST else 0
-    shown = "".join(map(_visible, line_text[start : start + _WIDEST]))
-    if start:
-        shown = "…" + shown[1:]
-    if start + _WIDEST < len(line_text):
-        shown = shown[:-1] + "…"
-    before = shown[: column - 1 - start]
-    marked = shown[column - 1 - start :][: max(1, width)]
-    number = f"{line:>5}"
-    return f"{number} | {shown.rstrip()}\n{'':>5} | {' ' * _cells(before)}{'^' * max(1, _cells(marked.rstrip()))}"
+class Mention(NamedTuple):
+    """An annotation key named in a file; `recognises` if naming it makes it known."""
+
+    key: str
+    node: YamlNode
+    recognises: bool
 
 
-def _visible(character: str) -> str:
-    """The character as a terminal may show it: no tab, no control, no direction mark."""
-    return character if character.isprintable() else " "
+class TooMuchError(Exception):
+    """The aliases of a file make far more of it than stands in it."""
+
+
+class Reader:
+    """Collects the findings of one file. `path` is how messages name the file."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.errors = 0
+        self.annotations: list[Mention] = []
+        self._findings: dict[Finding, None] = {}
+        self._left_out = 0
+        self._lines = text.splitlines()
+        self._reads = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything found, each once, in the order of lines."""
+        found = sorted(self._findings, key=lambda one: (one.source.line, one.source.column))
+        if self._left_out:
+            more = f"{self._left_out} more findings in this file are not shown"
+            found.append(Finding(severity=Severity.ERROR, source=found[-1].source, message=more))
+        return found
+
+    def count(self) -> None:
+        """Account for a node read. Raises TooMuchError past _MOST_READS."""
+        self._reads += 1
+        if self._reads > _MOST_READS:
+            raise TooMuchError
+
+    def source(self, node: YamlNode) -> SourcePosition:
+        """Where a node stands."""
+        return SourcePosition(self.path, node.line, node.column)
+
+    def error(self, node: YamlNode, message: str) -> None:
+        """Note what keeps the file from being used."""
+        self.at(Severity.ERROR, node.line, node.column, message, width=node.width)
+
+    def warn(self, node: YamlNode, message: str) -> None:
+        """Note what is probably not meant."""
+        self.at(Severity.WARNING, node.line, node.column, message, width=node.width)
+
+    def at(
+        self,
+        severity: Severity,
+        line: int,
+        column: int,
+        message: str,
+        *,
+        width: int = 1,
+        related: tuple[Finding, ...] = (),
+    ) -> None:
+        """Note something at a place."""
+        self.errors += severity is Severity.ERROR
+        if len(self._findings) >= _MOST_FINDINGS:
+            self._left_out += 1
+            return
+        source = SourcePosition(self.path, line, column)
+        shown = self.excerpt(source, width)
+        finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
+        self._findings[finding] = None
+
+    def excerpt(self, source: SourcePosition, width: int = 1) -> str:
+        """The line of a place in this file, numbered, and carets below `width` characters from there.
+
+        A long line is cut around the place. What a terminal may not show, such as a tab, a control or a direction mark,
+        is a blank.
+        """
+        text = self.line(source.line)
+        column = min(source.column, len(text) + 1)
+        start = max(0, column - 1 - _LEAD) if len(text) > _WIDEST else 0
+        shown = "".join(one if one.isprintable() else " " for one in text[start : start + _WIDEST])
+        if start:
+            shown = "…" + shown[1:]
+        if start + _WIDEST < len(text):
+            shown = shown[:-1] + "…"
+        before = shown[: column - 1 - start]
+        marked = shown[column - 1 - start :][: max(1, width)]
+        number = f"{source.line:>5}"
+        return f"{number} | {shown.rstrip()}\n{'':>5} | {' ' * _cells(before)}{'^' * max(1, _cells(marked.rstrip()))}"
+
+    def line(self, number: int) -> str:
+        """A line of the file, from 1; empty past the end."""
+        return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
 
 def _cells(text: str) -> int:

@@ -1,12 +1,48 @@
-"""The values of a YAML file, each with the place where it stands."""
+"""The values of a YAML file, each with the place where it stands, and what an unquoted one means.
+
+What it means here (YAML 1.2) may differ from what it means to readers of YAML 1.1, as kubectl and many tools still are.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import msgspec
 
-__all__ = ["SourcePosition", "YamlMap", "YamlNode", "YamlScalar", "YamlSequence"]
+__all__ = [
+    "WHOLE",
+    "SourcePosition",
+    "YamlMap",
+    "YamlNode",
+    "YamlScalar",
+    "YamlSequence",
+    "duration",
+    "kind",
+    "meaning",
+    "seconds",
+    "yaml11",
+]
+
+WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+"""The one spelling of a whole number that every reader takes alike."""
+
+_TRUE11 = frozenset(["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"])
+_FALSE11 = frozenset(["n", "N", "no", "No", "NO", "off", "Off", "OFF"])
+_NULL = frozenset(["", "~", "null", "Null", "NULL"])
+_BOOL = frozenset(["true", "True", "TRUE", "false", "False", "FALSE"])
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN",
+    re.ASCII,
+)
+_OCTAL11 = re.compile(r"[-+]?0[0-7_]+", re.ASCII)
+_BINARY11 = re.compile(r"[-+]?0b[01_]+", re.ASCII)
+_GROUPED11 = re.compile(r"[-+]?(?:[1-9][0-9]*_[0-9_]*|0x[0-9a-fA-F]*_[0-9a-fA-F_]*|[0-9]+\.[0-9]*_[0-9_]*)", re.ASCII)
+_SIXTIES11 = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?", re.ASCII)
+_DATE11 = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?", re.ASCII)
+_DURATION = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?(?:([0-9]+)ms)?", re.ASCII)
+_LONGEST = 32
+_FOREVER = 10 * 365 * 24 * 3600
 
 
 class SourcePosition(msgspec.Struct, frozen=True):
@@ -51,3 +87,77 @@ class YamlMap(YamlNode):
     """A mapping, with keys as written: none is dropped for being there twice."""
 
     pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
+
+
+def meaning(scalar: YamlScalar) -> str:
+    """`text`, `null`, `bool` or `number`: what YAML 1.2 takes a scalar for."""
+    if not scalar.plain:
+        return "text"
+    if scalar.text in _NULL:
+        return "null"
+    if scalar.text in _BOOL:
+        return "bool"
+    return "number" if len(scalar.text) <= _LONGEST and _NUMBER.fullmatch(scalar.text) else "text"
+
+
+def kind(node: YamlNode) -> str:
+    """What a node is, in words."""
+    match node:
+        case YamlMap():
+            return "a mapping"
+        case YamlSequence():
+            return "a list"
+        case YamlScalar():
+            return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[meaning(node)]
+    return "something else"
+
+
+def yaml11(scalar: YamlScalar) -> str:
+    """What a YAML 1.1 reader takes an unquoted scalar for, if that is something else; else nothing."""
+    text = scalar.text
+    if not scalar.plain or len(text) > _LONGEST:
+        return ""
+    if text in _TRUE11:
+        return "true"
+    if text in _FALSE11:
+        return "false"
+    if _OCTAL11.fullmatch(text):
+        return f"the octal number {int(text.replace('_', ''), 8)}"
+    if _BINARY11.fullmatch(text):
+        return f"the binary number {int(text.replace('_', ''), 2)}"
+    if _GROUPED11.fullmatch(text):
+        return f"the number {text.replace('_', '')}"
+    if _SIXTIES11.fullmatch(text):
+        whole, dot, fraction = text.replace("_", "").lstrip("+-").partition(".")
+        total = 0
+        for digits in whole.split(":"):
+            total = total * 60 + int(digits)
+        return f"the base-60 number {'-' if text.startswith('-') else ''}{total}{dot if fraction else ''}{fraction}"
+    if _DATE11.fullmatch(text):
+        return "a date"
+    return ""
+
+
+def seconds(text: str) -> float | None:
+    """Seconds of `0s`, `30s`, `1h`, `1h30m`, `500ms` or of whole seconds; None for anything else or above ten years."""
+    if len(text) > _LONGEST:
+        return None
+    if text.isascii() and text.isdigit():
+        amount = float(int(text))
+    else:
+        match = _DURATION.fullmatch(text)
+        if not text or match is None:
+            return None
+        hours, minutes, whole, thousandths = (int(group or 0) for group in match.groups())
+        amount = hours * 3600 + minutes * 60 + whole + thousandths / 1000
+    return amount if amount <= _FOREVER else None
+
+
+def duration(amount: float) -> str:
+    """Seconds as `seconds` reads them, in the largest units: `0s`, `1m30s`, `5m`, `500ms`."""
+    thousandths = round(amount * 1000)
+    parts = []
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, thousandths = divmod(thousandths, size)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts) or "0s"

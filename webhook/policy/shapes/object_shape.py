@@ -9,7 +9,8 @@ A struct with `@mapping` is a mapping of the policy files, and each field annota
         evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, 1000))]
         window: Annotated[float, Field("Within which time.", Duration())] = 60.0
 
-A field without a default is required. A field without `Field` does not stand in the file.
+A field without a default is required. A field without `Field` does not stand in the file. What must hold between the
+fields says `check`, if the struct is `Checked`.
 """
 
 from __future__ import annotations
@@ -21,20 +22,40 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from webhook.policy.shapes.findings import nearest
-from webhook.policy.shapes.nodes import SourcePosition, YamlMap, YamlNode, YamlScalar
-from webhook.policy.shapes.reader import Reader
-from webhook.policy.shapes.scalars import duration, yaml11
-from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape, kind
+from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
+from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape
 
-__all__ = ["Build", "Field", "ObjectShape", "Property", "Values", "mapping", "shape_of", "yaml_name"]
+__all__ = [
+    "Build",
+    "Checked",
+    "Field",
+    "Nodes",
+    "ObjectShape",
+    "Property",
+    "Values",
+    "mapping",
+    "shape_of",
+    "yaml_name",
+]
 
 Values = dict[str, Any]
 """What a mapping's fields hold, by the names of the model, absent ones left out."""
 
+Nodes = dict[str, YamlNode]
+"""Where a mapping's fields stand, by the names of the model, absent ones left out."""
+
 Build = Callable[[Values, SourcePosition], Any]
 
 Model = TypeVar("Model", bound=msgspec.Struct)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """A struct of the model between whose fields something must hold."""
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """Note what is wrong between the fields. Those that were found wrong by themselves are not among `values`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,8 @@ class Property:
 class ObjectShape:
     """A mapping with known fields. Exactly one of those that are an `alternative` must be there, if there are any.
 
-    The fields are those of `model`, which is made of their values unless `build` makes something else.
+    The fields are those of `model`, which is made of their values unless `build` makes something else; without either
+    the values are left as they are.
     """
 
     title: str
@@ -93,9 +115,9 @@ class ObjectShape:
                 if value is not INVALID:
                     values[field.attribute] = value
         complete = self._complete(node, keys, reader)
-        check = reader.checks.get(self.model) if self.model else None
-        if check is not None:
-            check(values, {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}, reader)
+        if self.model is not None and issubclass(self.model, Checked):
+            nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
+            self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
         return self.made(values, reader.source(node)) if complete and required else INVALID
 
@@ -108,7 +130,8 @@ class ObjectShape:
         """What the file says in this mapping, which stands at `source`."""
         if self.build is not None:
             return self.build(values, source)
-        assert self.model is not None
+        if self.model is None:
+            return values
         place = {"source": source} if "source" in self.model.__struct_fields__ else {}
         return self.model(**values, **place)
 
@@ -116,26 +139,15 @@ class ObjectShape:
         """A reference to the record's own definition."""
         name = "".join(word[:1].upper() + word[1:] for word in self.title.split())
         if name not in definitions:
-            definitions[name] = {}
-            definitions[name].update(self._definition(definitions))
+            shape: dict[str, Any] = {"description": self.doc, "type": "object", "additionalProperties": False}
+            definitions[name] = shape
+            shape["properties"] = {field.name: _described(field, definitions) for field in self.fields}
+            required = [field.name for field in self.fields if field.required]
+            if required:
+                shape["required"] = required
+            if self.one_of:
+                shape["oneOf"] = [{"required": [alternative]} for alternative in self.one_of]
         return {"$ref": f"#/definitions/{name}"}
-
-    def _definition(self, definitions: Definitions) -> dict[str, Any]:
-        """The JSON schema of the mapping itself, which `schema` refers to."""
-        properties = {field.name: _described(field, definitions) for field in self.fields}
-        shape: dict[str, Any] = {
-            "description": self.doc,
-            "type": "object",
-            "additionalProperties": False,
-            "properties": properties,
-        }
-        required = [field.name for field in self.fields if field.required]
-        if required:
-            shape["required"] = required
-        alternatives = self.one_of
-        if alternatives:
-            shape["oneOf"] = [{"required": [name]} for name in alternatives]
-        return shape
 
     def _keys(self, node: YamlMap, reader: Reader) -> dict[str, tuple[YamlNode, YamlNode]]:
         """The known fields that are there; the first of two of one name counts."""
@@ -152,16 +164,13 @@ class ObjectShape:
                 keys[key.text] = (key, value)
             elif key.text in names:
                 keys[key.text] = (key, value)
+            elif key.text == "<<":
+                reader.error(key, "merge keys (<<) are not read; write the fields out")
             else:
-                reader.error(key, self._unknown(key, names))
+                other = yaml11(key)
+                also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
+                reader.error(key, f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}')
         return keys
-
-    def _unknown(self, key: YamlScalar, names: list[str]) -> str:
-        if key.text == "<<":
-            return "merge keys (<<) are not read; write the fields out"
-        other = yaml11(key)
-        also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
-        return f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}'
 
     def _complete(self, node: YamlMap, keys: dict[str, tuple[YamlNode, YamlNode]], reader: Reader) -> bool:
         """Note what is missing or there twice; whether exactly one of `one_of` is there."""
@@ -183,7 +192,15 @@ def mapping(title: str, doc: str = "", *, build: Build | None = None) -> Callabl
     def derive(model: type[Model]) -> type[Model]:
         hints = get_type_hints(model, include_extras=True)
         fields = [
-            _property(one, annotation, get_args(hints[one.name])[0])
+            Property(
+                annotation.name or yaml_name(one.name),
+                one.name,
+                annotation.shape or _by_type(get_args(hints[one.name])[0]),
+                annotation.doc,
+                required=one.required if annotation.required is None else annotation.required,
+                alternative=annotation.alternative,
+                default=one.default,
+            )
             for one in msgspec.structs.fields(model)
             for annotation in get_args(hints[one.name])[1:]
             if isinstance(annotation, Field)
@@ -207,18 +224,6 @@ def yaml_name(attribute: str) -> str:
     """The name in YAML of a field of the model: `per_owner` is perOwner, `from_` is from."""
     first, *rest = attribute.rstrip("_").split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _property(one: msgspec.structs.FieldInfo, annotation: Field, hint: Any) -> Property:
-    return Property(
-        annotation.name or yaml_name(one.name),
-        one.name,
-        annotation.shape or _by_type(hint),
-        annotation.doc,
-        required=one.required if annotation.required is None else annotation.required,
-        alternative=annotation.alternative,
-        default=one.default,
-    )
 
 
 def _by_type(hint: Any) -> Shape:

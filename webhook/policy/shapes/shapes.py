@@ -11,10 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.policy.shapes.findings import nearest
-from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
-from webhook.policy.shapes.reader import Reader
-from webhook.policy.shapes.scalars import WHOLE, meaning, seconds, yaml11
+from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.nodes import (
+    WHOLE,
+    YamlMap,
+    YamlNode,
+    YamlScalar,
+    YamlSequence,
+    kind,
+    meaning,
+    seconds,
+    yaml11,
+)
 
 __all__ = [
     "INVALID",
@@ -29,7 +37,6 @@ __all__ = [
     "Shape",
     "Text",
     "Whole",
-    "kind",
 ]
 
 INVALID: Any = object()
@@ -196,7 +203,9 @@ class Whole:
             return f"expected {self.what}, found text; write {text} without quotes"
         other = yaml11(scalar)
         if other.startswith("the "):
-            return f"{text} is {_plainly(text)} here and {other} to YAML 1.1 readers; write {self.what} in plain digits"
+            digits = text.replace("_", "").lstrip("+")
+            here = digits.lstrip("0") or "0" if digits.isdigit() and "_" not in text else "no number"
+            return f"{text} is {here} here and {other} to YAML 1.1 readers; write {self.what} in plain digits"
         if not scalar.plain or not WHOLE.fullmatch(text):
             return f'expected {self.what}, found "{text}"'
         if not self.least <= int(text) <= self.most:
@@ -300,18 +309,6 @@ class MapOf:
         return {"type": "object", "additionalProperties": self.of.schema(definitions)}
 
 
-def kind(node: YamlNode) -> str:
-    """What a node is, in words."""
-    match node:
-        case YamlMap():
-            return "a mapping"
-        case YamlSequence():
-            return "a list"
-        case YamlScalar():
-            return {"text": "text", "null": "nothing", "bool": "true or false", "number": "a number"}[meaning(node)]
-    return "something else"
-
-
 def _scalar(node: YamlNode, reader: Reader, what: str) -> Any:
     reader.count()
     if not isinstance(node, YamlScalar):
@@ -321,8 +318,3 @@ def _scalar(node: YamlNode, reader: Reader, what: str) -> Any:
         reader.error(node, f"expected {what}, found nothing; give a value, or leave the field out")
         return INVALID
     return node
-
-
-def _plainly(text: str) -> str:
-    digits = text.replace("_", "").lstrip("+")
-    return digits.lstrip("0") or "0" if digits.isdigit() and "_" not in text else "no number"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from webhook.policy.shapes.nodes import YamlScalar
-from webhook.policy.shapes.scalars import meaning, seconds, yaml11
+from webhook.policy.shapes.nodes import YamlScalar, meaning, seconds, yaml11
 
 
 def plain(text):
