@@ -22,7 +22,7 @@ from webhook.kube.resources import NODE, POD, REPLICA_SET
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PROTECTION_DURATION, Policies
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
-from webhook.simulation.history import Decision
+from webhook.simulation.history import SimulatedDecision
 from webhook.simulation.simulation import Options, Result, simulate
 from webhook.simulation.snapshot.collecting import collect
 from webhook.simulation.snapshot.objects import ClusterObjects
@@ -230,7 +230,7 @@ def _plan(line: Json) -> tuple[str, str, list[str]]:
     return line["preemptor"], line["node"], sorted(victim["pod"] for victim in line.get("victims", ()))
 
 
-def _simulated_plan(one: Decision) -> tuple[str, str, list[str]]:
+def _simulated_plan(one: SimulatedDecision) -> tuple[str, str, list[str]]:
     return one.preemptor, one.node, sorted(one.victims)
 
 

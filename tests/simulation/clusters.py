@@ -1,4 +1,4 @@
-"""Clusters of any size for the simulation: nodes full of pods that may go, preemptors, room elsewhere."""
+"""Clusters of any size for the simulation, full of pods that may go; runs of small ones, and what came of them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,27 @@ from webhook.kube.instants import rfc3339
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import CAN_BE_PREEMPTED, DECISION, MANAGED, MARK, PLAN, PROTECTION_DURATION, Policies
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
+from webhook.simulation.report.summary import summarize
+from webhook.simulation.simulation import Options, Result, simulate
 from webhook.simulation.snapshot.format import FORMAT, VERSION, Header, SnapshotWriter
 from webhook.simulation.snapshot.objects import BY_KIND, ClusterObjects
+from webhook.simulation.whatif.scenario import timed
 
-__all__ = ["POLICY", "added", "cluster_of", "large", "loaded", "pod", "policy_text", "write"]
+__all__ = [
+    "POLICY",
+    "added",
+    "cluster_of",
+    "evicted",
+    "full",
+    "large",
+    "loaded",
+    "placed",
+    "pod",
+    "policy_text",
+    "run",
+    "waits",
+    "write",
+]
 
 Json = dict[str, Any]
 POLICY = """\
@@ -184,3 +201,31 @@ def write(path: Path, objects: Iterator[tuple[str, Json]]) -> int:
             writer.write(BY_KIND[kind], [msgspec.convert(body, BY_KIND[kind].type)])
         writer.close()
     return writer.objects
+
+
+OWNER = ("ReplicaSet", "web")
+
+
+def full(count: int = 2, **more: Any) -> ClusterObjects:
+    """Nodes a, b, ... of 2 CPUs, each full of two pods of ReplicaSet web, and a small spare node for replacements."""
+    nodes = [node(name, "2", f"zone-{name}") for name in "abcdef"[:count]]
+    pods = [pod(f"web-{on}{n}", "1", on=on, owner=OWNER) for on in "abcdef"[:count] for n in range(2)]
+    return cluster_of(nodes, [*pods, *more.pop("pods", [])], ReplicaSet=[replica_set("web", len(pods))], **more)
+
+
+def run(objects: ClusterObjects, policies: Policies | None = None, *steps: str, **options: Any) -> Result:
+    found = simulate(objects, policies or loaded(POLICY), [timed(step) for step in steps], Options(**options))
+    assert not found.errors, found.errors
+    return found
+
+
+def evicted(result: Result) -> list[tuple[float, str, str]]:
+    return [(row.at, row.pod.partition("/")[2], row.by) for row in summarize("x", result).evictions]
+
+
+def waits(result: Result) -> set[str]:
+    return {key.partition("/")[2] for key in result.reasons}
+
+
+def placed(result: Result) -> dict[str, float]:
+    return {row.key.partition("/")[2]: row.placed for row in result.history.pods.values() if row.placed is not None}

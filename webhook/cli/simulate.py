@@ -150,7 +150,7 @@ def _simulated(
     with _bar(f"simulating {name}") as show:
 
         def progress(at: float, running: Running) -> None:
-            show(f"{shown(at)}, {running.store.delivered} events", None, None)
+            show(f"{shown(at)}, {running.tracker.delivered} events", None, None)
 
         return summarize(name, simulate(objects, policies, steps, options, progress))
 

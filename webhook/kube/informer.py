@@ -25,16 +25,16 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from types import MappingProxyType
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from webhook.kube.backoff import Backoff
 from webhook.kube.client import Chunk
 from webhook.kube.errors import NO_ANSWER, ApiError, status_error
+from webhook.kube.object_cache import Change, ObjectCache, T
 from webhook.kube.objects import ObjectMeta, key_of
 
 __all__ = ["Change", "Informer", "ListerWatcher"]
@@ -65,24 +65,6 @@ _TURN = 0.02
 """Seconds for which handlers are told of differences before others get their turn."""
 
 
-class HasMetadata(Protocol):
-    """Any of the objects in `webhook.kube.objects`."""
-
-    metadata: ObjectMeta
-
-
-T = TypeVar("T", bound=HasMetadata)
-
-
-class Change(msgspec.Struct, Generic[T], frozen=True):
-    """What happened to one object: `old` is None if it was added, `new` if it was deleted."""
-
-    kind: Literal["added", "modified", "deleted"]
-    key: str
-    old: T | None
-    new: T | None
-
-
 class ListerWatcher(Protocol):
     """What a cache needs of a client."""
 
@@ -105,12 +87,11 @@ _NAMED = msgspec.json.Decoder(_Named)
 _Step = Callable[[], Awaitable[None]]
 
 
-class Informer(Generic[T]):
-    """All objects of one resource by key (`namespace/name` or `name`), as the server last told.
+class Informer(ObjectCache[T]):
+    """All objects of one resource, as the server last told.
 
-    `run()` keeps it current; `synced` is set after the first list. `handlers` are called for every change, in order,
-    after the copy has changed; add them before `run()`. `transform` makes of a decoded object what is kept of it, as
-    client-go's TransformFunc does.
+    `run()` keeps it current; `synced` is set after the first list. Add `handlers` before `run()`. `transform` makes of
+    a decoded object what is kept of it, as client-go's TransformFunc does.
     """
 
     def __init__(
@@ -123,15 +104,13 @@ class Informer(Generic[T]):
         label_selector: str = "",
         transform: Callable[[T], T] | None = None,
     ) -> None:
-        self.handlers: list[Callable[[Change[T]], None]] = []
-        self.synced = asyncio.Event()
+        super().__init__(path)
         self._client = client
         self._path = path
         self._type = type_
         self._transform = transform
         self._decoder = msgspec.json.Decoder(type_)
         self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
-        self._items: dict[str, T] = {}
         self._version = ""
         self._older_lists = 0
         self._backoff = Backoff()
@@ -139,14 +118,6 @@ class Informer(Generic[T]):
         self._listed_at = -math.inf
         self._step: _Step = self._list
         self._heard_at = -math.inf
-
-    def get(self, key: str) -> T | None:
-        """The object of that key, or None."""
-        return self._items.get(key)
-
-    def items(self) -> Mapping[str, T]:
-        """A live view of all objects by key."""
-        return MappingProxyType(self._items)
 
     def age(self) -> float:
         """Seconds since the server last sent anything about this resource; infinite before the first time.
@@ -330,33 +301,6 @@ class Informer(Generic[T]):
             self._put(key, new)
         if not _older(version, self._version):
             self._version = version
-
-    def take(self, key: str, new: T | None) -> None:
-        """Take over an object's state, None if it is gone, told by something else than list and watch: a simulation."""
-        if new is not None:
-            self._put(key, new)
-        elif key in self._items:
-            self._remove(key, self._items[key])
-
-    def _put(self, key: str, new: T) -> None:
-        known = self._items.get(key)
-        if known is not None and known.metadata.uid != new.metadata.uid:
-            self._remove(key, known)
-            known = None
-        self._items[key] = new
-        self._notify(Change("added" if known is None else "modified", key, known, new))
-
-    def _remove(self, key: str, last: T) -> None:
-        """Forget an object; `last` is its state when it was deleted, as far as it is known."""
-        del self._items[key]
-        self._notify(Change("deleted", key, last, None))
-
-    def _notify(self, change: Change[T]) -> None:
-        for handler in self.handlers:
-            try:
-                handler(change)
-            except Exception:
-                log.exception("cache %s: a handler failed on %s %s", self._path, change.kind, change.key)
 
     def _decode(self, raw: msgspec.Raw | bytes) -> T | None:
         try:

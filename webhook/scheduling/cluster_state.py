@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from webhook.kube.informer import Change, Informer
+from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects import Node, Pod
 from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class Informers(Protocol):
     """Where the copies of resources come from."""
 
-    def cache(self, resource: Resource, type_: type[Any]) -> Informer[Any]:
+    def cache(self, resource: Resource, type_: type[Any]) -> ObjectCache[Any]:
         """The copy of a resource, decoded to the type."""
         ...
 
@@ -49,7 +49,7 @@ class ClusterState:
         self.snapshot = Snapshot()
         self.tally = Tally()
         self.selectors = Selectors()
-        self.pods: Informer[Pod] = informers.cache(PODS.resource, Pod)
+        self.pods: ObjectCache[Pod] = informers.cache(PODS.resource, Pod)
         self._assumed: dict[str, Pod] = {}
         self._on_pod = on_pod
         self._on_node = on_node

@@ -10,7 +10,7 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
 
-__all__ = ["Eviction", "History", "PodStory"]
+__all__ = ["Eviction", "PodStory", "SimulationHistory"]
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class PodStory:
 
 
 @dataclass(slots=True)
-class Decision:
+class SimulatedDecision:
     """A plan that the reconciler made."""
 
     at: float
@@ -64,13 +64,13 @@ class Decision:
 
 
 @dataclass(slots=True)
-class History:
+class SimulationHistory:
     """Filled while the simulation runs; `start` is in seconds since the epoch."""
 
     start: float
     pods: dict[str, PodStory] = field(default_factory=dict)
     """By uid: the pods that something happened to, in the order in which it did."""
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[SimulatedDecision] = field(default_factory=list)
     endings: Counter[str] = field(default_factory=Counter)
     """How plans ended."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class History:
                 victims = line.get("victims", ())
                 self._grounds |= {victim["pod"]: line for victim in victims}
                 keys = tuple(victim["pod"] for victim in victims)
-                self.decisions.append(Decision(at, line["preemptor"], line["node"], line["policy"], keys))
+                self.decisions.append(SimulatedDecision(at, line["preemptor"], line["node"], line["policy"], keys))
             case "plan ended":
                 self.endings[line["ending"]] += 1
             case "budget refused":

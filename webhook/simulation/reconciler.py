@@ -1,4 +1,4 @@
-"""The reconciler in a simulated cluster: its real code, fed by the store instead of list and watch.
+"""The reconciler in a simulated cluster: its real code, fed by the tracker instead of list and watch.
 
 Everything that the simulation needs to know of `webhook.reconciler` is in this file.
 """
@@ -22,7 +22,7 @@ from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.state import State
 from webhook.simulation.clock import VirtualClock
 from webhook.simulation.cluster.api import Api, SimulatedClient
-from webhook.simulation.history import History
+from webhook.simulation.history import SimulationHistory
 
 __all__ = ["SimulatedReconciler"]
 
@@ -30,7 +30,7 @@ __all__ = ["SimulatedReconciler"]
 class _Reporter(Reporter):
     """Notes when time alone may change what was found for a preemptor."""
 
-    def __init__(self, history: History, clock: VirtualClock) -> None:
+    def __init__(self, history: SimulationHistory, clock: VirtualClock) -> None:
         super().__init__(
             ReconcilerMetrics(CollectorRegistry()), lambda line: history.tell(line, clock.monotonic()), None
         )
@@ -55,7 +55,7 @@ class SimulatedReconciler:
         policy_set = PolicySet(policies)
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
-            api.store.feed(resource.kind, informer)
+            api.tracker.feed(resource.kind, informer)
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
 

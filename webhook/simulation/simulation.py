@@ -8,23 +8,25 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import msgspec
 
 from webhook.kube.client import Client
 from webhook.kube.events import Occurrence
+from webhook.kube.pods import is_terminal
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.scheduling.default_preemption import Preemption
 from webhook.scheduling.scheduler import Scheduler
 from webhook.simulation.clock import VirtualClock, VirtualLoop
-from webhook.simulation.cluster.admission import Admission
+from webhook.simulation.cluster.admission import SimulatedAdmission
 from webhook.simulation.cluster.api import Api, SimulatedClient
 from webhook.simulation.cluster.budgets import Budgets
 from webhook.simulation.cluster.controllers import Controllers
-from webhook.simulation.cluster.store import Store
-from webhook.simulation.history import History
+from webhook.simulation.cluster.tracker import ObjectTracker
+from webhook.simulation.cluster.workloads import Workloads
+from webhook.simulation.history import SimulationHistory
 from webhook.simulation.policies import Judgeable, judgeable
 from webhook.simulation.reconciler import SimulatedReconciler
 from webhook.simulation.snapshot.objects import ClusterObjects
@@ -58,23 +60,41 @@ class Step(Protocol):
 class Running:
     """The parts of a cluster that is being simulated."""
 
-    store: Store
+    tracker: ObjectTracker
     api: Api
-    budgets: Budgets
-    admission: Admission
-    controllers: Controllers
+    admission: SimulatedAdmission
+    workloads: Workloads
     scheduler: Scheduler
     reconciler: SimulatedReconciler
-    history: History
+    history: SimulationHistory
     clock: VirtualClock
     policies: Judgeable
     objects: ClusterObjects
+
+    @classmethod
+    def assemble(
+        cls, objects: ClusterObjects, policies: Policies, clock: VirtualClock, termination: float | None
+    ) -> Running:
+        """The parts over a cluster, filled, before anything moves."""
+        tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
+        known = judgeable(policies, objects)
+        budgets = Budgets(tracker)
+        api = Api(tracker, budgets, clock, history, termination)
+        admission = SimulatedAdmission(known.policies, tracker, clock)
+        controllers = Controllers(api, admission, budgets)
+        workloads = Workloads(tracker, controllers)
+        budgets.fill()
+        controllers.fill()
+        client, events = cast("Client", SimulatedClient(api, "kube-scheduler")), _PreemptedEvents(history)
+        scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
+        reconciler = SimulatedReconciler(api, known.policies, clock)
+        tracker.fill()
+        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, clock, known, objects)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
         self.policies = judgeable(policies, self.objects)
         self.admission.use(self.policies.policies)
-        self.controllers.forget_admitted()
         self.reconciler.use(self.policies.policies)
 
     def is_at_rest(self) -> bool:
@@ -83,13 +103,26 @@ class Running:
             return False
         return self.reconciler.is_at_rest()
 
+    def reasons(self) -> dict[str, str]:
+        """Why pods wait, by key: what the reconciler says of its preemptors, and what kube-scheduler says."""
+        reasons: dict[str, str] = {}
+        for key, pod in self.tracker.all("Pod").items():
+            if pod.spec.node_name or pod.metadata.deletion_timestamp or is_terminal(pod):
+                continue
+            told = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
+            if pod.spec.scheduling_gates:
+                told = "it has scheduling gates"
+            own = self.reconciler.why(key)
+            reasons[key] = f"{own} ({told})" if own and told else own or told or "it was not tried yet"
+        return reasons
+
 
 @dataclass(slots=True)
 class Result:
     """How it ended: `seconds` of virtual time, and whether nothing moved any more."""
 
-    history: History
-    store: Store
+    history: SimulationHistory
+    tracker: ObjectTracker
     nodes: Nodes
     """What is used of which node, as kube-scheduler counts it."""
     seconds: float
@@ -116,7 +149,7 @@ def simulate(
     progress: Progress = lambda _at, _running: None,
 ) -> Result:
     """Let the future of a cluster pass. Deterministic: the same input gives the same result."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner, _errors() as errors, _few_collections():
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner, _ErrorLog() as errors, _few_collections():
         made = sorted(steps, key=lambda one: one.at)
         return runner.run(_run(objects, policies, made, options or Options(), progress, errors))
 
@@ -127,103 +160,71 @@ async def _run(  # noqa: PLR0917 - one caller
     steps: Sequence[Step],
     options: Options,
     progress: Progress,
-    errors: list[str],
+    errors: _ErrorLog,
 ) -> Result:
     loop = cast("VirtualLoop", asyncio.get_running_loop())
-    running = _assembled(objects, policies, VirtualClock(loop, objects.taken_at), options)
-    finished = asyncio.Event()
-    at_rest = False
+    loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
+    clock = VirtualClock(loop, objects.taken_at)
+    running = Running.assemble(objects, policies, clock, options.termination)
+    end: asyncio.Future[bool] = loop.create_future()
+    """Whether nothing moves any more; or why a step cannot be made."""
 
     def before_jump() -> bool:
-        nonlocal at_rest
         progress(loop.time(), running)
-        if finished.is_set() or not running.is_at_rest():
+        if end.done() or not running.is_at_rest():
             return True
-        at_rest = True
-        finished.set()
+        end.set_result(True)
         return False
 
-    running.store.fill()
-    running.api.start()
-    failures: list[Exception] = []
+    def time_is_over() -> None:
+        if not end.done():
+            end.set_result(False)
 
     def make(step: Step) -> None:
         try:
             step.make(running)
         except Exception as error:  # noqa: BLE001 - it ends the run, and is raised there
-            failures.append(error)
-            finished.set()
+            if not end.done():
+                end.set_exception(error)
 
+    running.api.start()
     for step in steps:
         if step.at <= 0:
             step.make(running)
         elif step.at < options.until:
             running.api.later(step.at, make, step)
-    tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]
-    loop.call_later(options.until, finished.set)
+    loop.call_later(options.until, time_is_over)
     loop.before_jump = before_jump
-    stopped = asyncio.create_task(finished.wait())
-    await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]
+    parts: list[asyncio.Future[Any]] = [end, *tasks]
+    await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
     loop.before_jump = lambda: True
-    seconds = loop.time()
-    reasons = _reasons(running)
-    evaluations = running.reconciler.evaluations
-    for task in (stopped, *tasks):
+    seconds, reasons, evaluations = loop.time(), running.reasons(), running.reconciler.evaluations
+    for task in tasks:
         task.cancel()
-    ended = await asyncio.gather(*tasks, return_exceptions=True)
-    if failures:
-        raise failures[0]
-    errors += [repr(error) for error in ended if isinstance(error, Exception)]
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            errors.keep("a part has ended", ended)
     return Result(
         running.history,
-        running.store,
+        running.tracker,
         running.scheduler.snapshot.nodes,
         seconds,
-        at_rest,
+        end.done() and end.result(),
         running.policies,
         reasons,
-        frozenset(key for key in reasons if running.reconciler.policy_of(running.store.pod(key))),
+        frozenset(key for key in reasons if running.reconciler.policy_of(running.tracker.pod(key))),
         running.admission.warnings,
         evaluations,
-        running.store.delivered,
-        errors,
+        running.tracker.delivered,
+        errors.found,
     )
 
 
-def _assembled(objects: ClusterObjects, policies: Policies, clock: VirtualClock, options: Options) -> Running:
-    store, history = Store(objects), History(clock.start)
-    known = judgeable(policies, objects)
-    budgets = Budgets(store)
-    api = Api(store, budgets, clock, history, options.termination)
-    admission = Admission(known.policies, store, clock)
-    controllers = Controllers(api, admission, budgets)
-    budgets.fill()
-    controllers.fill()
-    client = cast("Client", SimulatedClient(api, "kube-scheduler"))
-    told = _Told(history)
-    scheduler = Scheduler(store, client, Preemption(client, told, clock), told, clock, everybody=True)
-    reconciler = SimulatedReconciler(api, known.policies, clock)
-    return Running(store, api, budgets, admission, controllers, scheduler, reconciler, history, clock, known, objects)
-
-
-def _reasons(running: Running) -> dict[str, str]:
-    """Why pods wait: what the reconciler says of its preemptors, and what kube-scheduler says."""
-    reasons: dict[str, str] = {}
-    for key, pod in running.store.all("Pod").items():
-        if pod.spec.node_name or pod.metadata.deletion_timestamp or pod.status.phase in {"Succeeded", "Failed"}:
-            continue
-        told = next((one.message for one in pod.status.conditions or () if one.type == "PodScheduled"), "")
-        if pod.spec.scheduling_gates:
-            told = "it has scheduling gates"
-        own = running.reconciler.why(key)
-        reasons[key] = f"{own} ({told})" if own and told else own or told or "it was not tried yet"
-    return reasons
-
-
-class _Told:
+class _PreemptedEvents:
     """Takes kube-scheduler's Events: whom a victim went for."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: SimulationHistory) -> None:
         self._history = history
 
     def event(self, occurrence: Occurrence) -> None:
@@ -247,30 +248,31 @@ def _few_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-class _Collector(logging.Handler):
+class _ErrorLog(logging.Handler):
     """Keeps the errors that the parts log, because a part that fails must not pass for one that found nothing."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
         self.found: list[str] = []
+        self._log = logging.getLogger("webhook")
+        self._before = self._log.level, self._log.propagate
+
+    def __enter__(self) -> Self:
+        self._log.addHandler(self)
+        self._log.setLevel(logging.ERROR)
+        self._log.propagate = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.removeHandler(self)
+        level, self._log.propagate = self._before
+        self._log.setLevel(level)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record's text, with the exception behind it."""
+        self.keep(record.getMessage(), record.exc_info[1] if record.exc_info else None)
+
+    def keep(self, text: str, error: BaseException | None) -> None:
+        """Keep what went wrong, unless there is more than enough of it."""
         if len(self.found) < 100:
-            error = f": {record.exc_info[1]!r}" if record.exc_info and record.exc_info[1] else ""
-            self.found.append(record.getMessage() + error)
-
-
-@contextmanager
-def _errors() -> Iterator[list[str]]:
-    collector, log = _Collector(), logging.getLogger("webhook")
-    before = log.level, log.propagate
-    log.addHandler(collector)
-    log.setLevel(logging.ERROR)
-    log.propagate = False
-    try:
-        yield collector.found
-    finally:
-        log.removeHandler(collector)
-        log.setLevel(before[0])
-        log.propagate = before[1]
+            self.found.append(f"{text}: {error!r}" if error else text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import msgspec
@@ -9,15 +11,16 @@ import msgspec
 from webhook.admission.context import Context, Objects
 from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import review
+from webhook.admission.webhook import Phase, review
 from webhook.kube.objects import Pod
 from webhook.kube.pods import WORKLOADS
+from webhook.native.compiler import next_end
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import Policies
 from webhook.simulation.clock import VirtualClock
-from webhook.simulation.cluster.store import Store
+from webhook.simulation.cluster.tracker import ObjectTracker
 
-__all__ = ["Admission", "RefusedError", "User"]
+__all__ = ["RefusedError", "SimulatedAdmission", "User"]
 
 _RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
     "Pod": ("", "pods"),
@@ -47,23 +50,27 @@ class User(msgspec.Struct, frozen=True):
         )
 
 
-class Admission:
+class SimulatedAdmission:
     """Judges what is added, on the classes and namespaces of then."""
 
-    def __init__(self, policies: Policies, store: Store, clock: VirtualClock) -> None:
-        self._engine = Engine(policies)
+    def __init__(self, policies: Policies, tracker: ObjectTracker, clock: VirtualClock) -> None:
+        self._policies, self._engine = policies, Engine(policies)
         self._clock = clock
-        self._store = store
+        self._tracker = tracker
         self._context: Context | None = None
+        self._pods: dict[tuple[str, bytes], Pod | str] = {}
+        """Pods as they are stored, or why they are refused, by who makes them and what is sent."""
+        self._pods_end: float | None = None
+        """When another answer may be given, in seconds since the epoch, because an exception ends."""
         self.warnings: dict[str, str] = {}
         """Warnings by the object that got them first."""
         for kind in ("PriorityClass", "Namespace"):
-            store.hook(kind, self._forget)
+            tracker.hook(kind, self._forget)
 
     def use(self, policies: Policies) -> None:
         """Judge by other policies from now on."""
-        self._engine = Engine(policies)
-        self._context = None
+        self._policies, self._engine = policies, Engine(policies)
+        self._forget()
 
     def admit(self, body: Json, user: User) -> Json:
         """The object as it is stored. Raises RefusedError."""
@@ -71,65 +78,71 @@ class Admission:
         if kind not in _RESOURCES:
             return body
         mutated = self._ask("mutate", body, user)
-        self._check(body, mutated)
         stored = apply(body, mutated.patch) if mutated.patch else body
         if kind == "Pod":
-            self._fill_in(stored)
-        self._check(body, self._ask("validate", stored, user))
+            # What the API server's Priority plugin fills in
+            spec, lookup = stored["spec"], self._current().lookup
+            if name := spec.get("priorityClassName"):
+                found = lookup.priority_class(name)
+                if found is None:
+                    raise RefusedError(f"no PriorityClass with name {name} was found")
+            elif found := min(lookup.default_priority_classes(), key=lambda one: one.value, default=None):
+                spec["priorityClassName"] = found.metadata.name
+            spec["priority"] = found.value if found else 0
+            spec["preemptionPolicy"] = (found.preemption_policy if found else None) or "PreemptLowerPriority"
+        self._ask("validate", stored, user)
         return stored
 
     def pod(self, body: Json, user: User) -> Pod:
-        """A pod as it is stored. Raises RefusedError."""
-        return msgspec.convert(self.admit({"apiVersion": "v1", "kind": "Pod", **body}, user), Pod)
+        """A pod as it is stored; asked once for pods that differ in nothing. Raises RefusedError."""
+        now = self._clock.wall()
+        if self._pods_end is None or now >= self._pods_end:
+            self._pods.clear()
+            self._pods_end = next_end(self._policies, now) or math.inf
+        key = user.name, msgspec.json.encode(body, order="sorted")
+        found = self._pods.get(key)
+        if found is None:
+            try:
+                found = msgspec.convert(
+                    self.admit({"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(body)}, user), Pod
+                )
+            except RefusedError as error:
+                found = str(error)
+            self._pods[key] = found
+        if isinstance(found, str):
+            raise RefusedError(found)
+        return found
 
-    def _ask(self, phase: Any, body: Json, user: User) -> Answer:
+    def _ask(self, phase: Phase, body: Json, user: User) -> Answer:
+        """What the webhook answers. Raises RefusedError."""
         group, resource = _RESOURCES[body["kind"]]
         meta = body.get("metadata") or {}
+        namespace, name = meta.get("namespace", ""), meta.get("name", "")
         request = {
             "uid": "simulated",
             "resource": {"group": group, "version": "v1", "resource": resource},
             "operation": "CREATE",
-            "namespace": meta.get("namespace", ""),
-            "name": meta.get("name", ""),
+            "namespace": namespace,
+            "name": name,
             "userInfo": {"username": user.name, "groups": user.groups},
             "object": body,
         }
         asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        return review(self._current(), phase, msgspec.json.encode(asked)).answer
-
-    def _check(self, body: Json, answer: Answer) -> None:
-        meta = body.get("metadata") or {}
-        where = f"{body['kind']} {meta.get('namespace', '')}/{meta.get('name') or meta.get('generateName', '')}"
+        answer = review(self._current(), phase, msgspec.json.encode(asked)).answer
         for warning in answer.warnings:
-            self.warnings.setdefault(warning, where)
+            self.warnings.setdefault(warning, f"{body['kind']} {namespace}/{name or meta.get('generateName', '')}")
         if not answer.allowed or answer.code != 200:
             refusals = "; ".join(say(row) for row in answer.verdicts if row.denies)
             raise RefusedError(answer.message or refusals or f"answered with {answer.code}")
-
-    def _fill_in(self, body: Json) -> None:
-        """What the API server's Priority plugin does. Raises RefusedError for a class that is not there."""
-        spec = body["spec"]
-        name = spec.get("priorityClassName")
-        lookup = self._current().lookup
-        if name:
-            found = lookup.priority_class(name)
-            if found is None:
-                raise RefusedError(f"no PriorityClass with name {name} was found")
-        else:
-            defaults = sorted(lookup.default_priority_classes(), key=lambda one: one.value)
-            found = defaults[0] if defaults else None
-            if found is not None:
-                spec["priorityClassName"] = found.metadata.name
-        spec["priority"] = found.value if found else 0
-        spec["preemptionPolicy"] = (found.preemption_policy if found else None) or "PreemptLowerPriority"
+        return answer
 
     def _current(self) -> Context:
         if self._context is None:
-            classes, namespaces = self._store.all("PriorityClass"), self._store.all("Namespace")
-            self._context = Context(
-                self._engine, Objects(classes.values(), namespaces.values()), clock=self._clock.wall
-            )
+            classes, namespaces = self._tracker.all("PriorityClass"), self._tracker.all("Namespace")
+            objects = Objects(classes.values(), namespaces.values())
+            self._context = Context(self._engine, objects, clock=self._clock.wall)
         return self._context
 
-    def _forget(self, _change: Any) -> None:
-        self._context = None
+    def _forget(self, _change: Any = None) -> None:
+        """Classes, namespaces or policies have changed: what was answered holds no longer."""
+        self._context = self._pods_end = None

@@ -19,8 +19,8 @@ from webhook.kube.objects import Condition, Pod, PodStatus, key_of
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.simulation.clock import VirtualClock
 from webhook.simulation.cluster.budgets import Budgets
-from webhook.simulation.cluster.store import Store
-from webhook.simulation.history import History
+from webhook.simulation.cluster.tracker import ObjectTracker
+from webhook.simulation.history import SimulationHistory
 
 __all__ = ["Api", "SimulatedClient"]
 
@@ -31,9 +31,14 @@ class Api:
     """What can be done to the cluster; raises ApiError as the API server answers."""
 
     def __init__(
-        self, store: Store, budgets: Budgets, clock: VirtualClock, history: History, termination: float | None
+        self,
+        tracker: ObjectTracker,
+        budgets: Budgets,
+        clock: VirtualClock,
+        history: SimulationHistory,
+        termination: float | None,
     ) -> None:
-        self.store = store
+        self.tracker = tracker
         self.clock = clock
         self.history = history
         self.outstanding = 0
@@ -54,7 +59,7 @@ class Api:
 
     def start(self) -> None:
         """Let the pods go on that are starting or leaving."""
-        for key, pod in list(self.store.all("Pod").items()):
+        for key, pod in list(self.tracker.all("Pod").items()):
             if pod.metadata.deletion_timestamp:
                 left = _seconds(pod.metadata.deletion_timestamp, self.clock.start)
                 self._end_later(key, pod.metadata.uid, max(0.0, left))
@@ -70,11 +75,11 @@ class Api:
     def create(self, pod: Pod) -> Pod:
         """A new pod; it gets a uid."""
         key = key_of(pod)
-        if self.store.pod(key) is not None:
+        if self.tracker.pod(key) is not None:
             raise ApiError(409, "AlreadyExists", f"pods {key!r} already exists")
         now = rfc3339(self.clock.wall())
         meta = _replace(pod.metadata, uid=f"simulated-{next(self._uids)}", creation_timestamp=now)
-        made: Pod = self.store.put("Pod", _replace(pod, metadata=meta, status=PodStatus(phase="Pending")))
+        made: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=PodStatus(phase="Pending")))
         self.history.waiting(made, self.clock.monotonic(), made=True)
         if made.spec.node_name:
             self._run(key, made.metadata.uid)
@@ -85,11 +90,11 @@ class Api:
         pod = self.read(key)
         if pod.metadata.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp:
             raise ApiError(409, "Conflict", f"pod {key} cannot be bound any more")
-        if self.store.get("Node", node) is None:
+        if self.tracker.get("Node", node) is None:
             raise ApiError(404, "NotFound", f"nodes {node!r} not found")
         scheduled = Condition(type="PodScheduled", status="True", last_transition_time=rfc3339(self.clock.wall()))
         status = _replace(pod.status, conditions=[scheduled], nominated_node_name="")
-        self.store.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
+        self.tracker.put("Pod", _replace(pod, spec=_replace(pod.spec, node_name=node), status=status))
         self.history.placed(pod, node, self.clock.monotonic())
         self._run(key, uid)
 
@@ -120,19 +125,19 @@ class Api:
             deletion_timestamp=rfc3339(self.clock.wall() + seconds),
             deletion_grace_period_seconds=seconds,
         )
-        self.store.put("Pod", _replace(pod, metadata=left))
+        self.tracker.put("Pod", _replace(pod, metadata=left))
         self._end_later(key, meta.uid, seconds)
 
     def remove(self, key: str, uid: str) -> None:
         """A pod is gone, if it is still this one."""
-        pod = self.store.pod(key)
+        pod = self.tracker.pod(key)
         if pod is not None and pod.metadata.uid == uid:
             self.history.gone(pod, self.clock.monotonic())
-            self.store.remove("Pod", key)
+            self.tracker.remove("Pod", key)
 
     def read(self, key: str) -> Pod:
         """A pod. Raises ApiError (404)."""
-        pod = self.store.pod(key)
+        pod = self.tracker.pod(key)
         if pod is None:
             raise ApiError(404, "NotFound", f"pods {key!r} not found")
         return pod
@@ -161,19 +166,19 @@ class Api:
             why = next((one.message for one in fresh if _is_waiting(one)), "")
             if why:
                 self.history.story(pod).why = why
-        changed: Pod = self.store.put("Pod", _replace(pod, metadata=meta, status=status))
+        changed: Pod = self.tracker.put("Pod", _replace(pod, metadata=meta, status=status))
         return changed
 
     def _run(self, key: str, uid: str) -> None:
         """The kubelet has started a pod: it is Running and Ready."""
-        pod = self.store.pod(key)
+        pod = self.tracker.pod(key)
         if pod is None or pod.metadata.uid != uid:
             return
         now = rfc3339(self.clock.wall())
         ready = Condition(type="Ready", status="True", last_transition_time=now)
         others = [one for one in pod.status.conditions or () if one.type != "Ready"]
         status = _replace(pod.status, phase="Running", start_time=now, conditions=[*others, ready])
-        self.store.put("Pod", _replace(pod, status=status))
+        self.tracker.put("Pod", _replace(pod, status=status))
 
     def _end_later(self, key: str, uid: str, seconds: float) -> None:
         """A pod that was asked to leave is gone after that time, or after `termination` if that is less."""

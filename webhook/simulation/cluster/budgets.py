@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 
 from webhook.kube.errors import ApiError
-from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
+from webhook.kube.object_cache import Change
 from webhook.kube.objects import Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
+from webhook.kube.pods import controller_of
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
-from webhook.simulation.cluster.store import Store
+from webhook.simulation.cluster.tracker import ObjectTracker
 
-__all__ = ["Budgets"]
+__all__ = ["Budgets", "share"]
 
 _BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
 _SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -39,7 +40,7 @@ class _Covered:
     def put(self, key: str, pod: Pod) -> None:
         self.drop(key)
         self.healthy[key] = _is_ready(pod) and not pod.metadata.deletion_timestamp
-        owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+        owner = controller_of(pod.metadata)
         if owner is not None:
             self.owner_of[key] = owner.kind, f"{pod.metadata.namespace}/{owner.name}"
             self.owners[self.owner_of[key]] += 1
@@ -56,20 +57,20 @@ class _Covered:
 class Budgets:
     """Follows the pods of every budget and keeps its status, one turn of the loop after what changes it."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, tracker: ObjectTracker) -> None:
+        self._tracker = tracker
         self._covered: dict[str, dict[str, _Covered]] = {}
         """Namespace to budgets by key."""
         self._due: dict[str, None] = {}
-        store.hook("Pod", self._pod_changed)
-        store.hook("PodDisruptionBudget", self._budget_changed)
+        tracker.hook("Pod", self._pod_changed)
+        tracker.hook("PodDisruptionBudget", self._budget_changed)
 
     def fill(self) -> None:
         """Take in the budgets that are there, and their pods. Their status stays as it was told."""
         namespaces: dict[str, dict[str, Pod]] = {}
-        for key, pod in self._store.all("Pod").items():
+        for key, pod in self._tracker.all("Pod").items():
             namespaces.setdefault(pod.metadata.namespace, {})[key] = pod
-        for key, budget in self._store.all("PodDisruptionBudget").items():
+        for key, budget in self._tracker.all("PodDisruptionBudget").items():
             self._cover(key, budget, namespaces.get(budget.metadata.namespace, {}))
 
     def spend(self, pod: Pod, now: float) -> None:
@@ -82,10 +83,11 @@ class Budgets:
             raise ApiError(500, "InternalError", _SEVERAL)
         if not keys:
             return
-        budget: PodDisruptionBudget = self._store.get("PodDisruptionBudget", keys[0])
-        if not _is_ready(pod) and _spares_unready(budget):
-            return
+        budget: PodDisruptionBudget = self._tracker.get("PodDisruptionBudget", keys[0])
         status, name = budget.status, budget.metadata.name
+        enough = 0 < status.desired_healthy <= status.current_healthy
+        if not _is_ready(pod) and (enough or budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"):
+            return
         if (status.observed_generation or 0) < (budget.metadata.generation or 0):
             raise _refusal(f"The disruption budget {name} is still being processed by the server.")
         if status.disruptions_allowed <= 0:
@@ -104,13 +106,17 @@ class Budgets:
             self._covered.get(change.key.partition("/")[0], {}).pop(change.key, None)
         elif change.old is None or change.old.spec != change.new.spec:
             namespace = change.new.metadata.namespace
-            pods = {key: pod for key, pod in self._store.all("Pod").items() if pod.metadata.namespace == namespace}
+            pods = {key: pod for key, pod in self._tracker.all("Pod").items() if pod.metadata.namespace == namespace}
             self._cover(change.key, change.new, pods)
             self._plan(change.key)
 
     def _cover(self, key: str, budget: PodDisruptionBudget, pods: dict[str, Pod]) -> None:
         """Follow a budget; `pods` are those of its namespace."""
-        covered = self._covered.setdefault(budget.metadata.namespace, {})[key] = _Covered(_matcher(budget))
+        try:
+            matches = label_matcher(budget.spec.selector)
+        except SelectorError:
+            matches = nothing
+        covered = self._covered.setdefault(budget.metadata.namespace, {})[key] = _Covered(matches)
         for pod_key, pod in pods.items():
             if covered.matches(pod.metadata.labels or {}):
                 covered.put(pod_key, pod)
@@ -131,58 +137,60 @@ class Budgets:
         self._due[key] = None
 
     def _sync(self) -> None:
+        """Count the pods of the budgets for which something has changed (`trySync`)."""
         due, self._due = self._due, {}
         for key in due:
-            budget = self._store.get("PodDisruptionBudget", key)
-            if budget is not None:
-                self._count(budget, self._covered[budget.metadata.namespace][key])
-
-    def _count(self, budget: PodDisruptionBudget, covered: _Covered) -> None:
-        spec, pods = budget.spec, len(covered.healthy)
-        if spec.max_unavailable is not None:
-            expected = self._scale(covered)
-            desired = max(0, expected - _share(spec.max_unavailable, expected))
-        elif isinstance(spec.min_available, str):
-            expected = self._scale(covered)
-            desired = _share(spec.min_available, expected)
-        else:
-            expected, desired = pods, spec.min_available or 0
-        prefix = f"{budget.metadata.namespace}/"
-        disrupted = {
-            name: since for name, since in (budget.status.disrupted_pods or {}).items() if self._stays(prefix + name)
-        }
-        healthy = sum(covered.healthy.values()) - sum(covered.healthy.get(prefix + name, False) for name in disrupted)
-        self._write(
-            budget,
-            disruptions_allowed=max(0, healthy - desired) if expected > 0 else 0,
-            current_healthy=healthy,
-            desired_healthy=desired,
-            expected_pods=expected,
-            disrupted_pods=disrupted or None,
-            observed_generation=budget.metadata.generation,
-        )
+            budget = self._tracker.get("PodDisruptionBudget", key)
+            if budget is None:
+                continue
+            spec, namespace = budget.spec, budget.metadata.namespace
+            covered = self._covered[namespace][key]
+            try:
+                if spec.max_unavailable is not None:
+                    expected = self._scale(covered)
+                    desired = max(0, expected - share(spec.max_unavailable, expected))
+                elif isinstance(spec.min_available, str):
+                    expected = self._scale(covered)
+                    desired = share(spec.min_available, expected)
+                else:
+                    expected, desired = len(covered.healthy), spec.min_available or 0
+            except ValueError:
+                self._write(budget, disruptions_allowed=0)  # an amount that cannot be read lets nobody go (`failSafe`)
+                continue
+            disrupted = {}
+            for name, since in (budget.status.disrupted_pods or {}).items():
+                pod = self._tracker.pod(f"{namespace}/{name}")
+                if pod is not None and not pod.metadata.deletion_timestamp:
+                    disrupted[name] = since
+            healthy = sum(covered.healthy.values())
+            healthy -= sum(covered.healthy.get(f"{namespace}/{name}", False) for name in disrupted)
+            self._write(
+                budget,
+                disruptions_allowed=max(0, healthy - desired) if expected > 0 else 0,
+                current_healthy=healthy,
+                desired_healthy=desired,
+                expected_pods=expected,
+                disrupted_pods=disrupted or None,
+                observed_generation=budget.metadata.generation,
+            )
 
     def _write(self, budget: PodDisruptionBudget, **fields: Any) -> None:
         status: PodDisruptionBudgetStatus = msgspec.structs.replace(budget.status, **fields)
         if status != budget.status:
-            self._store.put("PodDisruptionBudget", msgspec.structs.replace(budget, status=status))
-
-    def _stays(self, key: str) -> bool:
-        pod = self._store.pod(key)
-        return pod is not None and not pod.metadata.deletion_timestamp
+            self._tracker.put("PodDisruptionBudget", msgspec.structs.replace(budget, status=status))
 
     def _scale(self, covered: _Covered) -> int:
         """The sum of the scales of the pods' controllers; of one that is not known as many as there are pods."""
         counted: dict[tuple[str, str], int] = {}
         for (kind, key), pods in covered.owners.items():
-            known, seen = self._store.get(kind, key) if kind in _SCALED else None, pods
+            known, seen = self._tracker.get(kind, key) if kind in _SCALED else None, pods
             while known is not None:
                 seen = 1 if known.spec.replicas is None else known.spec.replicas
-                above = next((one for one in known.metadata.owner_references or () if one.controller), None)
+                above = controller_of(known.metadata)
                 if above is None or above.kind not in _SCALED:
                     break
                 kind, key = above.kind, f"{known.metadata.namespace}/{above.name}"  # noqa: PLW2901
-                known = self._store.get(kind, key)
+                known = self._tracker.get(kind, key)
             counted[kind, key] = max(counted.get((kind, key), 0), seen)
         return sum(counted.values())
 
@@ -191,27 +199,16 @@ def _is_ready(pod: Pod) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
-def _spares_unready(budget: PodDisruptionBudget) -> bool:
-    status = budget.status
-    if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
-        return True
-    return 0 < status.desired_healthy <= status.current_healthy
-
-
 def _refusal(why: str) -> ApiError:
     details = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
     return ApiError(429, "TooManyRequests", f"{_BLOCKED} {why}", details=details)
 
 
-def _share(amount: int | str, of: int) -> int:
-    """An absolute number, or a percentage rounded up."""
-    if isinstance(amount, str) and amount.endswith("%"):
-        return math.ceil(int(amount[:-1]) * of / 100)
-    return int(amount)
-
-
-def _matcher(budget: PodDisruptionBudget) -> Matcher:
+def share(amount: int | str, of: int) -> int:
+    """An absolute number, or a percentage rounded up. Raises ValueError for a text that is neither."""
     try:
-        return label_matcher(budget.spec.selector)
-    except SelectorError:
-        return nothing
+        if isinstance(amount, str) and amount.endswith("%"):
+            return math.ceil(int(amount[:-1]) * of / 100)
+        return int(amount)
+    except ValueError:
+        raise ValueError(f"{amount!r} is neither a number nor a percentage") from None

@@ -1,4 +1,4 @@
-"""Workload controllers: as many pods as are wanted, replacements for those that leave, a rollout step by step.
+"""Controllers of pods: as many pods as are wanted, and replacements for those that leave.
 
 A ReplicaSet, ReplicationController or Job makes a replacement as soon as a pod is asked to leave; a StatefulSet and a
 DaemonSet when it is gone, under its name or for its node. Of a controller that is not known, such as an operator's own,
@@ -7,130 +7,140 @@ the same is assumed as of a StatefulSet. Nothing replaces a pod without a contro
 
 from __future__ import annotations
 
-import copy
-import hashlib
-import math
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import msgspec
 
 from webhook.kube.errors import ApiError
-from webhook.kube.informer import Change
-from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
-from webhook.simulation.cluster.admission import Admission, RefusedError, User
+from webhook.kube.object_cache import Change
+from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.pods import controller_of, is_terminal
+from webhook.policy.model import MARK, OWN_ANNOTATIONS
+from webhook.simulation.cluster.admission import RefusedError, SimulatedAdmission, User
 from webhook.simulation.cluster.api import Api
 from webhook.simulation.cluster.budgets import Budgets
-from webhook.simulation.cluster.owners import Owner, body_of
-from webhook.simulation.snapshot.objects import PodTemplate, Workload, WorkloadSpec
+from webhook.simulation.snapshot.objects import PodTemplate, SnapshotWorkload
 
-__all__ = ["Controllers"]
+__all__ = ["Controllers", "PodOwner", "pods_wanted", "with_replicas"]
 
 _AT_ONCE = ("ReplicaSet", "ReplicationController", "Job")
-_OVER = ("Succeeded", "Failed")
-_HASH = "pod-template-hash"
-_SURGE = 0.25
-"""`maxSurge` and `maxUnavailable` of a Deployment, as Kubernetes sets them."""
+_API = {"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1"}
+_FILLED_IN = ("nodeName", "priority", "preemptionPolicy")
+"""Fields of a pod that its controller does not send."""
 Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class PodOwner:
+    """A controller with the pods it has that are not leaving."""
+
+    kind: str
+    key: str
+    uid: str
+    wanted: int | None
+    """How many pods; None if as many as there were, each replaced by itself."""
+    active: dict[str, None] = field(default_factory=dict)
+    leaving: dict[str, Pod] = field(default_factory=dict)
+    sample: Pod | None = None
+    made: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its pods."""
+        return self.key.partition("/")[0]
+
+    def pod_body(self, template: PodTemplate | Pod, name: str = "", on: str = "") -> Json:
+        """A pod as this controller sends it: named by the API server if `name` is empty, and for the node `on` only."""
+        meta, spec = template.metadata, msgspec.to_builtins(template.spec)
+        for filled_in in _FILLED_IN:
+            spec.pop(filled_in, None)
+        if on:
+            # As the DaemonSet controller confines a pod to a node, and lets it put up with a cordon
+            row = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [on]}]}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [row]}}
+            spec["affinity"] = {**(spec.get("affinity") or {}), "nodeAffinity": required}
+            cordon = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+            spec["tolerations"] = [*(spec.get("tolerations") or ()), cordon]
+        labels = {key: text for key, text in (meta.labels or {}).items() if key != MARK}
+        annotations = {key: text for key, text in (meta.annotations or {}).items() if key not in OWN_ANNOTATIONS}
+        own_name, version = self.key.partition("/")[2], _API.get(self.kind, "v1")
+        reference = OwnerReference(kind=self.kind, name=own_name, uid=self.uid, api_version=version, controller=True)
+        return {
+            "metadata": {
+                **({"name": name} if name else {"generateName": f"{own_name}-"}),
+                "namespace": self.namespace,
+                "labels": labels,
+                **({"annotations": annotations} if annotations else {}),
+                "ownerReferences": [msgspec.to_builtins(reference)],
+            },
+            "spec": spec,
+        }
 
 
 class Controllers:
     """Follows every pod that has a controller; what it does it does in the next turn of the loop."""
 
-    def __init__(self, api: Api, admission: Admission, budgets: Budgets) -> None:
+    def __init__(self, api: Api, admission: SimulatedAdmission, budgets: Budgets) -> None:
         self._api = api
-        self._store = api.store
+        self._tracker = api.tracker
         self._admission = admission
         self._budgets = budgets
-        self._owners: dict[str, Owner] = {}
-        """By uid."""
-        self._by_key: dict[tuple[str, str], str] = {}
-        """(Kind, `namespace/name`) to uid."""
-        self._due: dict[str, None] = {}
-        self._admitted: dict[bytes, Pod | str] = {}
-        self._store.hook("Pod", self._pod_changed)
-        for kind in ("PriorityClass", "Namespace"):
-            self._store.hook(kind, lambda _: self._admitted.clear())
+        self.by_uid: dict[str, PodOwner] = {}
+        self.by_key: dict[tuple[str, str], PodOwner] = {}
+        """(Kind, `namespace/name`) to owner."""
+        self._due: dict[str, PodOwner] = {}
+        self._tracker.hook("Pod", self._pod_changed)
 
     def fill(self) -> None:
         """Take in the workloads and the pods there are."""
         for kind in ("ReplicaSet", "ReplicationController", "StatefulSet", "Job"):
-            for key, workload in self._store.all(kind).items():
-                self._owner(kind, key, workload.metadata.uid).wanted = _wanted(kind, workload)
-        for key, pod in self._store.all("Pod").items():
+            for key, workload in self._tracker.all(kind).items():
+                self.owner(kind, key, workload.metadata.uid).wanted = pods_wanted(kind, workload)
+        for key, pod in self._tracker.all("Pod").items():
             owner = self._owner_of(pod)
-            if owner is not None and pod.status.phase not in _OVER:
+            if owner is not None and not is_terminal(pod):
                 self._note(owner, key, pod)
 
-    def forget_admitted(self) -> None:
-        """Ask again what the webhook makes of pods: its policies have changed."""
-        self._admitted.clear()
-
-    def scale(self, key: str, replicas: int) -> bool:
-        """Give the Deployment, ReplicaSet, StatefulSet or Job of this key as many pods; whether there is such a one."""
-        deployment = self._store.get("Deployment", key)
-        if deployment is not None:
-            self._set_replicas("Deployment", deployment, replicas)
-            newest = max(self._sets_of(key), key=lambda one: len(self._owners[one].active), default=None)
-            if newest is not None:
-                self._scale_owner(self._owners[newest], replicas)
-            return newest is not None
-        for kind in ("ReplicaSet", "StatefulSet", "ReplicationController", "Job"):
-            uid = self._by_key.get((kind, key))
-            if uid is not None:
-                self._scale_owner(self._owners[uid], replicas)
-                return True
-        named = [
-            uid
-            for (kind, of), uid in self._by_key.items()
-            if kind == "ReplicaSet" and _is_of(of, key, self._owners[uid])
-        ]
-        if named:
-            self._scale_owner(self._owners[max(named, key=lambda uid: len(self._owners[uid].active))], replicas)
-        return bool(named)
-
-    def apply(self, kind: str, body: Json) -> None:
-        """Take in a workload that is new or was changed. Raises RefusedError."""
-        workload = msgspec.convert(body, Workload)
-        key = key_of(workload)
-        known = self._store.get(kind, key)
-        uid = known.metadata.uid if known is not None else f"simulated-{kind}-{key}".lower().replace("/", ".")
-        workload.metadata.uid = uid
-        self._store.put(kind, workload)
-        if kind == "Deployment":
-            self._roll(key)
-            return
-        owner = self._owner(kind, key, uid)
-        if kind == "DaemonSet":
-            for node in list(self._store.all("Node")):
-                self._daemon_on(owner, workload, node)
-            return
-        owner.wanted = _wanted(kind, workload)
-        self._later(uid)
-
-    def daemons_on(self, node: str) -> None:
-        """Make the pods of DaemonSets for a new node, which kube-scheduler then places, or does not."""
-        for key, workload in self._store.all("DaemonSet").items():
-            self._daemon_on(self._owner("DaemonSet", key, workload.metadata.uid), workload, node)
-
-    def _daemon_on(self, owner: Owner, workload: Workload, node: str) -> None:
-        """Make a DaemonSet's pod for a node that it selects, unless it has one there."""
-        there = {self._api.read(key).spec.node_name for key in owner.active}
-        template = workload.spec.template
-        if template is not None and node not in there and _selects(template, self._store.get("Node", node)):
-            self._make(owner, body_of(owner, template, on=node))
-
-    def _owner(self, kind: str, key: str, uid: str) -> Owner:
-        found = self._owners.get(uid)
+    def owner(self, kind: str, key: str, uid: str) -> PodOwner:
+        """The owner of that uid, made if it is new."""
+        found = self.by_uid.get(uid)
         if found is None:
-            found = self._owners[uid] = Owner(kind, key, uid, None)
-            self._by_key[kind, key] = uid
+            found = self.by_uid[uid] = self.by_key[kind, key] = PodOwner(kind, key, uid, None)
         return found
 
-    def _owner_of(self, pod: Pod) -> Owner | None:
-        found = next((one for one in pod.metadata.owner_references or () if one.controller), None)
-        return self._owner(found.kind, f"{pod.metadata.namespace}/{found.name}", found.uid) if found else None
+    def scale(self, owner: PodOwner, replicas: int) -> None:
+        """Let an owner have as many pods."""
+        workload = self._tracker.get(owner.kind, owner.key)
+        if workload is not None:
+            self._tracker.put(owner.kind, with_replicas(owner.kind, workload, replicas))
+        self._budgets.refresh(owner.namespace)
+        self.sync(owner, replicas)
 
-    def _note(self, owner: Owner, key: str, pod: Pod) -> None:
+    def sync(self, owner: PodOwner, wanted: int) -> None:
+        """Bring the number of pods to what is wanted, in the next turn of the loop."""
+        owner.wanted = wanted
+        self._later(owner)
+
+    def run_daemon(self, key: str, workload: SnapshotWorkload, node: str) -> None:
+        """Make a DaemonSet's pod for a node, unless it has one there; kube-scheduler then places it, or does not.
+
+        Only the node selector is looked at: taints and affinity are kube-scheduler's to judge.
+        """
+        owner = self.owner("DaemonSet", key, workload.metadata.uid)
+        template, found = workload.spec.template, self._tracker.get("Node", node)
+        if template is None or node in {self._api.read(pod).spec.node_name for pod in owner.active}:
+            return
+        labels = (found.metadata.labels or {}) if found is not None else {}
+        if (template.spec.node_selector or {}).items() <= labels.items():
+            self._make(owner, template, on=node)
+
+    def _owner_of(self, pod: Pod) -> PodOwner | None:
+        found = controller_of(pod.metadata)
+        return self.owner(found.kind, f"{pod.metadata.namespace}/{found.name}", found.uid) if found else None
+
+    def _note(self, owner: PodOwner, key: str, pod: Pod) -> None:
         if pod.metadata.deletion_timestamp:
             owner.active.pop(key, None)
             owner.leaving[key] = pod
@@ -145,98 +155,79 @@ class Controllers:
         owner = self._owner_of(pod)
         if owner is None:
             return
-        if new is not None and old is not None and new.metadata.deletion_timestamp == old.metadata.deletion_timestamp:
-            if new.status.phase == "Running" and old.status.phase != "Running":
-                self._roll_on(owner)
-            return
-        if new is not None:
+        if new is None:
+            was_active = owner.active.pop(change.key, "") is None
+            owner.leaving.pop(change.key, None)
+            if was_active or owner.kind not in _AT_ONCE:
+                self._replace(owner, pod)
+        elif old is None or new.metadata.deletion_timestamp != old.metadata.deletion_timestamp:
             self._note(owner, change.key, new)
             if new.metadata.deletion_timestamp and owner.kind in _AT_ONCE:
                 self._replace(owner, new)
-            return
-        assert old is not None
-        was_active = owner.active.pop(change.key, "") is None
-        owner.leaving.pop(change.key, None)
-        if was_active or owner.kind not in _AT_ONCE:
-            self._replace(owner, old)
-        self._roll_on(owner)
 
-    def _replace(self, owner: Owner, pod: Pod) -> None:
+    def _replace(self, owner: PodOwner, pod: Pod) -> None:
         """Make up for one that leaves: by number if that is known, else by one like it."""
         if owner.wanted is not None:
-            self._later(owner.uid)
+            self._later(owner)
             return
-        if owner.kind == "Node" or not self._exists(owner):
+        workload = self._tracker.get(owner.kind, owner.key)
+        # A DaemonSet that is not in a snapshot that has some is gone; any other controller is taken to be there
+        is_gone = owner.kind == "DaemonSet" and workload is None and self._tracker.all("DaemonSet")
+        if owner.kind == "Node" or is_gone:
             return
-        body = self._again(owner, pod)
-        self._api.clock.call_later(0.0, self._make, owner, body)
+        template = workload.spec.template if workload is not None and owner.kind != "StatefulSet" else None
+        on = pod.spec.node_name if owner.kind == "DaemonSet" else ""
+        name = pod.metadata.name if owner.kind not in {*_AT_ONCE, "DaemonSet"} else ""
+        self._api.clock.call_later(0.0, self._make, owner, template or pod, name, on)
 
-    def _exists(self, owner: Owner) -> bool:
-        """Whether a controller is still there: one that is not in the snapshot is taken to be."""
-        if owner.kind != "DaemonSet" or not self._store.all("DaemonSet"):
-            return True
-        return self._store.get("DaemonSet", owner.key) is not None
-
-    def _later(self, uid: str) -> None:
+    def _later(self, owner: PodOwner) -> None:
         if not self._due:
-            self._api.clock.call_later(0.0, self._sync_all)
-        self._due[uid] = None
+            self._api.clock.call_later(0.0, self._sync)
+        self._due[owner.uid] = owner
 
-    def _sync_all(self) -> None:
+    def _sync(self) -> None:
+        """Bring the numbers of pods to what is wanted."""
         due, self._due = self._due, {}
-        for uid in due:
-            self._sync(self._owners[uid])
+        for owner in due.values():
+            wanted = owner.wanted or 0
+            is_stateful = owner.kind == "StatefulSet"
+            if (surplus := len(owner.active) - wanted) > 0:
+                # The last in order go; of a ReplicaSet first who waits, then the youngest (`ActivePodsWithRanks`)
+                ranked: list[tuple[Any, Pod]] = []
+                for key in owner.active:
+                    pod = self._api.read(key)
+                    by_age = not pod.spec.node_name, pod.status.start_time or "~", key
+                    ranked.append(((len(key), key) if is_stateful else by_age, pod))
+                for (*_, key), pod in sorted(ranked, key=itemgetter(0), reverse=True)[:surplus]:
+                    self._api.delete(key, pod.metadata.uid, None, "")  # that is no eviction
+            if is_stateful:
+                # One under whose name another is still leaving is made when that is gone
+                for key in (f"{owner.key}-{number}" for number in range(wanted)):
+                    if key not in owner.active and key not in owner.leaving:
+                        self._make(owner, None, key.partition("/")[2])
+            else:
+                for _ in range(wanted - len(owner.active)):
+                    if not self._make(owner, None):
+                        break
 
-    def _sync(self, owner: Owner) -> None:
-        """Bring the number of pods to what is wanted."""
-        assert owner.wanted is not None
-        for key in self._surplus(owner, len(owner.active) - owner.wanted):
-            self._delete(key)
-        if owner.kind == "StatefulSet":
-            self._fill_ordinals(owner)
-            return
-        for _ in range(owner.wanted - len(owner.active)):
-            if not self._make(owner, body_of(owner, self._template(owner))):
-                return
+    def _make(self, owner: PodOwner, template: PodTemplate | Pod | None, name: str = "", on: str = "") -> bool:
+        """Create a pod if admission lets it; whether it did. Without a template it is the owner's, or one of its pods.
 
-    def _fill_ordinals(self, owner: Owner) -> None:
-        """The pods of a StatefulSet by number, those under whose name one is still leaving later."""
-        for number in range(owner.wanted or 0):
-            key = f"{owner.key}-{number}"
-            if key not in owner.active and key not in owner.leaving:
-                body = body_of(owner, self._template(owner))
-                body["metadata"].pop("generateName", None)
-                body["metadata"]["name"] = key.partition("/")[2]
-                self._make(owner, body)
-
-    def _surplus(self, owner: Owner, count: int) -> list[str]:
-        """Whom to delete if there are too many: first who waits, then the youngest (`ActivePodsWithRanks`)."""
-        if count <= 0:
-            return []
-        if owner.kind == "StatefulSet":
-            ordered = sorted(owner.active, key=lambda key: (len(key), key), reverse=True)
-        else:
-            pods = [(key, self._api.read(key)) for key in owner.active]
-            pods.sort(
-                key=lambda row: (not row[1].spec.node_name, row[1].status.start_time or "~", row[0]), reverse=True
-            )
-            ordered = [key for key, _ in pods]
-        return ordered[:count]
-
-    def _delete(self, key: str) -> None:
-        """Delete a pod that is too many: no eviction."""
-        pod = self._api.read(key)
-        self._api.delete(key, pod.metadata.uid, None, "")
-
-    def _make(self, owner: Owner, body: Json) -> bool:
-        """Create a pod if admission lets it; whether it did."""
+        Without a name it is given one; `on` is the node of a DaemonSet's pod.
+        """
         owner.made += 1
+        if template is None:
+            workload = self._tracker.get(owner.kind, owner.key)
+            template = (workload.spec.template if workload is not None else None) or owner.sample
+        if template is None:
+            why = f"{owner.kind} {owner.key} has no template here and no pod, so nothing is known of its pods"
+            self._api.history.refused.setdefault(f"{owner.kind}/{owner.key}", why)
+            return False
         try:
-            pod = self._admit(owner, body)
-            meta = pod.metadata
-            if not meta.name:
-                name = f"{meta.generate_name}s{owner.made:04d}"
-                pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, name=name))
+            pod = self._admission.pod(owner.pod_body(template, name, on), User.controller(owner.kind))
+            if not pod.metadata.name:
+                meta = msgspec.structs.replace(pod.metadata, name=f"{pod.metadata.generate_name}s{owner.made:04d}")
+                pod = msgspec.structs.replace(pod, metadata=meta)
             self._api.create(pod)
         except RefusedError as error:
             self._api.history.refused.setdefault(f"{owner.kind}/{owner.key}", str(error))
@@ -245,174 +236,19 @@ class Controllers:
             return False
         return True
 
-    def _admit(self, owner: Owner, body: Json) -> Pod:
-        """What the webhook makes of a pod: asked once for pods that differ in nothing."""
-        key = msgspec.json.encode(body, order="sorted")
-        found = self._admitted.get(key)
-        if found is None:
-            try:
-                found = self._admission.pod(copy.deepcopy(body), User.controller(owner.kind))
-            except RefusedError as error:
-                found = str(error)
-            self._admitted[key] = found
-        if isinstance(found, str):
-            raise RefusedError(found)
-        return found
 
-    def _template(self, owner: Owner) -> PodTemplate:
-        """What the owner's pods are made of: its template, or one of its pods."""
-        workload = self._store.get(owner.kind, owner.key)
-        if workload is not None and workload.spec.template is not None:
-            template: PodTemplate = workload.spec.template
-            return template
-        if owner.sample is None:
-            raise RefusedError(
-                f"{owner.kind} {owner.key} has no template here and no pod, so nothing is known of its pods"
-            )
-        return PodTemplate(metadata=owner.sample.metadata, spec=owner.sample.spec)
-
-    def _again(self, owner: Owner, pod: Pod) -> Json:
-        """A pod like one that left; under its name if its controller gives the same again."""
-        workload = self._store.get(owner.kind, owner.key)
-        template = workload.spec.template if workload is not None and owner.kind != "StatefulSet" else None
-        on = pod.spec.node_name if owner.kind == "DaemonSet" else ""
-        body = body_of(owner, template or PodTemplate(metadata=pod.metadata, spec=pod.spec), on=on)
-        if owner.kind not in {*_AT_ONCE, "DaemonSet"}:
-            body["metadata"].pop("generateName")
-            body["metadata"]["name"] = pod.metadata.name
-        return body
-
-    def _scale_owner(self, owner: Owner, replicas: int) -> None:
-        owner.wanted = replicas
-        workload = self._store.get(owner.kind, owner.key)
-        if workload is not None:
-            self._set_replicas(owner.kind, workload, replicas)
-        self._budgets.refresh(owner.namespace)
-        self._later(owner.uid)
-
-    def _set_replicas(self, kind: str, workload: Workload, replicas: int) -> None:
-        field = "parallelism" if kind == "Job" else "replicas"
-        spec = msgspec.structs.replace(workload.spec, **{field: replicas})
-        self._store.put(kind, msgspec.structs.replace(workload, spec=spec))
-
-    def _sets_of(self, deployment: str) -> list[str]:
-        """The uids of the ReplicaSets of a Deployment."""
-        name = deployment.partition("/")[2]
-        return [
-            one.metadata.uid
-            for key, one in self._store.all("ReplicaSet").items()
-            if key.partition("/")[0] == deployment.partition("/")[0]
-            and any(of.kind == "Deployment" and of.name == name for of in one.metadata.owner_references or ())
-            and one.metadata.uid in self._owners
-        ]
-
-    def _roll(self, deployment: str) -> None:
-        """Let a Deployment have a ReplicaSet for its template, and take the others down as that comes up."""
-        workload: Workload = self._store.get("Deployment", deployment)
-        template = workload.spec.template
-        if template is None:
-            return
-        known = {one: self._store.get("ReplicaSet", self._owners[one].key) for one in self._sets_of(deployment)}
-        same = [uid for uid, one in known.items() if _is_same(one.spec.template, template)]
-        if same:
-            self._step(deployment, same[0])
-            return
-        digest = hashlib.sha256(msgspec.json.encode(template)).hexdigest()[:10]
-        meta = workload.metadata
-        labels = {**(template.metadata.labels or {}), _HASH: digest}
-        made = Workload(
-            metadata=ObjectMeta(
-                name=f"{meta.name}-{digest}",
-                namespace=meta.namespace,
-                uid=f"simulated-{meta.namespace}.{meta.name}-{digest}",
-                owner_references=[OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)],
-            ),
-            spec=WorkloadSpec(
-                replicas=0,
-                selector={"matchLabels": labels},
-                template=PodTemplate(
-                    metadata=msgspec.structs.replace(template.metadata, labels=labels), spec=template.spec
-                ),
-            ),
-        )
-        self._store.put("ReplicaSet", made)
-        self._owner("ReplicaSet", key_of(made), made.metadata.uid).wanted = 0
-        self._step(deployment, made.metadata.uid)
-
-    def _step(self, deployment: str, newest: str) -> None:
-        """One step of a rollout (`rolling.go`): no more than a quarter too many, no more than a quarter missing."""
-        workload: Workload = self._store.get("Deployment", deployment)
-        wanted = 1 if workload.spec.replicas is None else workload.spec.replicas
-        others = [self._owners[uid] for uid in self._sets_of(deployment) if uid != newest]
-        old = sum(one.wanted or 0 for one in others)
-        owner = self._owners[newest]
-        room = wanted + math.ceil(wanted * _SURGE) - old
-        if (target := max(0, min(wanted, room))) != owner.wanted and (target > (owner.wanted or 0) or not old):
-            self._scale_owner(owner, target)
-        ready = sum(self._is_running(key) for one in (owner, *others) for key in one.active)
-        spare = ready - (wanted - math.floor(wanted * _SURGE))
-        for one in others:
-            running = sum(self._is_running(key) for key in one.active)
-            fewer = min(one.wanted or 0, max(0, spare) + len(one.active) - running)
-            if fewer > 0:
-                spare -= min(fewer, running)
-                self._scale_owner(one, (one.wanted or 0) - fewer)
-
-    def _roll_on(self, owner: Owner) -> None:
-        """A pod of a ReplicaSet came up or is gone: a rollout may go on."""
-        workload = self._store.get("ReplicaSet", owner.key) if owner.kind == "ReplicaSet" else None
-        above = next((one for one in workload.metadata.owner_references or ()), None) if workload else None
-        if above is None or above.kind != "Deployment":
-            return
-        deployment = f"{owner.namespace}/{above.name}"
-        found = self._store.get("Deployment", deployment)
-        sets = self._sets_of(deployment)
-        if found is None or found.spec.template is None or sum(bool(self._owners[one].wanted) for one in sets) < 2:
-            return
-        newest = next(
-            (
-                uid
-                for uid in sets
-                if _is_same(self._store.get("ReplicaSet", self._owners[uid].key).spec.template, found.spec.template)
-            ),
-            None,
-        )
-        if newest is not None:
-            self._step(deployment, newest)
-
-    def _is_running(self, key: str) -> bool:
-        pod = self._store.pod(key)
-        return pod is not None and pod.status.phase == "Running"
-
-
-def _wanted(kind: str, workload: Workload) -> int:
+def pods_wanted(kind: str, workload: SnapshotWorkload) -> int:
+    """How many pods a workload wants; a Job that is done or suspended none."""
     spec = workload.spec
-    if kind == "Job":
-        done = any(
-            one.get("type") in {"Complete", "Failed"} and one.get("status") == "True"
-            for one in workload.status.conditions or ()
-        )
-        wanted = 1 if spec.parallelism is None else spec.parallelism
-        return 0 if done or spec.suspend else min(wanted, spec.completions or wanted)
-    return 1 if spec.replicas is None else spec.replicas
+    if kind != "Job":
+        return 1 if spec.replicas is None else spec.replicas
+    conditions = workload.status.conditions or ()
+    done = any(one.get("type") in {"Complete", "Failed"} and one.get("status") == "True" for one in conditions)
+    wanted = 1 if spec.parallelism is None else spec.parallelism
+    return 0 if done or spec.suspend else min(wanted, spec.completions or wanted)
 
 
-def _is_of(key: str, deployment: str, owner: Owner) -> bool:
-    """Whether a ReplicaSet is of that Deployment by its name."""
-    sample = owner.sample
-    revision = (sample.metadata.labels or {}).get(_HASH) if sample else None
-    return bool(revision) and key == f"{deployment}-{revision}"
-
-
-def _is_same(one: PodTemplate | None, other: PodTemplate) -> bool:
-    """Whether templates are equal, but for the label with their hash."""
-    if one is None or one.spec != other.spec:
-        return False
-    labels = {key: text for key, text in (one.metadata.labels or {}).items() if key != _HASH}
-    return labels == (other.metadata.labels or {}) and one.metadata.annotations == other.metadata.annotations
-
-
-def _selects(template: PodTemplate, node: Any) -> bool:
-    """Whether a template's node selector allows the node; taints and affinity are kube-scheduler's to judge."""
-    labels = (node.metadata.labels or {}) if node is not None else {}
-    return (template.spec.node_selector or {}).items() <= labels.items()
+def with_replicas(kind: str, workload: SnapshotWorkload, replicas: int) -> SnapshotWorkload:
+    """The workload with another number of pods."""
+    number = "parallelism" if kind == "Job" else "replicas"
+    return msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, **{number: replicas}))

@@ -181,7 +181,7 @@ def _owners(result: Result, stories: Iterable[PodStory]) -> dict[str, str]:
     """Pod's key to whose it is, for those that others were evicted for."""
     found = {story.key: story.owner for story in stories}
     wanted = {story.eviction.preemptor for story in stories if story.eviction} - found.keys()
-    pods = {key: result.store.pod(key) for key in wanted}
+    pods = {key: result.tracker.pod(key) for key in wanted}
     return found | {key: _owner(pod) for key, pod in pods.items() if pod is not None}
 
 
@@ -211,7 +211,7 @@ def _metrics(
     result: Result, stories: list[PodStory], evictions: list[EvictionRow], free: tuple[float, float]
 ) -> dict[str, float]:
     waits = sorted(story.waited for story in stories if story.waited is not None)
-    pods = result.store.all("Pod").values()
+    pods = result.tracker.all("Pod").values()
     running = sum(bool(pod.spec.node_name) and pod.status.phase not in _OVER for pod in pods)
     preempted = [row for row in evictions if row.by in {"giveway", "kube-scheduler"}]
     per_owner = Counter(row.owner for row in preempted)
@@ -260,7 +260,7 @@ def _grouped(
 ) -> list[Group]:
     """Groups in which something happened or waits first, the rest by name."""
     groups: dict[str, _Tally] = {}
-    for pod in result.store.all("Pod").values():
+    for pod in result.tracker.all("Pod").values():
         if pod.status.phase not in _OVER:
             group = groups.setdefault(of_pod(pod), _Tally())
             if pod.spec.node_name:

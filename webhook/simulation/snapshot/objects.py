@@ -43,7 +43,16 @@ from webhook.kube.resources import (
     Resource,
 )
 
-__all__ = ["BY_KIND", "KINDS", "WORKLOADS", "ClusterObjects", "Kind", "PodTemplate", "Service", "Workload"]
+__all__ = [
+    "BY_KIND",
+    "KINDS",
+    "WORKLOADS",
+    "ClusterObjects",
+    "Kind",
+    "PodTemplate",
+    "SnapshotService",
+    "SnapshotWorkload",
+]
 
 
 class PodTemplate(KubeStruct):
@@ -71,7 +80,7 @@ class WorkloadStatus(KubeStruct):
     conditions: list[dict[str, Any]] | None = None
 
 
-class Workload(KubeStruct):
+class SnapshotWorkload(KubeStruct):
     """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or ReplicationController."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -85,7 +94,7 @@ class ServiceSpec(KubeStruct):
     selector: dict[str, str] | None = None
 
 
-class Service(KubeStruct):
+class SnapshotService(KubeStruct):
     """A service."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
@@ -115,19 +124,19 @@ KINDS: tuple[Kind, ...] = (
     Kind(CSI_NODE, CSINode),
     Kind(PERSISTENT_VOLUME, PersistentVolume),
     Kind(PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim),
-    Kind(SERVICE, Service),
-    Kind(DEPLOYMENT, Workload),
-    Kind(REPLICA_SET, Workload),
-    Kind(REPLICATION_CONTROLLER, Workload),
-    Kind(STATEFUL_SET, Workload),
-    Kind(DAEMON_SET, Workload),
-    Kind(JOB, Workload),
+    Kind(SERVICE, SnapshotService),
+    Kind(DEPLOYMENT, SnapshotWorkload),
+    Kind(REPLICA_SET, SnapshotWorkload),
+    Kind(REPLICATION_CONTROLLER, SnapshotWorkload),
+    Kind(STATEFUL_SET, SnapshotWorkload),
+    Kind(DAEMON_SET, SnapshotWorkload),
+    Kind(JOB, SnapshotWorkload),
     Kind(POD, Pod, needed=True),
 )
 """In the order in which they are read and written: pods last, when what they are judged by is there."""
 
 BY_KIND = {kind.name: kind for kind in KINDS}
-WORKLOADS = tuple(kind for kind in KINDS if kind.type is Workload)
+WORKLOADS = tuple(kind for kind in KINDS if kind.type is SnapshotWorkload)
 
 
 @dataclass(slots=True)

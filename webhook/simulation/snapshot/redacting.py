@@ -21,7 +21,7 @@ from webhook.kube.objects import (
     PriorityClass,
     Volume,
 )
-from webhook.simulation.snapshot.objects import Workload
+from webhook.simulation.snapshot.objects import SnapshotWorkload
 
 __all__ = ["redact"]
 
@@ -43,7 +43,7 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
         case PersistentVolume() | PersistentVolumeClaim():
             status = item.status or {}
             item.status = {key: status[key] for key in ("phase", "capacity") if key in status} or None
-        case Workload(spec=spec, status=told) if spec.template is not None:
+        case SnapshotWorkload(spec=spec, status=told) if spec.template is not None:
             told.conditions = [{key: one.get(key) for key in ("type", "status")} for one in told.conditions or ()]
             spec.template.metadata.annotations = _kept(spec.template.metadata, annotations)
             _strip(spec.template.spec)

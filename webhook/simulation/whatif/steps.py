@@ -8,9 +8,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from webhook.kube.errors import ApiError
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
+from webhook.kube.pods import controller_of
 from webhook.policy.model import Policies
 from webhook.simulation.cluster.admission import RefusedError, User
+from webhook.simulation.cluster.budgets import share
 from webhook.simulation.simulation import Running
 from webhook.simulation.snapshot.objects import BY_KIND, WORKLOADS
 from webhook.simulation.snapshot.redacting import redact
@@ -21,7 +23,6 @@ _ZONE, _TYPE = "topology.kubernetes.io/zone", "node.kubernetes.io/instance-type"
 _HOSTNAME = "kubernetes.io/hostname"
 _RETRY = 5.0
 """Seconds after which `kubectl drain` asks again if a budget refused."""
-_WORKLOADS = frozenset(kind.name for kind in WORKLOADS)
 _AUTHOR = User("simulation:author")
 
 
@@ -38,7 +39,7 @@ class Scale(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        if not running.controllers.scale(self.key, self.replicas):
+        if not running.workloads.scale(self.key, self.replicas):
             raise WhatIfError(f"--scale {self.key}={self.replicas}: there is no such workload in the snapshot")
         running.history.note(self.at, f"{self.key} scaled to {self.replicas}")
 
@@ -51,11 +52,11 @@ class RemoveNode(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        if running.store.remove("Node", self.name) is None:
-            _unknown("--without-node", self.name, running.store.all("Node"))
+        if running.tracker.remove("Node", self.name) is None:
+            _unknown("--without-node", self.name, running.tracker.all("Node"))
         running.history.note(self.at, f"node {self.name} lost")
         now = running.clock.monotonic()
-        for key, pod in list(running.store.all("Pod").items()):
+        for key, pod in list(running.tracker.all("Pod").items()):
             if pod.spec.node_name == self.name:
                 if not pod.metadata.deletion_timestamp:
                     running.history.evicted(pod, "node lost", now)
@@ -71,7 +72,7 @@ class AddNodes(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        nodes: dict[str, Node] = running.store.all("Node")
+        nodes: dict[str, Node] = running.tracker.all("Node")
         found = nodes.get(self.like) or next(
             (one for one in nodes.values() if (one.metadata.labels or {}).get(_TYPE) == self.like), None
         )
@@ -87,8 +88,8 @@ class AddNodes(msgspec.Struct, frozen=True):
             labels = {**(found.metadata.labels or {}), _HOSTNAME: name}
             meta = msgspec.structs.replace(found.metadata, name=name, uid=f"simulated-{name}", labels=labels)
             spec = msgspec.structs.replace(found.spec, unschedulable=False)
-            running.store.put("Node", msgspec.structs.replace(found, metadata=meta, spec=spec))
-            running.controllers.daemons_on(name)
+            running.tracker.put("Node", msgspec.structs.replace(found, metadata=meta, spec=spec))
+            running.workloads.run_daemons(name)
         running.history.note(self.at, f"{self.count} nodes like {self.like} added")
 
 
@@ -100,7 +101,7 @@ class Drain(msgspec.Struct, frozen=True):
 
     def make(self, running: Running) -> None:
         """Change the cluster."""
-        nodes: dict[str, Node] = running.store.all("Node")
+        nodes: dict[str, Node] = running.tracker.all("Node")
         names = [name for name, one in nodes.items() if (one.metadata.labels or {}).get(_ZONE) == self.zone]
         names = names or [name for name in nodes if name == self.zone]
         if not names:
@@ -109,11 +110,13 @@ class Drain(msgspec.Struct, frozen=True):
         for name in names:
             node = nodes[name]
             spec = msgspec.structs.replace(node.spec, unschedulable=True)
-            running.store.put("Node", msgspec.structs.replace(node, spec=spec))
+            running.tracker.put("Node", msgspec.structs.replace(node, spec=spec))
         running.history.note(self.at, f"{len(names)} nodes of {self.zone} drained")
         drained = frozenset(names)
-        for key, pod in list(running.store.all("Pod").items()):
-            if pod.spec.node_name in drained and not _is_daemon(pod):
+        for key, pod in list(running.tracker.all("Pod").items()):
+            owner = controller_of(pod.metadata)
+            is_daemon = owner is not None and owner.kind in {"DaemonSet", "Node"}
+            if pod.spec.node_name in drained and not is_daemon:
                 self._evict(running, key, pod.metadata.uid)
 
     def _evict(self, running: Running, key: str, uid: str, version: int = -1) -> None:
@@ -124,8 +127,8 @@ class Drain(msgspec.Struct, frozen=True):
             if error.status != 429:
                 return
             # one that was refused as often as nothing has changed since keeps nobody waiting
-            later = running.clock.call_later if version == running.store.version else running.api.later
-            later(_RETRY, self._evict, running, key, uid, running.store.version)
+            later = running.clock.call_later if version == running.tracker.version else running.api.later
+            later(_RETRY, self._evict, running, key, uid, running.tracker.version)
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -139,7 +142,11 @@ class Apply(msgspec.Struct, frozen=True):
     def make(self, running: Running) -> None:
         """Change the cluster."""
         if self.policies != Policies():
-            running.use(_merged(running.policies.policies, self.policies))
+            before, new = running.policies.policies, self.policies
+            names = {one.name for one in new.priority} | {one.name for one in new.preemption}
+            priority = (*(one for one in before.priority if one.name not in names), *new.priority)
+            preemption = (*(one for one in before.preemption if one.name not in names), *new.preemption)
+            running.use(Policies(priority=priority, preemption=preemption))
         for body in self.objects:
             meta = body.get("metadata") or {}
             name = f"{body['kind']}/{meta.get('namespace', '')}/{meta.get('name', '')}".replace("//", "/")
@@ -147,50 +154,39 @@ class Apply(msgspec.Struct, frozen=True):
                 self._put(running, body)
             except RefusedError as error:
                 running.history.refused.setdefault(name, str(error))
+            except ApiError as error:
+                raise WhatIfError(f"{self.where}: {error.message}") from error
             except msgspec.ValidationError as error:
                 raise WhatIfError(f"{self.where}: {name}: {error}") from error
         running.history.note(self.at, f"{self.where} applied")
 
     def _put(self, running: Running, body: dict[str, Any]) -> None:
-        kind = body["kind"]
-        if BY_KIND[kind].resource.namespaced:
+        """Put one object in its place. Raises what `make` says in words of its own."""
+        kind = BY_KIND[body["kind"]]
+        if kind.resource.namespaced:
             body.setdefault("metadata", {}).setdefault("namespace", "default")
         stored = running.admission.admit(body, _AUTHOR)
-        if kind in _WORKLOADS:
-            running.controllers.apply(kind, stored)
+        if kind in WORKLOADS:
+            running.workloads.apply(kind.name, stored)
             return
-        item: Any = msgspec.convert(stored, BY_KIND[kind].type)
+        item: Any = msgspec.convert(stored, kind.type)
         item = redact(item, item.metadata.annotations or {})
         match item:
             case Pod():
-                self._put_pod(running, item)
-            case PodDisruptionBudget():
-                known = running.store.get(kind, f"{item.metadata.namespace}/{item.metadata.name}")
+                running.api.create(item)
+            case PodDisruptionBudget(spec=spec):
+                try:
+                    share(spec.min_available or 0, 0)
+                    share(spec.max_unavailable or 0, 0)
+                except ValueError as error:
+                    raise WhatIfError(f"{self.where}: PodDisruptionBudget {key_of(item)}: {error}") from error
+                known = running.tracker.get(kind.name, key_of(item))
                 generation = (known.metadata.generation or 0) if known is not None else 0
                 meta = msgspec.structs.replace(item.metadata, generation=generation + 1)
                 status = known.status if known is not None else item.status
-                running.store.put(kind, msgspec.structs.replace(item, metadata=meta, status=status))
+                running.tracker.put(kind.name, msgspec.structs.replace(item, metadata=meta, status=status))
             case _:
-                running.store.put(kind, item)
-
-    def _put_pod(self, running: Running, pod: Pod) -> None:
-        try:
-            running.api.create(pod)
-        except ApiError as error:
-            raise WhatIfError(f"{self.where}: {error.message}") from error
-
-
-def _is_daemon(pod: Pod) -> bool:
-    return any(one.kind in {"DaemonSet", "Node"} and one.controller for one in pod.metadata.owner_references or ())
-
-
-def _merged(before: Policies, new: Policies) -> Policies:
-    """The policies with those of the same names replaced, and the others added."""
-    names = {one.name for one in new.priority} | {one.name for one in new.preemption}
-    return Policies(
-        priority=(*(one for one in before.priority if one.name not in names), *new.priority),
-        preemption=(*(one for one in before.preemption if one.name not in names), *new.preemption),
-    )
+                running.tracker.put(kind.name, item)
 
 
 def _unknown(option: str, name: str, known: Any) -> NoReturn:

@@ -9,23 +9,22 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.informer import Change, Informer
+from webhook.kube.object_cache import Change, ObjectCache
 from webhook.kube.objects import ObjectMeta, Pod, key_of
 from webhook.kube.resources import Resource
-from webhook.simulation.snapshot.objects import BY_KIND, KINDS, ClusterObjects
+from webhook.simulation.snapshot.objects import KINDS, ClusterObjects
 
-__all__ = ["Store"]
+__all__ = ["ObjectTracker"]
 
 Handler = Callable[[Change[Any]], None]
 
 
-class Store:
-    """Objects by kind and key. `hooks` hear of a change at once, informers in the next turn of the loop, in order."""
+class ObjectTracker:
+    """Objects by kind and key. `hooks` hear of a change at once, caches in the next turn of the loop, in order."""
 
     def __init__(self, objects: ClusterObjects) -> None:
         self._objects: dict[str, dict[str, Any]] = {kind.name: dict(objects.of(kind.name)) for kind in KINDS}
-        self._informers: dict[str, list[Informer[Any]]] = {}
-        self._shared: dict[tuple[str, type], Informer[Any]] = {}
+        self._caches: dict[str, list[ObjectCache[Any]]] = {}
         self._hooks: dict[str, list[Handler]] = {}
         self._news: deque[tuple[str, str, Any]] = deque()
         self.version = 0
@@ -33,33 +32,32 @@ class Store:
         self.delivered = 0
         """How many changes were told."""
 
-    def cache(self, resource: Resource, type_: type[Any]) -> Informer[Any]:
+    def cache(self, resource: Resource, type_: type[Any]) -> ObjectCache[Any]:
         """A copy of a resource that is told of every change, as `scheduling.cluster_state.Informers`."""
-        found = self._shared.get((resource.kind, type_))
-        if found is None:
-            found = self._shared[resource.kind, type_] = Informer(_Unread(), resource.path(), type_)
-            self.feed(resource.kind, found)
-        return found
+        del type_
+        made: ObjectCache[Any] = ObjectCache(resource.path())
+        self.feed(resource.kind, made)
+        return made
 
-    def feed(self, kind: str, informer: Informer[Any]) -> None:
-        """Tell an informer of every change from now on."""
-        self._informers.setdefault(kind, []).append(informer)
+    def feed(self, kind: str, cache: ObjectCache[Any]) -> None:
+        """Tell a cache of every change from now on."""
+        self._caches.setdefault(kind, []).append(cache)
 
-    def fill(self, kinds: tuple[str, ...] = tuple(BY_KIND)) -> None:
-        """Tell the informers of everything there is, pods last, and that they are in sync."""
-        for kind in kinds:
-            for informer in self._informers.get(kind, ()):
-                for key, item in self._objects[kind].items():
-                    informer.take(key, item)
-                informer.synced.set()
+    def fill(self) -> None:
+        """Tell the caches of everything there is, pods last, and that they are in sync."""
+        for kind, items in self._objects.items():
+            for cache in self._caches.get(kind, ()):
+                for key, item in items.items():
+                    cache.take(key, item)
+                cache.synced.set()
 
     def hook(self, kind: str, handler: Handler) -> None:
         """Call somebody at once on every change."""
         self._hooks.setdefault(kind, []).append(handler)
 
     def get(self, kind: str, key: str) -> Any:
-        """An object, or None."""
-        return self._objects[kind].get(key)
+        """An object, or None; there is none of a kind that decides nothing, such as an operator's own."""
+        return self._objects.get(kind, {}).get(key)
 
     def pod(self, key: str) -> Pod | None:
         """A pod, or None."""
@@ -92,7 +90,7 @@ class Store:
     def _tell(self, kind: str, change: Change[Any]) -> None:
         for handler in self._hooks.get(kind, ()):
             handler(change)
-        if kind in self._informers:
+        if kind in self._caches:
             if not self._news:
                 asyncio.get_running_loop().call_soon(self._deliver)
             self._news.append((kind, change.key, change.new))
@@ -102,19 +100,7 @@ class Store:
         for _ in range(len(self._news)):
             kind, key, new = self._news.popleft()
             self.delivered += 1
-            for informer in self._informers[kind]:
-                informer.take(key, new)
+            for cache in self._caches[kind]:
+                cache.take(key, new)
         if self._news:
             asyncio.get_running_loop().call_soon(self._deliver)
-
-
-class _Unread:
-    """A source that nobody reads: the store tells by itself."""
-
-    def pages(self, path: str, as_: type[Any], *, limit: int = 500, **query: Any) -> Any:
-        """Nothing."""
-        raise NotImplementedError
-
-    def watch(self, path: str, *, resource_version: str, opened: Callable[[], None], **query: Any) -> Any:
-        """Nothing."""
-        raise NotImplementedError

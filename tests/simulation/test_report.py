@@ -1,0 +1,129 @@
+"""The answers: differences as sentences, tables, Markdown, one HTML file, and thresholds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.simulation.clusters import (
+    POLICY,
+    full,
+    large,
+    pod,
+    policy_text,
+    run,
+    write,
+)
+from webhook.cli.main import main
+from webhook.policy.model import Policies
+from webhook.simulation.report.compare import differences, shown
+from webhook.simulation.report.html import page
+from webhook.simulation.report.summary import METRICS, Summary, summarize
+
+
+def both() -> tuple[Summary, Summary]:
+    """The same cluster without preemption, and with it."""
+    objects = full(pods=[pod("p", "2", "high")])
+    return summarize("A", run(objects, Policies())), summarize("B", run(objects))
+
+
+def test_differences_are_told_as_sentences():
+    """The totals first, then whose pods."""
+    assert differences(*both()) == [
+        "With B 2 more pods evicted: 2, not 0.",
+        "With B 1 more pod waiting in the end: 2, not 1.",
+        "With B 2 h more of work is lost.",
+        "With B 2 pods of ReplicaSet/default/web are evicted that stay with A.",
+        "With B 2 pods of ReplicaSet/default/web wait in the end that run with A.",
+        "With A 1 pod of Pod/default/p waits in the end that runs with B.",
+    ]
+    a, _ = both()
+    assert differences(a, a) == ["With A nothing is otherwise than with A."]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.25, "0.25 s"),
+        (59, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h"),
+        (3660, "1 h 1 min"),
+        (90000, "1 d 1 h"),
+    ],
+)
+def test_times_for_people(seconds, text):
+    """The two largest units."""
+    assert shown(seconds) == text
+
+
+def test_the_page_is_one_file_and_everything_in_it_is_escaped():
+    """Names cannot become markup, and nothing is loaded from anywhere."""
+    objects = full(pods=[pod("p", "2", "high")])
+    evil = "<script>alert(1)</script>"
+    one = summarize(evil, run(objects))
+    one.waiting[0].reason = evil
+    text = page([one, one], [evil])
+    assert evil not in text
+    assert "&lt;script&gt;" in text
+    assert 'class="plot"' in text
+    assert not any(word in text for word in ('src="http', "@import", "url(http", 'href="http'))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    """A small snapshot and two sets of policies: files of the command."""
+    write(tmp_path / "c.gz", large(3, 30, 2))
+    for name, text in (
+        ("a", POLICY),
+        ("b", policy_text(victims={"mode": "opt-in", "pairs": [{"victims": {"namespaces": ["nowhere"]}}]})),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+    return [str(tmp_path / "c.gz"), "--policies", str(tmp_path / "a"), "--against", str(tmp_path / "b")]
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+@pytest.mark.parametrize("layout", ["table", "json", "markdown"])
+def test_every_format_says_the_difference_first(files, layout):
+    """Tables, JSON and Markdown."""
+    result = invoke(*files, "--format", layout)
+    assert result.exit_code == 0, result.output
+    assert "With b 4 fewer pods evicted: 0, not 4." in result.output[:300]
+
+
+@pytest.mark.parametrize(
+    ("condition", "code"),
+    [("evictions > 3", 1), ("evictions > 4", 0), ("placed-max >= 1m", 1), ("cpu-free < 1%", 0), ("waiting != 0", 1)],
+)
+def test_thresholds_decide_the_exit_code(files, condition, code):
+    """One that holds in any run is named, and the exit code is 1."""
+    result = invoke(*files, "--fail-on", condition)
+    assert result.exit_code == code, result.output
+    assert ("threshold: " in result.output) == bool(code)
+
+
+def test_what_is_not_understood_is_explained(files, tmp_path):
+    """A threshold of an unknown name names the known ones; a file that is no snapshot ends with 2."""
+    result = invoke(*files, "--fail-on", "sorrow > 3")
+    assert result.exit_code == 2
+    assert all(name in result.output for name in METRICS)
+    (tmp_path / "bad").write_text("hello")
+    result = invoke(str(tmp_path / "bad"), *files[1:])
+    assert (result.exit_code, "neither a snapshot" in result.output) == (2, True)
+
+
+def test_the_page_and_the_schema_are_written(files, tmp_path):
+    """`--html` writes a file; `--scenario-schema` prints what a scenario may say."""
+    assert invoke(*files, "--html", str(tmp_path / "r.html")).exit_code == 0
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    schema = json.loads(invoke("--scenario-schema").output)
+    assert "addNodes" in json.dumps(schema)

@@ -1,0 +1,169 @@
+"""Workloads as people change them: applied, scaled, and Deployments that roll from one template to the next.
+
+Mirrors `pkg/controller/deployment` as far as it decides: a Deployment has a ReplicaSet for each template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import msgspec
+
+from webhook.kube.object_cache import Change
+from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
+from webhook.kube.pods import controller_of
+from webhook.simulation.cluster.controllers import Controllers, PodOwner, pods_wanted, with_replicas
+from webhook.simulation.cluster.tracker import ObjectTracker
+from webhook.simulation.snapshot.objects import PodTemplate, SnapshotWorkload, WorkloadSpec
+
+__all__ = ["Workloads"]
+
+_HASH = "pod-template-hash"
+_SURGE = 0.25
+"""`maxSurge` and `maxUnavailable` of a Deployment, as Kubernetes sets them."""
+Json = dict[str, Any]
+
+
+class Workloads:
+    """Changes workloads, and hears of the pods by which a rollout goes on."""
+
+    def __init__(self, tracker: ObjectTracker, controllers: Controllers) -> None:
+        self._tracker = tracker
+        self._controllers = controllers
+        tracker.hook("Pod", self._pod_changed)
+
+    def apply(self, kind: str, body: Json) -> None:
+        """Take in a workload that is new or was changed."""
+        workload = msgspec.convert(body, SnapshotWorkload)
+        key = key_of(workload)
+        known = self._tracker.get(kind, key)
+        uid = known.metadata.uid if known is not None else f"simulated-{kind}-{key}".lower().replace("/", ".")
+        workload.metadata.uid = uid
+        self._tracker.put(kind, workload)
+        if kind == "Deployment":
+            self._roll(key, workload)
+        elif kind == "DaemonSet":
+            for node in list(self._tracker.all("Node")):
+                self._controllers.run_daemon(key, workload, node)
+        else:
+            self._controllers.sync(self._controllers.owner(kind, key, uid), pods_wanted(kind, workload))
+
+    def run_daemons(self, node: str) -> None:
+        """Make the pods of DaemonSets for a new node."""
+        for key, workload in self._tracker.all("DaemonSet").items():
+            self._controllers.run_daemon(key, workload, node)
+
+    def scale(self, key: str, replicas: int) -> bool:
+        """Give the Deployment, ReplicaSet, StatefulSet or Job of this key as many pods; whether there is such a one."""
+        by_key = self._controllers.by_key
+        deployment = self._tracker.get("Deployment", key)
+        if deployment is not None:
+            self._tracker.put("Deployment", with_replicas("Deployment", deployment, replicas))
+            found = [owner for owner, _ in self._sets_of(key)]
+        else:
+            kinds = ("ReplicaSet", "StatefulSet", "ReplicationController", "Job")
+            found = [by_key[kind, key] for kind in kinds if (kind, key) in by_key][:1]
+        if deployment is None and not found:
+            # A Deployment that is not in the snapshot is known by the names of its ReplicaSets
+            for (kind, name), owner in by_key.items():
+                labels = (owner.sample.metadata.labels or {}) if owner.sample is not None else {}
+                if kind == "ReplicaSet" and labels.get(_HASH) and name == f"{key}-{labels[_HASH]}":
+                    found.append(owner)
+        if found:
+            self._controllers.scale(max(found, key=lambda owner: len(owner.active)), replicas)
+        return bool(found)
+
+    def _sets_of(self, deployment: str) -> list[tuple[PodOwner, SnapshotWorkload]]:
+        """The ReplicaSets of a Deployment."""
+        found = []
+        for one in self._tracker.all("ReplicaSet").values():
+            above, owner = controller_of(one.metadata), self._controllers.by_uid.get(one.metadata.uid)
+            if owner is None or above is None or above.kind != "Deployment":
+                continue
+            if deployment == f"{one.metadata.namespace}/{above.name}":
+                found.append((owner, one))
+        return found
+
+    def _newest(self, deployment: str, template: PodTemplate) -> PodOwner | None:
+        """The ReplicaSet whose template is this one, but for the label with its hash (`FindNewReplicaSet`)."""
+        for owner, one in self._sets_of(deployment):
+            own = one.spec.template or PodTemplate()
+            labels = {key: text for key, text in (own.metadata.labels or {}).items() if key != _HASH}
+            same_labels = labels == (template.metadata.labels or {})
+            if same_labels and own.metadata.annotations == template.metadata.annotations and own.spec == template.spec:
+                return owner
+        return None
+
+    def _roll(self, key: str, deployment: SnapshotWorkload) -> None:
+        """Let a Deployment have a ReplicaSet for its template, and take the others down as that comes up."""
+        template = deployment.spec.template
+        if template is None:
+            return
+        newest = self._newest(key, template)
+        if newest is None:
+            digest = hashlib.sha256(msgspec.json.encode(template)).hexdigest()[:10]
+            meta = deployment.metadata
+            labels = {**(template.metadata.labels or {}), _HASH: digest}
+            labelled = msgspec.structs.replace(template.metadata, labels=labels)
+            made = SnapshotWorkload(
+                metadata=ObjectMeta(
+                    name=f"{meta.name}-{digest}",
+                    namespace=meta.namespace,
+                    uid=f"simulated-{meta.namespace}.{meta.name}-{digest}",
+                    owner_references=[OwnerReference(kind="Deployment", name=meta.name, uid=meta.uid, controller=True)],
+                ),
+                spec=WorkloadSpec(
+                    replicas=0,
+                    selector={"matchLabels": labels},
+                    template=PodTemplate(metadata=labelled, spec=template.spec),
+                ),
+            )
+            self._tracker.put("ReplicaSet", made)
+            newest = self._controllers.owner("ReplicaSet", key_of(made), made.metadata.uid)
+            newest.wanted = 0
+        self._step(key, deployment, newest)
+
+    def _step(self, key: str, deployment: SnapshotWorkload, newest: PodOwner) -> None:
+        """One step of a rollout (`rolling.go`): no more than a quarter too many, no more than a quarter missing."""
+        wanted = pods_wanted("Deployment", deployment)
+        others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
+        running: dict[str, int] = {}
+        for one in (newest, *others):
+            pods = map(self._tracker.pod, one.active)
+            running[one.uid] = sum(pod is not None and pod.status.phase == "Running" for pod in pods)
+        # Up
+        old = sum(one.wanted or 0 for one in others)
+        target = max(0, min(wanted, wanted + math.ceil(wanted * _SURGE) - old))
+        if target != newest.wanted and (target > (newest.wanted or 0) or not old):
+            self._controllers.scale(newest, target)
+        # Down
+        spare = sum(running.values()) - (wanted - math.floor(wanted * _SURGE))
+        for one in others:
+            fewer = min(one.wanted or 0, max(0, spare) + len(one.active) - running[one.uid])
+            if fewer > 0:
+                spare -= min(fewer, running[one.uid])
+                self._controllers.scale(one, (one.wanted or 0) - fewer)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod of a ReplicaSet came up or is gone: a rollout may go on."""
+        old, new = change.old, change.new
+        pod = new or old
+        assert pod is not None
+        if new is not None and (old is None or new.status.phase != "Running" or old.status.phase == "Running"):
+            return
+        owner, namespace = controller_of(pod.metadata), pod.metadata.namespace
+        if owner is None or owner.kind != "ReplicaSet":
+            return
+        known = self._tracker.get("ReplicaSet", f"{namespace}/{owner.name}")
+        above = controller_of(known.metadata) if known is not None else None
+        if above is None or above.kind != "Deployment":
+            return
+        key = f"{namespace}/{above.name}"
+        deployment = self._tracker.get("Deployment", key)
+        is_rolling = sum(bool(one.wanted) for one, _ in self._sets_of(key)) > 1
+        if deployment is not None and deployment.spec.template is not None and is_rolling:
+            newest = self._newest(key, deployment.spec.template)
+            if newest is not None:
+                self._step(key, deployment, newest)
