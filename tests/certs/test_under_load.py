@@ -28,7 +28,7 @@ from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook import Webhook
+from webhook.manager.webhook_component import Webhook
 from webhook.policy.files.loading import load_texts
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 from webhook.serving.cluster_objects import GivenObjects

@@ -255,3 +255,20 @@ def _merge(target: Any, patch: Any) -> Any:
         else:
             merged[key] = _merge(merged.get(key), value)
     return merged
+
+
+def truth(server):
+    """What the server holds: key to resourceVersion."""
+    return {
+        f"{obj['metadata']['namespace']}/{obj['metadata']['name']}": obj["metadata"]["resourceVersion"]
+        for obj in server.objects.values()
+    }
+
+
+def held(cache):
+    return {key: pod.metadata.resource_version for key, pod in cache.items().items()}
+
+
+def event(kind, name, version, uid="u"):
+    body = {"metadata": {"name": name, "namespace": "a", "resourceVersion": str(version), "uid": uid}}
+    return json.dumps({"type": kind, "object": body}).encode() + b"\n"

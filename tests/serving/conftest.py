@@ -16,7 +16,7 @@ import pytest
 from tests.serving.certificates import Authority
 from webhook.admission.context import Objects
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook import Webhook
+from webhook.manager.webhook_component import Webhook
 from webhook.serving.cluster_objects import GivenObjects
 from webhook.serving.server import ServingOptions
 

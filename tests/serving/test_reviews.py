@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import json
-import re
-import time
 import tracemalloc
 
-import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admission.builders import (
     UID,
     make_class,
     make_context,
     make_pod,
-    make_policy,
     make_review,
-    make_rule,
     patch_of,
 )
 from tests.policy.builders import engine as policy_engine
 from tests.policy.builders import rules
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects, Overlay
-from webhook.admission.review import Answer
-from webhook.admission.webhook import HANDLERS, Reviewed
-from webhook.component_base.logs import LogWriter
+from webhook.admission.webhook import HANDLERS
 from webhook.kube.client import ApiError
-from webhook.kube.objects import Namespace, ObjectMeta
-from webhook.policy.evaluation.engine import Engine
-from webhook.policy.evaluation.rules import Verdict
-from webhook.policy.model import Enforcement, Policies, PolicyException, PriorityClasses, RequestMatch, SourcePosition
-from webhook.serving import metrics
 from webhook.serving.cluster_objects import GivenObjects
-from webhook.serving.review_handler import ReviewLine
 
 HIGH = make_class("high", 100)
 GOOD = make_review(make_pod(priorityClassName="high"))
@@ -268,215 +253,6 @@ async def test_concurrent_reviews_are_all_answered(start):
     async with start(objects=Objects([HIGH])) as running:
         answers = await asyncio.gather(*(running.post("/mutate", GOOD) for _ in range(150)))
     assert {status for status, _ in answers} == {200}
-
-
-async def test_one_json_line_a_review(start):
-    """The log says who asked for what and what became of it, and nothing of the object or a secret."""
-    policy = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
-    secret = make_pod(
-        meta={"annotations": {"token": "hunter2"}}, priorityClassName="high", priority=100,
-        preemptionPolicy="PreemptLowerPriority",
-    )  # fmt: skip
-    async with start(objects=Objects([HIGH]), engine=Engine(Policies(priority=(policy,)))) as running:
-        await running.post("/validate", make_review(secret))
-        line = await running.logged(message="review")
-        assert b"hunter2" not in running.log.getvalue()
-    assert line.pop("ms") > 0
-    assert line.pop("time").endswith("Z")
-    assert line == {
-        "level": "info",
-        "message": "review",
-        "phase": "validate",
-        "uid": UID,
-        "verdict": "denied",
-        "user": "alice",
-        "operation": "CREATE",
-        "resource": "pods",
-        "object": "team-a/a",
-        "rule": "teams/allowed",
-    }
-
-
-async def test_metrics_count_reviews_rules_and_time(start):
-    """Prometheus sees reviews by verdict, their time, and what each rule said."""
-    policy = make_policy("teams", make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",))))
-    async with start(objects=Objects([HIGH]), engine=Engine(Policies(priority=(policy,)))) as running:
-        await running.post("/mutate", GOOD)
-        await running.post("/validate", GOOD)
-        await running.post("/validate", b"")
-        await running.post("/mutate", make_review({"kind": "Secret", "metadata": {"name": "a"}}))
-        status, text = await running.get("/metrics")
-    assert status == 200
-    for line in (
-        'giveway_admission_reviews_total{operation="CREATE",phase="mutate",resource="pods",verdict="patched"} 1.0',
-        'giveway_admission_reviews_total{operation="CREATE",phase="validate",resource="pods",verdict="denied"} 1.0',
-        'giveway_admission_reviews_total{operation="other",phase="validate",resource="other",verdict="error"} 1.0',
-        'giveway_admission_reviews_total{operation="CREATE",phase="mutate",resource="other",verdict="allowed"} 1.0',
-        'giveway_admission_duration_seconds_count{phase="validate"} 2.0',
-        'giveway_policy_evaluations_total{policy="teams",rule="allowed",verdict="deny"} 1.0',
-        'giveway_policy_evaluations_total{policy="builtin",rule="priority-resolved",verdict="deny"} 1.0',
-        'giveway_policy_reloads_total{result="failure"} 0.0',
-        "giveway_certificate_expiry_timestamp_seconds ",
-    ):
-        assert line in text
-
-
-@pytest.mark.parametrize(
-    ("enforcement", "field", "denied"),
-    [("audit", "wouldDeny", False), ("warn", "warned", False), ("enforce", "rule", True)],
-)
-async def test_a_rule_on_trial_leaves_a_trace(start, enforcement, field, denied):
-    """Before a rule is enforced it can be counted: which one, in which namespace, and in the log whom it hits."""
-    rule = make_rule("allowed", Enforcement(enforcement), priority_classes=PriorityClasses(allow=("batch",)))
-    policy = make_policy("teams", rule)
-    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
-    body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
-    elsewhere = {**body, "request": {**body["request"], "namespace": "made-up"}}
-    async with start(objects=objects, engine=Engine(Policies(priority=(policy,)))) as running:
-        for review in (body, body, elsewhere):
-            _, answer = await running.post("/validate", review)
-            assert answer["allowed"] is not denied
-        line = await running.logged(message="review")
-        _, text = await running.get("/metrics")
-    assert {name: line.get(name, "") for name in ("rule", "warned", "wouldDeny")} == {
-        "rule": "", "warned": "", "wouldDeny": "", field: "teams/allowed"
-    }  # fmt: skip
-    assert (line["user"], line["object"]) == ("alice", "team-a/a")
-    for namespace, count in (("team-a", 2.0), ("", 1.0)):
-        labels = f'enforcement="{enforcement}",namespace="{namespace}",policy="teams",rule="allowed"'
-        assert f"giveway_policy_violations_total{{{labels}}} {count}" in text
-    assert "made-up" not in text
-
-
-async def test_an_exception_that_is_used_leaves_a_trace(start):
-    """The author is warned until when, the log names the rule, and both metrics count."""
-    rule = make_rule("allowed", priority_classes=PriorityClasses(allow=("batch",)))
-    here = SourcePosition("p.yaml", 1, 1)
-    let_in = RequestMatch(namespaces=("team-a",))
-    ends = [time.time() + 3600, time.time() - 3600]
-    rows = tuple(
-        PolicyException(match=let_in, rules=("allowed",), reason="r", owner="o", until=end, source=here) for end in ends
-    )
-    policy = msgspec.structs.replace(make_policy("teams", rule), exceptions=rows)
-    objects = Objects([HIGH], [Namespace(metadata=ObjectMeta(name="team-a"))])
-    engine = Engine(Policies(priority=(policy,)))
-    body = make_review(make_pod(priorityClassName="high", priority=100, preemptionPolicy="PreemptLowerPriority"))
-    async with start(objects=objects, engine=engine) as running:
-        _, answer = await running.post("/validate", body)
-        line = await running.logged(message="review")
-        _, text = await running.get("/metrics")
-    assert answer["allowed"] is True
-    assert answer["warnings"][0].startswith("rule teams/allowed lets this in by an exception until ")
-    assert (line["excepted"], line.get("warned", "")) == ("teams/allowed", "")
-    labels = 'enforcement="excepted",namespace="team-a",policy="teams",rule="allowed"'
-    assert f"giveway_policy_violations_total{{{labels}}} 1.0" in text
-
-
-def test_violations_are_counted_in_a_bounded_number_of_series(monkeypatch):
-    """Namespaces beyond the bound are counted together."""
-    monkeypatch.setattr(metrics, "MOST_VIOLATION_SERIES", 3)
-    counted = metrics.AdmissionMetrics(CollectorRegistry())
-    verdict = Verdict("teams", "allowed", Enforcement.AUDIT, "deny", "no")
-    reviewed = Reviewed(body=b"", answer=Answer(verdicts=[verdict]))
-    for number in range(10):
-        counted.observe("validate", reviewed, "allowed", 0.001, f"team-{number}")
-    text = generate_latest(counted.registry).decode()
-    assert text.count("giveway_policy_violations_total{") == 4
-    labels = 'enforcement="audit",namespace="other",policy="teams",rule="allowed"'
-    assert f"giveway_policy_violations_total{{{labels}}} 7.0" in text
-
-
-async def test_a_pod_without_a_name_yet_is_logged_by_what_it_will_begin_with(start):
-    """Pods of controllers have no name at admission, only `generateName`."""
-    pod = make_pod(meta={"name": "", "generateName": "web-7d9f-"}, priorityClassName="high")
-    review = make_review(pod)
-    review["request"]["name"] = ""
-    async with start(objects=Objects([HIGH])) as running:
-        await running.post("/mutate", review)
-        line = await running.logged(message="review")
-    assert line["object"] == "team-a/web-7d9f-*"
-
-
-FORGED = [
-    "\nFAKE",
-    "\r\n2026-11-21T00:00:00.000Z INFO review",
-    "\x1b[2K\x1b[1A",
-    "a\u2028b",
-    "a\x85b",
-    "a\u202eb",
-    "a\x00b",
-    "bob verdict=allowed",
-    'bob" verdict="allowed',
-    "=",
-    "",
-]
-
-
-@pytest.mark.parametrize("text", FORGED, ids=ascii)
-@pytest.mark.parametrize("field", ["user", "object", "rule", "error", "message"])
-def test_nobody_forges_a_text_line(field, text):
-    """Whatever a user calls himself or his objects, it stays one line, and inside the quotes of its field."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream, "text")
-    line = ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25)
-    setattr(line, field, text)
-    lines.write(line)
-    lines.close()
-    written = stream.getvalue().decode()
-    assert written.endswith("\n")
-    assert written[:-1].isprintable()
-    words = re.sub(r'"(?:[^"\\]|\\.)*"', "QUOTED", written).split()
-    assert [word for word in words if word.startswith("verdict=")] == ["verdict=denied"]
-    assert words[0] == "1970-01-01T00:00:00.500Z"
-
-
-def test_tracebacks_of_text_logs_cannot_be_taken_for_lines():
-    """Each line of a traceback is set off."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream, "text")
-    lines.write({"time": "T", "level": "error", "message": "failed", "exception": "Traceback:\n  x\nError: a\u2028b"})
-    lines.close()
-    assert stream.getvalue().decode().splitlines() == [
-        "T ERROR failed",
-        "    | Traceback:",
-        "    |   x",
-        "    | Error: a\\u2028b",
-    ]
-
-
-def test_text_logs_are_for_people():
-    """`--log-format text` writes the same as one readable line."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream, "text")
-    lines.write(ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25, user="alice"))
-    lines.close()
-    expected = b"1970-01-01T00:00:00.500Z INFO review phase=mutate uid=u verdict=denied ms=0.25 user=alice\n"
-    assert stream.getvalue() == expected
-
-
-def test_a_line_that_cannot_be_written_costs_no_other():
-    """The thread that writes goes on, and says that a line is missing."""
-    stream = io.BytesIO()
-    lines = LogWriter(stream, "json")
-    lines.write({"message": object()})
-    lines.write({"message": "hello"})
-    lines.close()
-    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert messages == ["a log line could not be written: TypeError", "hello"]
-
-
-def test_lines_nobody_reads_are_dropped_and_counted():
-    """A log that cannot be written costs lines, never the server."""
-
-    class Broken(io.BytesIO):
-        def write(self, data):
-            raise OSError("full")
-
-    dropped = []
-    lines = LogWriter(Broken(), "json", dropped.append)
-    lines.write({"time": "now", "level": "info", "message": "hello"})
-    lines.close()
-    assert dropped == [1]
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer
                 " plugin nor giveway's mutating webhook. Try again; if that does not help, check the"
                 " MutatingWebhookConfiguration",
             )
-    managed = named is not None and policy_of(named) == NEVER and context.is_managed(name)
+    managed = named is not None and named.preemption_policy == NEVER and context.is_managed(name)
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
         answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")

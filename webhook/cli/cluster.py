@@ -21,7 +21,7 @@ from webhook.embedded.server.eviction import PROGRESS_PERIOD
 from webhook.embedded.server.faults import FaultError, Faults, inject
 from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.embedded.storage.persistence import DataError
-from webhook.manager.reconciler import debug_port
+from webhook.manager.reconciler_component import debug_port
 from webhook.policy.files.loading import PolicyError, load_or_raise
 from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError

@@ -14,7 +14,7 @@ from webhook.cli.serve import kept_policies_from, manager_options_from
 from webhook.cli.targets import NameInNamespace
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.manager.manager import Manager, run_until_signalled
-from webhook.manager.reconciler import Reconciliation
+from webhook.manager.reconciler_component import Reconciliation
 from webhook.page.model import Certificate
 from webhook.policy.files.loading import PolicyError
 from webhook.preemption.snapshot.amounts import ClusterError

@@ -16,7 +16,7 @@ from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_opt
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
-from webhook.manager.webhook import Registration, Webhook
+from webhook.manager.webhook_component import Registration, Webhook
 from webhook.policy.files.loading import PolicyError
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.server import ServingOptions

@@ -20,7 +20,7 @@ from certs.rotation import CertificateSettings
 from webhook.admission.context import Objects
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook import Webhook
+from webhook.manager.webhook_component import Webhook
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.serving.cluster_objects import GivenObjects
 from webhook.serving.server import ServingOptions

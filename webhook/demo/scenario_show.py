@@ -19,8 +19,8 @@ from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.reconciler import Reconciliation
-from webhook.manager.webhook import Webhook
+from webhook.manager.reconciler_component import Reconciliation
+from webhook.manager.webhook_component import Webhook
 from webhook.policy.files.loading import load_texts
 from webhook.reconciler import service as reconciling
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
