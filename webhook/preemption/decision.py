@@ -15,7 +15,6 @@ from webhook.preemption.extenders import Extender, call_extenders
 from webhook.preemption.filters.filtering import (
     NO_PODS,
     Failures,
-    fitting_nodes,
     nodes_where_preemption_might_help,
     prefilter,
     run_filters,
@@ -23,9 +22,9 @@ from webhook.preemption.filters.filtering import (
 from webhook.preemption.ranking import rank
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
-from webhook.preemption.snapshot.pod_view import BY_SCHEDULER
+from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.candidates import CandidateFilter, Candidates
+from webhook.preemption.victims.candidates import CandidateFilter
 from webhook.preemption.victims.eligible import only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
@@ -59,21 +58,24 @@ def decide(
     potential = potential_victims(snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving)
     # 2. Where it fits, and what fails elsewhere (PreFilter and Filter).
     state = prefilter(snapshot, incoming)
-    failures = run_filters(state)
+    failures = run_filters(state, excluded)
     # 3. Whether it may preempt (PodEligibleToPreemptOthers), and has to.
     reason = why_not_eligible(snapshot, incoming, rules, failures)
-    if reason or fitting_nodes(state, failures, excluded).size:
-        return Decision(state, failures, potential, reason=reason, excluded_nodes=excluded)
+    if reason or len(failures.fits):
+        return Decision(state, failures, potential, reason=reason)
     # 4. The nodes that evictions can help (nodesWherePreemptionMightHelp).
-    nodes = nodes_where_preemption_might_help(state, failures, excluded)
+    nodes = nodes_where_preemption_might_help(failures)
     # 5. The victims on each of them (SelectVictimsOnNode).
     candidates = find_victims(state, potential, nodes)
     # 6. Extenders may drop candidates and victims (callExtenders), and the caller candidates.
     candidates = call_extenders(extenders, preemptor, candidates)
-    candidates, rejections = _filtered(candidates, candidate_filter)
+    rejections: frozenset[int] = frozenset()
+    if candidate_filter is not None and len(candidates.nodes):
+        codes = candidate_filter(candidates)
+        candidates, rejections = candidates.only(codes == 0), frozenset(np.unique(codes[codes > 0]).tolist())
     # 7. The best one (pickOneNodeForPreemption).
     ranking = rank(candidates, rules, now)
-    return Decision(state, failures, potential, ranking=ranking, rejections=rejections, excluded_nodes=excluded)
+    return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
 def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures) -> str:
@@ -82,17 +84,21 @@ def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failur
     Kubernetes asks after a failure, so a pod that fits on every node is eligible. Under a policy
     `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only.
     """
-    if not failures.code[snapshot.nodes.known()].any():
+    if not (failures.code > 0).any():
         return ""
     if incoming.pod.spec.preemption_policy == "Never" and rules.policy is None:
         return "not eligible due to preemptionPolicy=Never."
     if incoming.beyond:
         return f"not eligible: {incoming.beyond}."
-    node = snapshot.nodes.find(incoming.pod.status.nominated_node_name)
+    nominated, pods = incoming.pod.status.nominated_node_name, snapshot.pods
+    node = snapshot.nodes.find(nominated) if nominated else None
     if node is None or (failures.code[node] > 0 and not failures.resolvable[node]):
         return ""
-    if any(_makes_room(snapshot, row, incoming, rules) for row in snapshot.pods.on_node(node)):
-        return "not eligible due to a terminating pod on the nominated node."
+    # A victim on its way out makes room there; a policy's victims go by the Eviction API and are marked by it
+    marks = (BY_SCHEDULER,) if rules.policy is None else (BY_SCHEDULER, BY_EVICTION)
+    for row in pods.on_node(node):
+        if pods.terminating[row] and pods.priority[row] < incoming.priority and pods.disruption[row] in marks:
+            return "not eligible due to a terminating pod on the nominated node."
     return ""
 
 
@@ -101,8 +107,8 @@ def fits(snapshot: Snapshot, preemptor: Pod, *, without: NDArray[np.intp] = NO_P
 
     Nominated pods of equal or higher priority keep their place. Raises ClusterError for an unreadable preemptor.
     """
-    state = prefilter(snapshot, compile_pod(preemptor), without)
-    return sorted(snapshot.nodes.names[row] for row in fitting_nodes(state, run_filters(state)))
+    failures = run_filters(prefilter(snapshot, compile_pod(preemptor), without))
+    return sorted(snapshot.nodes.names[row] for row in failures.fits)
 
 
 def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> bool:
@@ -127,20 +133,3 @@ def victims_needed(
         return NO_PODS
     candidates = find_victims(state, only_pods(snapshot, incoming, among), np.array([row]))
     return candidates.pods if len(candidates.pods) else among
-
-
-def _makes_room(snapshot: Snapshot, row: int, incoming: PodInfo, rules: Rules) -> bool:
-    """Whether the pod is a victim on its way out; a policy's victims go by the Eviction API and are marked by it."""
-    pods = snapshot.pods
-    if not pods.terminating[row] or pods.priority[row] >= incoming.priority:
-        return False
-    disruption = int(pods.disruption[row])
-    return disruption == BY_SCHEDULER or (disruption > 0 and rules.policy is not None)
-
-
-def _filtered(candidates: Candidates, candidate_filter: CandidateFilter | None) -> tuple[Candidates, frozenset[int]]:
-    """The candidates that the caller lets stand, and the codes by which it rejected others."""
-    if candidate_filter is None or not len(candidates.nodes):
-        return candidates, frozenset()
-    codes = candidate_filter(candidates)
-    return candidates.only(codes == 0), frozenset(np.unique(codes[codes > 0]).tolist())

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
-from webhook.preemption.victims.candidates import Candidates, per_candidate
-from webhook.preemption.victims.eligible import expected_ends
+from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["RANKING", "Ranking", "Score", "decisive", "preferred_because", "rank", "shown_keys", "sum_of_priorities"]
@@ -33,8 +32,9 @@ class Score(NamedTuple):
 class RankingKey(NamedTuple):
     """One key by which candidates are compared: the smallest value wins, or the largest if `most` is set.
 
-    `values` gives one entry a candidate at the time `now`, in seconds, or None if these rules do not look at the key.
-    `heading` and `text` show it to people, and `because` says why the winner is preferred.
+    `values` gives one entry a candidate, of which there is at least one, at the time `now`, in seconds, or None if
+    these rules do not look at the key. `heading` and `text` show it to people, and `because` says why the winner is
+    preferred.
     """
 
     name: str
@@ -45,18 +45,20 @@ class RankingKey(NamedTuple):
     most: bool = False
 
 
-def _priority_sum(candidates: Candidates, _rules: Rules, _now: float) -> NDArray[np.int64]:
-    return per_candidate(candidates.snapshot.pods.priority[candidates.pods] + PRIORITY_OFFSET, candidates.starts)
-
-
 def _end(candidates: Candidates, rules: Rules, now: float) -> NDArray[np.float64] | None:
-    """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it."""
+    """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it.
+
+    A pod that is asked to leave now stays for its grace period, or what the policy gives instead; one that is leaving
+    already for what is left of it.
+    """
     if rules.policy is None:
         return None
-    if not len(candidates.starts):
-        return np.zeros(0, np.float64)
-    ends = expected_ends(candidates.snapshot, rules.policy, now)
-    return np.maximum.reduceat(ends[candidates.pods], candidates.starts)
+    pods, rows = candidates.snapshot.pods, candidates.pods
+    given = rules.policy.grace_period
+    graces = pods.grace[rows] if given is None else np.full(len(rows), given, np.float64)
+    ends = np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - now, 0.0), graces)
+    latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
+    return latest
 
 
 def sum_of_priorities(score: Score) -> int:
@@ -65,20 +67,10 @@ def sum_of_priorities(score: Score) -> int:
     return total
 
 
-def _start_text(score: Score) -> str:
-    start = score.values["earliest_start"]
-    return "not started" if math.isinf(start) else rfc3339(start)
-
-
-def _end_text(score: Score) -> str:
-    end = score.values["end"]
-    return "unknown" if math.isinf(end) else f"{end:.0f} s"
-
-
 RANKING = (
     RankingKey(
         name="violations",
-        values=lambda candidates, _rules, _now: candidates.violations(),
+        values=lambda candidates, _rules, _now: candidates.violations,
         heading="violated budgets",
         text=lambda score: str(score.values["violations"]),
         because="it violates fewer budgets",
@@ -92,14 +84,16 @@ RANKING = (
     ),
     RankingKey(
         name="priority_sum",
-        values=_priority_sum,
+        values=lambda candidates, _rules, _now: np.add.reduceat(
+            candidates.snapshot.pods.priority[candidates.pods] + PRIORITY_OFFSET, candidates.starts
+        ),
         heading="sum of priorities",
         text=lambda score: str(sum_of_priorities(score)),
         because="its victims' priorities add up to less",
     ),
     RankingKey(
         name="victims",
-        values=lambda candidates, _rules, _now: candidates.lengths(),
+        values=lambda candidates, _rules, _now: candidates.sizes,
         heading="victims",
         text=lambda score: str(score.values["victims"]),
         because="it has fewer victims",
@@ -108,7 +102,9 @@ RANKING = (
         name="earliest_start",
         values=lambda candidates, _rules, _now: candidates.snapshot.pods.start[candidates.pods[candidates.starts]],
         heading="earliest start",
-        text=_start_text,
+        text=lambda score: (
+            "not started" if math.isinf(score.values["earliest_start"]) else rfc3339(score.values["earliest_start"])
+        ),
         because="its most important victims started later",
         most=True,
     ),
@@ -116,7 +112,7 @@ RANKING = (
         name="end",
         values=_end,
         heading="gone after",
-        text=_end_text,
+        text=lambda score: "unknown" if math.isinf(score.values["end"]) else f"{score.values['end']:.0f} s",
         because="its victims are expected to be gone sooner",
     ),
 )
@@ -134,7 +130,7 @@ class Ranking:
         self._keys = keys
         self._names = candidates.snapshot.nodes.alphabetical()[candidates.nodes]
         left = np.arange(len(self._names))
-        for key, column in self._keys if len(left) else ():
+        for key, column in self._keys:
             found = column if len(left) == len(column) else column[left]
             good = found == (found.max() if key.most else found.min())
             left = left if good.all() else left[good]
@@ -159,6 +155,8 @@ class Ranking:
 
 def rank(candidates: Candidates, rules: Rules, now: float) -> Ranking:
     """Compare the candidates; `now` is in seconds since the epoch."""
+    if not len(candidates.nodes):
+        return Ranking(candidates, [])
     columns = [(key, key.values(candidates, rules, now)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 

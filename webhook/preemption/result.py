@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import (
-    NO_PODS,
     Failures,
     PreFilterState,
-    fitting_nodes,
     run_filters,
     without_pods,
 )
@@ -45,14 +43,12 @@ class Decision:
         reason: str = "",
         ranking: Ranking | None = None,
         rejections: frozenset[int] = frozenset(),
-        excluded_nodes: NDArray[np.intp] = NO_PODS,
     ) -> None:
         self.eligible = not reason
         self.reason = reason
         self.rejections = rejections
         self._state, self._failures, self._potential = state, failures, potential
         self._ranking = ranking
-        self._excluded_nodes = excluded_nodes
         self._version = state.snapshot.version
         best = ranking.candidates.objects(ranking.equally_good[:1]) if ranking else []
         self.selected: Candidate | None = best[0] if best else None
@@ -62,20 +58,19 @@ class Decision:
     def fits(self) -> list[str]:
         """Nodes on which the pod fits without preemption, sorted."""
         self._check_fresh()
-        return self._names(fitting_nodes(self._state, self._failures, self._excluded_nodes))
+        return self._names(self._failures.fits)
 
     def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
         self._check_fresh()
         state = without_pods(self._state, gone)
-        return self._names(fitting_nodes(state, run_filters(state), self._excluded_nodes))
+        return self._names(run_filters(state, self._failures.excluded).fits)
 
     @cached_property
     def unresolvable(self) -> list[str]:
         """Nodes on which no preemption could help, sorted."""
         self._check_fresh()
-        known, failures = self._state.snapshot.nodes.known(), self._failures
-        return self._names(known[(failures.code[known] > 0) & ~failures.resolvable[known]])
+        return self._names(np.flatnonzero((self._failures.code > 0) & ~self._failures.resolvable))
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -103,8 +98,8 @@ class Decision:
     def node_reasons(self) -> dict[str, str]:
         """Why the pod does not fit on a node, in kube-scheduler's words, by node name."""
         self._check_fresh()
-        nodes, failures = self._state.snapshot.nodes, self._failures
-        return {nodes.names[row]: failures.reason(row) for row in nodes.known() if failures.code[row]}
+        names, failures = self._state.snapshot.nodes.names, self._failures
+        return {names[row]: failures.reason(row) for row in np.flatnonzero(failures.code > 0).tolist()}
 
     def excluded(self, node: str) -> list[ExcludedPod]:
         """The pods on a node that may not be victims, most important first, each with the rule that excludes it."""

@@ -17,8 +17,7 @@ NO_NODES = "no nodes available to schedule pods"
 def best_node(view: View, incoming: PodInfo, failures: Failures) -> str | None:
     """The nominated node if the pod fits there, else the one with the best score, of equals the first by name."""
     nodes = view.snapshot.nodes
-    known = nodes.known()
-    fitting = known[failures.code[known] == 0]
+    fitting = failures.fits
     if not len(fitting):
         return None
     nominated = nodes.find(incoming.pod.status.nominated_node_name)

@@ -122,24 +122,23 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
             share=lambda rows, _nodes: np.ones(rows.shape, np.int64),
         )
     ]
-    order = nodes.resources.names[:3] + sorted(
-        name for name in incoming.amounts if name not in nodes.resources.names[:3]
-    )
-    for name in order:
-        amount = incoming.amounts.get(name, 0)
+    always = nodes.resources.names[:3]
+    for name in always + sorted(name for name in incoming.amounts if name not in always):
+        amount, row = incoming.amounts.get(name, 0), nodes.resources.index.get(name)
         if not amount:
             continue
-        row = nodes.resources.index.get(name)
-        if row is None or row >= len(pods.amounts):
+        if row is None or row >= len(pods.amounts):  # no pod uses what no node has had
             allocatable = nodes.allocatable[row, :count] if row is not None else np.zeros(count, np.int64)
-            counters.append(Counter("resources", np.zeros(count, np.int64), allocatable - amount, _no_share, name))
-            continue
+            base, column = np.zeros(count, np.int64), np.zeros(len(pods.node), np.int64)
+        else:
+            allocatable, column = nodes.allocatable[row, :count], pods.amounts[row]
+            base = left(nodes.used[row], column[without])
         counters.append(
             Counter(
                 stage="resources",
-                base=left(nodes.used[row], pods.amounts[row, without]),
-                limit=nodes.allocatable[row, :count] - amount,
-                share=_column_share(pods.amounts[row]),
+                base=base,
+                limit=allocatable - amount,
+                share=_column_share(column),
                 name=name,
             )
         )
@@ -164,10 +163,6 @@ def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUs
     base = np.zeros(snapshot.nodes.rows, np.int64)
     np.bitwise_or.at(base, live.nodes[users], mine[users])
     return PortUsage(base, lambda rows: masks[port_set[rows]])
-
-
-def _no_share(rows: Rows, _nodes: Rows) -> Ints:
-    return np.zeros(rows.shape, np.int64)
 
 
 def _column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters import counters, topology, volumes
 from webhook.preemption.filters.counters import AffinityBounds, Counter, FilterCheck, PlacedPods, PortUsage
-from webhook.preemption.filters.placement import declaring_mask, placement_checks, required_features
+from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -23,7 +23,6 @@ __all__ = [
     "NO_PODS",
     "Failures",
     "PreFilterState",
-    "fitting_nodes",
     "nodes_where_preemption_might_help",
     "prefilter",
     "run_filters",
@@ -84,14 +83,18 @@ class PreFilterState:
 
 
 class Failures(NamedTuple):
-    """The outcome per node row: number of the failing check plus one (0: fits), and whether pods can cure it.
+    """The outcome per node row: the number of the failing check, and whether pods can cure it.
 
-    `lacking` has a row a resource counter: which of them are short if the resources check failed.
+    `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `checks` plus
+    one. `lacking` has a row a resource counter: which of them are short if the resources check failed. `fits` are the
+    nodes (rows, ascending) on which the preemptor fits but for those in `excluded`, which the caller rules out.
     """
 
     code: NDArray[np.int16]
     resolvable: Mask
     lacking: Mask
+    fits: Rows
+    excluded: Rows
     checks: list[FilterCheck]
     counters: list[Counter]
 
@@ -110,7 +113,7 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     live = PlacedPods(snapshot, without)
     resources = counters.resource_counters(snapshot, incoming, without[snapshot.pods.node[without] >= 0])
     ports = counters.port_bits(snapshot, incoming, live) if incoming.ports else None
-    storage = volumes.check(snapshot, incoming, live)
+    storage = volumes.check(snapshot, incoming, live) if incoming.pod.spec.volumes else volumes.NO_STORAGE
     spread = topology.spread_counters(snapshot, incoming, live) if incoming.spread else []
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
     used = [*resources, *storage.counters, *spread, *anti]
@@ -144,73 +147,54 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
     return replace(state, with_nominated=state.with_nominated._replace(counters=less))
 
 
-def run_filters(state: PreFilterState) -> Failures:
+def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
     Pods that are only nominated use things up, so what fits beside them fits without; but company that required
-    affinity asks for, and a volume that is attached for both, may still go elsewhere.
+    affinity asks for, and a volume that is attached for both, may still go elsewhere. On the `excluded` nodes (rows)
+    the preemptor neither fits nor preempts, whatever the checks say.
     """
-    result = _run(state, state.with_nominated)
-    if state.with_nominated is state.without_nominated or not (state.affinity or state.limits):
-        return result
-    without_nominated = _run(state, state.without_nominated)
-    fits = result.code == 0
-    result.code[fits], result.resolvable[fits] = without_nominated.code[fits], without_nominated.resolvable[fits]
-    result.lacking[:, fits] = without_nominated.lacking[:, fits]
-    return result
+    code, resolvable, lacking = _run(state, state.with_nominated)
+    fits = code == 0
+    if state.with_nominated is not state.without_nominated and (state.affinity or state.limits):
+        codes, curable, short = _run(state, state.without_nominated)
+        code[fits], resolvable[fits], lacking[:, fits] = codes[fits], curable[fits], short[:, fits]
+        fits = code == 0
+    fits[excluded] = False
+    return Failures(code, resolvable, lacking, np.flatnonzero(fits), excluded, state.checks, state.counters)
 
 
-def fitting_nodes(state: PreFilterState, failures: Failures, excluded: Rows = NO_PODS) -> Rows:
-    """The nodes (rows) on which the preemptor fits, in the order of rows, without the `excluded` ones."""
-    nodes = state.snapshot.nodes
-    found = (failures.code == 0) & nodes.valid[: nodes.rows]
-    found[excluded] = False
-    return np.flatnonzero(found)
-
-
-def nodes_where_preemption_might_help(state: PreFilterState, failures: Failures, excluded: Rows = NO_PODS) -> Rows:
+def nodes_where_preemption_might_help(failures: Failures) -> Rows:
     """The nodes (rows) whose first failure removing pods can cure, and which nothing else rules out."""
-    resolvable = failures.resolvable & state.snapshot.nodes.valid[: state.limit.shape[1]]
-    for check in state.checks:
+    resolvable = failures.resolvable.copy()
+    for check in failures.checks:
         if check.mask is not None:
             resolvable &= ~check.mask
-    resolvable[excluded] = False
+    resolvable[failures.excluded] = False
     return np.flatnonzero(resolvable)
 
 
 def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
-    snapshot, incoming = state.snapshot, state.incoming
-    checks = placement_checks(snapshot.nodes, incoming, storage.refusal)
-    if state.ports:
-        checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
+    nodes, incoming = state.snapshot.nodes, state.incoming
     rows_of: dict[str, tuple[int, int]] = {}  # the first and one past the last counter of every stage
     for row, counter in enumerate(state.counters):
         rows_of[counter.stage] = (rows_of.get(counter.stage, (row, 0))[0], row + 1)
+    checks = placement_checks(nodes, incoming, storage.refusal)
+    if state.ports:
+        checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
     checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
     if "claims" in rows_of:
         checks.append(FilterCheck(volumes.IN_USE, True, "counters", None, *rows_of["claims"]))
     if state.limits:
         checks.append(FilterCheck(EXCEEDED, True, "volumes"))
     checks += [FilterCheck(reason, False, "mask", mask) for reason, mask in storage.masks]
-    checks += _topology_checks(state, rows_of)
-    features = required_features(incoming.pod)
-    if features:
-        lacking = ~declaring_mask(snapshot.nodes, features)
-        checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
-    return checks
-
-
-def _topology_checks(state: PreFilterState, rows_of: dict[str, tuple[int, int]]) -> list[FilterCheck]:
-    """What PodTopologySpread and InterPodAffinity say, in the order of their constraints."""
-    nodes, incoming = state.snapshot.nodes, state.incoming
-    checks = []
-    words = "node(s) didn't match pod topology spread constraints"
+    unspread = "node(s) didn't match pod topology spread constraints"
     for number, constraint in enumerate(incoming.spread):
         missing = nodes.label(constraint.topology_key) < 0
-        checks.append(FilterCheck(f"{words} (missing required label)", False, "mask", missing))
+        checks.append(FilterCheck(f"{unspread} (missing required label)", False, "mask", missing))
         first = rows_of["spread"][0] + number
-        checks.append(FilterCheck(words, True, "counters", None, first, first + 1))
+        checks.append(FilterCheck(unspread, True, "counters", None, first, first + 1))
     if state.affinity:
         outside = np.zeros(nodes.rows, np.bool_)
         for term in incoming.affinity:
@@ -223,13 +207,16 @@ def _topology_checks(state: PreFilterState, rows_of: dict[str, tuple[int, int]])
     ):
         if stage in rows_of:
             checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
+    if incoming.features:
+        lacking = ~declaring_mask(nodes, incoming.features)
+        checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
     return checks
 
 
-def _run(state: PreFilterState, load: NodeUsage) -> Failures:
-    """The first failing check on every node under this load."""
+def _run(state: PreFilterState, load: NodeUsage) -> tuple[NDArray[np.int16], Mask, Mask]:
+    """`code`, `resolvable` and `lacking` of `Failures` under this load: the first failing check on every known node."""
     over, count = load.counters > state.limit, state.limit.shape[1]
-    code = np.zeros(count, np.int16)
+    code = np.where(state.snapshot.nodes.valid[:count], 0, -1).astype(np.int16)
     resolvable = np.zeros(count, np.bool_)
     lacking = np.zeros((0, count), np.bool_)
     for number, check in enumerate(state.checks, start=1):
@@ -256,45 +243,41 @@ def _run(state: PreFilterState, load: NodeUsage) -> Failures:
         fails = fails & (code == 0)
         code[fails] = number
         resolvable |= fails & cures
-    return Failures(code, resolvable, lacking.copy(), state.checks, state.counters)
+    return code, resolvable, lacking.copy()
 
 
 def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
-    """The load with pods of equal or higher priority of the same scheduler on the nodes they are nominated to."""
-    pods, nodes = _nominees(state.snapshot, state.incoming, without)
-    if not len(pods):
-        return state.without_nominated
-    counters, ports, reserved, matches, volumes = state.without_nominated
-    counters = counters.copy()
-    for counter, share in zip(counters, state.shares(pods, nodes), strict=True):
-        np.add.at(counter, nodes, share)  # far faster in a vector than in a matrix
-    if state.ports:
-        reserved = reserved.copy()
-        np.bitwise_or.at(reserved, nodes, state.ports.bits(pods))
-    if state.affinity:
-        matches = matches.copy()
-        np.add.at(matches, nodes, state.affinity.share(pods, nodes))
-    if state.limits:
-        volumes = state.limits.with_pods(pods)
-    return NodeUsage(counters, ports, reserved, matches, volumes)
+    """The load with the pods that keep their place against the preemptor, on the nodes they are nominated to.
 
-
-def _nominees(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> tuple[Rows, Rows]:
-    """The rows of the pods that keep their place against the preemptor, and of the nodes they are nominated to."""
-    pods = snapshot.pods
+    These are those of equal or higher priority, and of the same scheduler.
+    """
+    snapshot, incoming, pods = state.snapshot, state.incoming, state.snapshot.pods
     rows = pods.nominees()
     if not len(rows):
-        return rows, rows
-    on = pods.nominated[rows]
+        return state.without_nominated
+    scheduler = incoming.pod.spec.scheduler_name
     of_scheduler = snapshot.table(
-        ("scheduler", incoming.pod.spec.scheduler_name),
-        pods.profiles,
-        np.bool_,
-        lambda profile: profile.scheduler_name == incoming.pod.spec.scheduler_name,
+        ("scheduler", scheduler), pods.profiles, np.bool_, lambda profile: profile.scheduler_name == scheduler
     )
     reserves = (pods.priority[rows] >= incoming.priority) & of_scheduler[pods.profile[rows]]
-    reserves &= snapshot.nodes.valid[on] & (rows != pods.find(incoming.namespace, incoming.name))
+    reserves &= snapshot.nodes.valid[pods.nominated[rows]] & (rows != pods.find(incoming.namespace, incoming.name))
     unplaced = without[pods.node[without] < 0]  # nobody else is nominated
     if len(unplaced):
         reserves &= ~np.isin(rows, unplaced)
-    return rows[reserves], on[reserves].astype(np.intp)
+    rows = rows[reserves]
+    nodes = pods.nominated[rows].astype(np.intp)
+    if not len(rows):
+        return state.without_nominated
+    counters, ports, reserved, matches, volumes = state.without_nominated
+    counters = counters.copy()
+    for counter, share in zip(counters, state.shares(rows, nodes), strict=True):
+        np.add.at(counter, nodes, share)  # far faster in a vector than in a matrix
+    if state.ports:
+        reserved = reserved.copy()
+        np.bitwise_or.at(reserved, nodes, state.ports.bits(rows))
+    if state.affinity:
+        matches = matches.copy()
+        np.add.at(matches, nodes, state.affinity.share(rows, nodes))
+    if state.limits:
+        volumes = state.limits.with_pods(rows)
+    return NodeUsage(counters, ports, reserved, matches, volumes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -17,13 +18,17 @@ __all__ = [
     "affinity_mask",
     "declaring_mask",
     "placement_checks",
-    "required_features",
     "required_mask",
     "taint_mask",
     "tolerates",
 ]
 
 Mask = NDArray[np.bool_]
+
+_VALUES_OF = {
+    "In": (1, math.inf), "NotIn": (1, math.inf), "Exists": (0, 0), "DoesNotExist": (0, 0), "Gt": (1, 1), "Lt": (1, 1)
+}  # fmt: skip
+"""By operator, how many values it takes at least and at most."""
 
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
@@ -79,7 +84,16 @@ def affinity_mask(nodes: Nodes, selector: NodeSelector | None, *, fields: bool =
         return np.ones(nodes.rows, np.bool_)
     mask = np.zeros(nodes.rows, np.bool_)
     for term in selector.node_selector_terms or ():
-        mask |= _term_mask(nodes, term, fields=fields)
+        holds = np.full(nodes.rows, bool(term.match_expressions or term.match_fields))  # an empty term selects nothing
+        for row in term.match_expressions or ():
+            holds &= _requirement_mask(nodes, row)
+        for row in (term.match_fields or ()) if fields else ():
+            names = row.values or []
+            if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(names) != 1:
+                holds[:] = False
+            else:
+                holds &= _elsewhere(nodes, names) if row.operator == "NotIn" else ~_elsewhere(nodes, names)
+        mask |= holds
     return mask
 
 
@@ -112,18 +126,6 @@ def taint_mask(nodes: Nodes, tolerations: list[Toleration] | None) -> Mask:
     return selected
 
 
-def required_features(pod: Pod) -> list[str]:
-    """The features that a node must declare to run the pod (NodeDeclaredFeatures of 1.36), sorted."""
-    spec = pod.spec
-    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
-    features = []
-    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):
-        features.append("RestartAllContainersOnContainerExits")
-    if spec.host_network and spec.host_users is False:
-        features.append("UserNamespacesHostNetworkSupport")
-    return features
-
-
 def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
     """Nodes that declare all the features, by node row."""
     wanted = frozenset(features)
@@ -132,17 +134,12 @@ def declaring_mask(nodes: Nodes, features: Iterable[str]) -> Mask:
 
 def tolerates(tolerations: Iterable[Toleration] | None, taint: Taint) -> bool:
     """Whether one of the tolerations puts up with the taint."""
-    return any(_matches(toleration, taint) for toleration in tolerations or ())
-
-
-def _matches(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+    for one in tolerations or ():
+        if one.effect not in ("", taint.effect) or one.key not in ("", taint.key):
+            continue
+        if one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value):
+            return True
+    return False
 
 
 def _required_affinity(pod: Pod) -> NodeSelector | None:
@@ -152,31 +149,11 @@ def _required_affinity(pod: Pod) -> NodeSelector | None:
     return affinity.node_affinity.required_during_scheduling_ignored_during_execution
 
 
-def _term_mask(nodes: Nodes, term: NodeSelectorTerm, *, fields: bool) -> Mask:
-    """One alternative: its requirements hold together; one that is empty or invalid selects nothing."""
-    if not term.match_expressions and not term.match_fields:
-        return np.zeros(nodes.rows, np.bool_)
-    mask = np.ones(nodes.rows, np.bool_)
-    for row in term.match_expressions or ():
-        mask &= _requirement_mask(nodes, row)
-    if fields:
-        for row in term.match_fields or ():
-            mask &= _field_mask(nodes, row)
-    return mask if _is_valid(term) else np.zeros(nodes.rows, np.bool_)
-
-
-def _is_valid(term: NodeSelectorTerm) -> bool:
-    """A requirement that cannot be parsed spoils its whole term."""
-    counts = {"In": (1, None), "NotIn": (1, None), "Exists": (0, 0), "DoesNotExist": (0, 0), "Gt": (1, 1), "Lt": (1, 1)}
-    for row in term.match_expressions or ():
-        least, most = counts.get(row.operator, (1, 0))
-        given = len(row.values or ())
-        if given < least or (most is not None and given > most):
-            return False
-    return True
-
-
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
+    """Nodes that meet the requirement, by node row; none if it cannot be parsed, which spoils its whole term."""
+    least, most = _VALUES_OF.get(row.operator, (1, 0))
+    if not least <= len(row.values or ()) <= most:
+        return np.zeros(nodes.rows, np.bool_)
     match row.operator:
         case "In":
             return nodes.has_label_in(row.key, row.values or ())
@@ -193,14 +170,3 @@ def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
         answers[identity] = holds("", {row.key: value})
     selected: Mask = answers[column]
     return selected
-
-
-def _field_mask(nodes: Nodes, row: Requirement) -> Mask:
-    values = row.values or []
-    if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(values) != 1:
-        return np.zeros(nodes.rows, np.bool_)
-    mask = np.zeros(nodes.rows, np.bool_)
-    found = nodes.find(values[0])
-    if found is not None:
-        mask[found] = True
-    return mask if row.operator == "In" else ~mask

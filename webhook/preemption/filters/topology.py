@@ -7,6 +7,7 @@ InterPodAffinity and PodTopologySpread plugins of kube-scheduler 1.36, peculiari
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,25 +38,48 @@ def affinity_counters(
     hit = any(counter.base.any() for counter in existing)
     if not (hit or incoming.affinity or incoming.anti_affinity):
         return None, []
-    own = [_own_anti_affinity(snapshot, term, live) for term in incoming.anti_affinity]
+    nodes, identity = snapshot.nodes, snapshot.pods.identity
+    own = []
+    for term in incoming.anti_affinity:
+        matches, domains = _term_matches(snapshot, [term]), nodes.label(term.topology_key)
+        counts = _domain_counts(snapshot, term.topology_key, live.nodes[matches[identity[live.rows]]])
+        nobody = np.zeros(nodes.rows, np.int64)
+        own.append(Counter("anti-affinity", _by_node(counts, domains), nobody, _share(identity, matches, domains >= 0)))
     return (_own_affinity(snapshot, incoming, live) if incoming.affinity else None), own + existing
 
 
 def spread_counters(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
-    """One counter a hard spread constraint, in their order."""
-    nodes = snapshot.nodes
+    """One counter a hard spread constraint, in their order: matching pods in the node's domain, against the fewest."""
+    nodes, pods = snapshot.nodes, snapshot.pods
     labelled = nodes.valid[: nodes.rows].copy()
     for constraint in incoming.spread:
         labelled &= nodes.label(constraint.topology_key) >= 0
-    return [_spread(snapshot, incoming, constraint, labelled, live) for constraint in incoming.spread]
-
-
-def _own_anti_affinity(snapshot: Snapshot, term: Term, live: PlacedPods) -> Counter:
-    matches = _term_matches(snapshot, [term])
-    domains = snapshot.nodes.label(term.topology_key)
-    picked = matches[snapshot.pods.identity[live.rows]]
-    base = _spread_over(_domain_counts(snapshot, term.topology_key, live.nodes[picked]), domains)
-    return Counter("anti-affinity", base, np.zeros(len(base), np.int64), _match_share(snapshot, matches, domains >= 0))
+    counters = []
+    for constraint in incoming.spread:
+        included = labelled.copy()
+        if constraint.honor_affinity:
+            included &= required_mask(nodes, incoming.pod)
+        if constraint.honor_taints:
+            included &= ~taint_mask(nodes, incoming.pod.spec.tolerations)
+        table = ("spread", constraint.namespace, constraint.key)
+        matches: Mask = snapshot.table(table, pods.identities, np.bool_, constraint.selects)
+        counted = matches[pods.identity[live.rows]] & included[live.nodes] & ~pods.terminating[live.rows]
+        if constraint.counts_nothing:
+            counted[:] = False
+        domains = nodes.label(constraint.topology_key)
+        eligible = np.zeros(nodes.label_count(constraint.topology_key), np.bool_)
+        eligible[domains[included]] = True
+        counts = _domain_counts(snapshot, constraint.topology_key, live.nodes[counted])
+        counters.append(
+            Counter(
+                stage="spread",
+                base=_by_node(counts, domains),
+                limit=_spread_limit(constraint, int(constraint.matches(incoming.labels)), counts, eligible, domains),
+                share=_share(pods.identity, matches, included),
+                name=constraint.topology_key,
+            )
+        )
+    return counters
 
 
 def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> AffinityBounds:
@@ -67,91 +91,45 @@ def _own_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Af
     anywhere = np.zeros(nodes.rows, np.bool_)
     for term in incoming.affinity:
         domains = nodes.label(term.topology_key)
-        fewest = np.minimum(fewest, _spread_over(_domain_counts(snapshot, term.topology_key, on), domains))
+        fewest = np.minimum(fewest, _by_node(_domain_counts(snapshot, term.topology_key, on), domains))
         anywhere |= domains >= 0
     own = snapshot.namespace_labels(incoming.namespace)
     may_be_first = all(term.selects(incoming.namespace, incoming.labels, own) for term in incoming.affinity)
     total = int(np.count_nonzero(anywhere[on]))
     most = np.full(nodes.rows, -total if may_be_first else -UNBOUNDED, np.int64)
     everywhere = np.ones(nodes.rows, np.bool_)
-    return AffinityBounds(1 - fewest, most, _match_share(snapshot, matches, everywhere))
+    return AffinityBounds(1 - fewest, most, _share(snapshot.pods.identity, matches, everywhere))
 
 
 def _existing_anti_affinity(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> list[Counter]:
     """Per topology key: how many terms of existing pods in the node's domain forbid the preemptor."""
-    pods = snapshot.pods
+    pods, nodes = snapshot.pods, snapshot.nodes
     if len(pods.anti.values) <= 1:
         return []
-    hits = _hits(snapshot, incoming)
-    keys: dict[str, NDArray[np.int64]] = {}
-    for identity, _ in pods.anti.used():
-        for key in hits[identity]:
-            keys.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
-    if not keys:
-        return []
-    bound = pods.anti_set[live.rows] > 0
-    rows, on = live.rows[bound], live.nodes[bound]
-    return [_anti_counter(snapshot, key, weights, rows, on) for key, weights in sorted(keys.items())]
-
-
-def _hits(snapshot: Snapshot, incoming: PodInfo) -> NDArray[np.object_]:
-    """By distinct set of anti-affinity terms: the topology keys of those that forbid the preemptor."""
     own = snapshot.namespace_labels(incoming.namespace)
 
-    def hits(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
-        compiled = compile_terms(*value)
-        selecting = (term for term in compiled if term.selects(incoming.namespace, incoming.labels, own))
+    def forbidding(value: tuple[str, tuple[PodAffinityTerm, ...]]) -> tuple[str, ...]:
+        """The topology keys of those of an existing pod's terms that forbid the preemptor."""
+        selecting = (term for term in compile_terms(*value) if term.selects(incoming.namespace, incoming.labels, own))
         return tuple(term.topology_key for term in selecting)
 
     labels = tuple(sorted(incoming.labels.items()))
-    key = ("hits", snapshot.namespaces_version, incoming.namespace, labels)
-    return snapshot.table(key, snapshot.pods.anti, np.object_, hits)
-
-
-def _anti_counter(snapshot: Snapshot, key: str, weights: NDArray[np.int64], rows: Rows, on: Rows) -> Counter:
-    domains = snapshot.nodes.label(key)
-    anti_set = snapshot.pods.anti_set
-    present = domains >= 0
-    base = _spread_over(_domain_counts(snapshot, key, on, weights[anti_set[rows]]), domains)
-
-    def share(pods: Rows, nodes: Rows) -> Ints:
-        return weights[anti_set[pods]] * present[nodes]
-
-    return Counter("existing-anti-affinity", base, np.zeros(len(base), np.int64), share)
-
-
-def _spread(
-    snapshot: Snapshot, incoming: PodInfo, constraint: SpreadConstraint, labelled: Mask, live: PlacedPods
-) -> Counter:
-    """The counter of one spread constraint: matching pods in the node's domain, against the fewest elsewhere."""
-    nodes, pods = snapshot.nodes, snapshot.pods
-    included = labelled.copy()
-    if constraint.honor_affinity:
-        included &= required_mask(nodes, incoming.pod)
-    if constraint.honor_taints:
-        included &= ~taint_mask(nodes, incoming.pod.spec.tolerations)
-    selects, namespace = constraint.matches, incoming.namespace
-    matches: Mask = snapshot.table(
-        ("spread", namespace, constraint.key),
-        pods.identities,
-        np.bool_,
-        lambda identity: identity.namespace == namespace and selects(identity.labels),
-    )
-    counted = matches[pods.identity[live.rows]] & included[live.nodes] & ~pods.terminating[live.rows]
-    if constraint.counts_nothing:
-        counted[:] = False
-    domains = nodes.label(constraint.topology_key)
-    eligible = np.zeros(nodes.label_count(constraint.topology_key), np.bool_)
-    eligible[domains[included]] = True
-    counts = _domain_counts(snapshot, constraint.topology_key, live.nodes[counted])
-    own = int(constraint.matches(incoming.labels))
-    return Counter(
-        stage="spread",
-        base=_spread_over(counts, domains),
-        limit=_spread_limit(constraint, own, counts, eligible, domains),
-        share=_match_share(snapshot, matches, included),
-        name=constraint.topology_key,
-    )
+    table = ("hits", snapshot.namespaces_version, incoming.namespace, labels)
+    keys_of = snapshot.table(table, pods.anti, np.object_, forbidding)
+    weights: dict[str, Ints] = {}
+    for identity, _ in pods.anti.used():
+        for key in keys_of[identity]:
+            weights.setdefault(key, np.zeros(len(pods.anti), np.int64))[identity] += 1
+    if not weights:
+        return []
+    bound = pods.anti_set[live.rows] > 0
+    rows, on = live.rows[bound], live.nodes[bound]
+    counters = []
+    for key, terms in sorted(weights.items()):
+        counts, domains = _domain_counts(snapshot, key, on, terms[pods.anti_set[rows]]), nodes.label(key)
+        nobody, share = np.zeros(nodes.rows, np.int64), _share(pods.anti_set, terms, domains >= 0)
+        counters.append(Counter("existing-anti-affinity", _by_node(counts, domains), nobody, share))
+    return counters
 
 
 def _spread_limit(
@@ -195,15 +173,15 @@ def _domain_counts(snapshot: Snapshot, key: str, on: Rows, weights: Ints | None 
     return counts.astype(np.int64)
 
 
-def _spread_over(counts: Ints, domains: NDArray[np.int32]) -> Ints:
+def _by_node(counts: Ints, domains: NDArray[np.int32]) -> Ints:
     """Each node's domain's count, 0 for a node outside the topology."""
     return np.append(counts, 0)[domains]
 
 
-def _match_share(snapshot: Snapshot, matches: Mask, where: Mask) -> Callable[[Rows, Rows], Ints]:
-    identity = snapshot.pods.identity
+def _share(ids: NDArray[np.int32], values: NDArray[Any], where: Mask) -> Callable[[Rows, Rows], Ints]:
+    """What pods add on those of the nodes that count: the value of what they share with others, `ids` by pod row."""
 
     def share(pods: Rows, nodes: Rows) -> Ints:
-        return (matches[identity[pods]] & where[nodes]).astype(np.int64)
+        return (values[ids[pods]] * where[nodes]).astype(np.int64, copy=False)
 
     return share

@@ -21,7 +21,7 @@ from webhook.preemption.snapshot.pod_info import PodInfo, claim_name
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.snapshot.volume_index import class_of_claim
 
-__all__ = ["IN_USE", "Storage", "check"]
+__all__ = ["IN_USE", "NO_STORAGE", "Storage", "check"]
 
 Mask = NDArray[np.bool_]
 
@@ -56,6 +56,10 @@ class Storage(NamedTuple):
     limits: AttachLimits | None = None
 
 
+NO_STORAGE = Storage("", [], [])
+"""What a pod without volumes is told."""
+
+
 class _Claim(NamedTuple):
     """A claim of the preemptor, and whether it is made for it (`ephemeral`) instead of named by it."""
 
@@ -69,8 +73,6 @@ class Refusal(Exception):  # noqa: N818  # not an error of this program but Kube
 
 def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
     """Judge the preemptor's claims on all nodes."""
-    if not incoming.pod.spec.volumes:
-        return Storage("", [], [])
     try:
         claims = [
             _Claim(_claim(snapshot, incoming.pod, volume, name), volume.ephemeral is not None)

@@ -9,14 +9,14 @@ server, terminating ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import LabelSelector, PodDisruptionBudget
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothing
+from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher, nothing
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import grown
@@ -46,8 +46,15 @@ class Budget(NamedTuple):
     selects: Matcher
     selector: LabelSelector | None
 
+    def covers(self, labels: Labels, *, strict: bool) -> bool:
+        """Whether it counts a pod of its namespace with these labels.
 
-Covers = Callable[[Budget, Identity], bool]
+        `strict` as the Eviction API does (policy/v1), else as kube-scheduler does (`filterPodsWithPDBViolation`).
+        """
+        if strict:
+            return self.selects(labels)
+        some = self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
+        return some and bool(labels) and self.selects(labels)
 
 
 def _as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
@@ -56,40 +63,37 @@ def _as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
     Raises ClusterError for a number that is no int32.
     """
     meta, selector, status = budget.metadata, budget.spec.selector, budget.status
-    place = f"poddisruptionbudget {meta.namespace}/{meta.name}: status.disruptionsAllowed"
+    if before is not None and before.selector == selector:
+        selects = before.selects
+    else:
+        try:
+            selects = label_matcher(selector)
+        except SelectorError:
+            selects = nothing
     return Budget(
         namespace=meta.namespace,
         name=meta.name,
-        allowed=int32(status.disruptions_allowed, place),
+        allowed=int32(
+            status.disruptions_allowed,
+            f"poddisruptionbudget {meta.namespace}/{meta.name}: status.disruptionsAllowed",
+        ),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
         lenient=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
         or status.current_healthy >= status.desired_healthy > 0,
         disrupted=frozenset(status.disrupted_pods or ()),
-        selects=before.selects if before and before.selector == selector else _matcher(selector),
+        selects=selects,
         selector=selector,
     )
-
-
-def _covers_by_scheduler(budget: Budget, identity: Identity) -> bool:
-    """Whether kube-scheduler counts the pod against the budget (`filterPodsWithPDBViolation`)."""
-    selector = budget.selector
-    some = selector is not None and bool(selector.match_labels or selector.match_expressions)
-    return some and bool(identity.labels) and budget.selects(identity.labels)
-
-
-def _covers_by_api_server(budget: Budget, identity: Identity) -> bool:
-    """Whether the Eviction API asks the budget before it lets the pod go (policy/v1)."""
-    return budget.selects(identity.labels)
 
 
 class _Coverage:
     """The budgets of every distinct identity: an index into `sets`, each a tuple of numbers of `budgets`."""
 
-    def __init__(self, identities: Interner[Any, Identity], budgets: Sequence[Budget | None], covers: Covers) -> None:
+    def __init__(self, identities: Interner[Any, Identity], budgets: Sequence[Budget | None], *, strict: bool) -> None:
         self.sets: list[tuple[int, ...]] = [()]
         self._identities = identities
         self._budgets = budgets
-        self._covers = covers
+        self._strict = strict
         self._set_ids: dict[tuple[int, ...], int] = {(): 0}
         self._members: NDArray[np.int64] = np.full((1, 0), -1, np.int64)
         self._column: NDArray[np.int32] = np.zeros(0, np.int32)
@@ -134,19 +138,12 @@ class _Coverage:
             identity = self._identities.values[number]
             if identity is not None:
                 budgets = by_namespace.get(identity.namespace, [])
-                mine = tuple(row for row, budget in budgets if self._covers(budget, identity))
+                mine = tuple(row for row, budget in budgets if budget.covers(identity.labels, strict=self._strict))
                 known = self._set_ids.get(mine)
                 if known is None:
                     known = self._set_ids[mine] = len(self.sets)
                     self.sets.append(mine)
                 self._column[number] = known
-
-
-def _matcher(selector: LabelSelector | None) -> Matcher:
-    try:
-        return label_matcher(selector)
-    except SelectorError:
-        return nothing
 
 
 class DisruptionBudgets:
@@ -165,8 +162,8 @@ class DisruptionBudgets:
         self._disrupted: Mask = np.zeros(16, np.bool_)
         self._lenient: Mask = np.zeros(16, np.bool_)
         self._free: list[int] = []
-        self._loose = _Coverage(pods.identities, self._rows, _covers_by_scheduler)
-        self._strict = _Coverage(pods.identities, self._rows, _covers_by_api_server)
+        self._loose = _Coverage(pods.identities, self._rows, strict=False)
+        self._strict = _Coverage(pods.identities, self._rows, strict=True)
 
     def __len__(self) -> int:
         return len(self._index)
@@ -178,8 +175,14 @@ class DisruptionBudgets:
         row = self._index.get(key)
         before = self._rows[row] if row is not None else None
         after = _as_budget(budget, before)
-        if row is None:
-            row = self._index[key] = self._new_row()
+        if row is None and self._free:
+            row = self._index[key] = self._free.pop()
+        elif row is None:
+            row = self._index[key] = len(self._rows)
+            self._rows.append(None)
+            if row == len(self._allowed):
+                self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
+                self._disrupted, self._lenient = grown(self._disrupted, 2 * row), grown(self._lenient, 2 * row)
         self._rows[row] = after
         self._allowed[row] = after.allowed
         self._granted[row] = 0 if after.stale else after.allowed
@@ -203,13 +206,6 @@ class DisruptionBudgets:
         found = [budget for number in mine if (budget := self._rows[number])]
         return [budget for budget in found if self._pods.names[row] not in budget.disrupted]
 
-    def covered(self, rows: NDArray[np.intp], *, strict: bool) -> Mask:
-        """Which of the pods, in any shape, are covered by a budget at all, whether or not they would use it."""
-        if not self._index:
-            return np.zeros(rows.shape, np.bool_)
-        covered: Mask = (self._coverage(strict=strict).column() != 0)[self._pods.identity[rows]]
-        return covered
-
     def unguarded(self, rows: NDArray[np.intp]) -> Mask:
         """Which of the pods the Eviction API lets go without a look at what budgets have left (`canIgnorePDB`).
 
@@ -223,57 +219,60 @@ class DisruptionBudgets:
         result: Mask = (health == STARTING) | ((health == UNREADY) & spares[sets])
         return result
 
-    def several(self, rows: NDArray[np.intp]) -> Mask:
-        """Which of the pods more than one budget covers: the Eviction API lets none of them go, whatever is left."""
-        sets = self._sets(rows, strict=True)
-        result: Mask = (np.count_nonzero(self._strict.members() >= 0, axis=1) > 1)[sets]
-        return result
+    def refused(
+        self, rows: NDArray[np.intp], *, strict: bool, evicts: bool
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Those of the pods that no eviction can take now: by a budget that lets no pod go, and by several budgets.
 
-    def exhausted(self, rows: NDArray[np.intp]) -> Mask:
-        """Which of the pods are covered by a budget that lets no pod go at all."""
+        The first are looked for if budgets are `strict`, the second if pods go by the Eviction API (`evicts`): it lets
+        no pod go that more than one budget covers, whatever they have left.
+        """
+        exhausted = several = rows[:0]
+        if not self._index:
+            return exhausted, several
+        if evicts:
+            rows = rows[~self.unguarded(rows)]
         sets = self._sets(rows, strict=True)
-        result: Mask = self._spent_sets(strict=True)[sets]
-        chosen = (self._left(strict=True) <= 0) & self._disrupted[: len(self._rows)]
-        positions, _ = self._uses(rows, sets, chosen, strict=True)
-        result[positions] = True
-        return result
+        if strict:
+            spent: Mask = self._spent_sets(strict=True)[sets]
+            chosen = (self._left(strict=True) <= 0) & self._disrupted[: len(self._rows)]
+            positions, _ = self._uses(rows, sets, chosen, strict=True)
+            spent[positions] = True
+            exhausted = rows[spent]
+        if evicts:
+            several = rows[(np.count_nonzero(self._strict.members() >= 0, axis=1) > 1)[sets]]
+        return exhausted, several
 
     def violating(
-        self, rows: NDArray[np.intp], nodes: NDArray[np.intp], *, strict: bool, from_end: bool = False
+        self, rows: NDArray[np.intp], going: Mask, *, strict: bool, evicts: bool, from_end: bool = False
     ) -> Mask:
-        """Which pods go beyond a budget, counted node by node and pod by pod.
+        """Which of the pods that are `going` go beyond a budget, counted node by node and pod by pod.
 
-        `rows` are pods in order of importance within each node, `nodes` a number per pod that is the same on one
-        node. Kubernetes counts from the most important pod (`filterPodsWithPDBViolation`); counting from
-        the least important one, `from_end`, gives the budget to those who should go first.
+        `rows` has a column a node, its pods in order of importance; the answer has its shape. Kubernetes counts from
+        the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
+        the budget to those who should go first. If pods go by the Eviction API (`evicts`), those it lets go anyway
+        violate nothing.
         """
-        sets = self._sets(rows, strict=strict)
-        result: Mask = self._spent_sets(strict=strict)[sets]
-        left = self._left(strict=strict)
+        result = np.zeros(rows.shape, np.bool_)
+        if not self._index:
+            return result
+        covered = self._coverage(strict=strict).column() != 0
+        places = np.flatnonzero(covered[self._pods.identity[rows]] & going)
+        if evicts:
+            places = places[~self.unguarded(rows.ravel()[places])]
+        pods, nodes = rows.ravel()[places], places % max(1, rows.shape[1])
+        sets, left = self._sets(pods, strict=strict), self._left(strict=strict)
+        beyond: Mask = self._spent_sets(strict=strict)[sets]
         chosen = (left > 0) | self._disrupted[: len(self._rows)]
-        positions, numbers = self._uses(rows, sets, chosen, strict=strict)
+        positions, numbers = self._uses(pods, sets, chosen, strict=strict)
         if len(positions):
-            group = nodes[positions] * len(self._rows) + numbers
-            rank = _rank_in_group(group, from_end=from_end)
-            result[positions[rank >= left[numbers]]] = True
+            rank = _rank_in_group(nodes[positions] * len(self._rows) + numbers, from_end=from_end)
+            beyond[positions[rank >= left[numbers]]] = True
+        result.ravel()[places[beyond]] = True
         return result
-
-    def over(self, rows: NDArray[np.intp], nodes: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers in `nodes` where these pods together are more than one of their budgets allows, each once."""
-        return np.unique(nodes[self.violating(rows, nodes, strict=True)])
 
     def _coverage(self, *, strict: bool) -> _Coverage:
         return self._strict if strict else self._loose
-
-    def _new_row(self) -> int:
-        if self._free:
-            return self._free.pop()
-        row = len(self._rows)
-        self._rows.append(None)
-        if row == len(self._allowed):
-            self._allowed, self._granted = grown(self._allowed, 2 * row), grown(self._granted, 2 * row)
-            self._disrupted, self._lenient = grown(self._disrupted, 2 * row), grown(self._lenient, 2 * row)
-        return row
 
     def _look_again(self) -> None:
         self._loose.forget()

@@ -12,12 +12,11 @@ from webhook.kube.objects import (
     PodAffinity,
     PodAffinityTerm,
     Requirement,
-    TopologySpreadConstraint,
     Volume,
 )
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
 from webhook.preemption.snapshot.amounts import ClusterError, int32, requests
-from webhook.preemption.snapshot.pod_view import priority_of
+from webhook.preemption.snapshot.pod_view import Identity, priority_of
 
 __all__ = [
     "HostPort",
@@ -34,6 +33,7 @@ __all__ = [
     "compile_terms",
     "conflicts",
     "host_ports",
+    "required_features",
     "spread_constraints",
 ]
 
@@ -91,6 +91,7 @@ class SpreadConstraint(NamedTuple):
     Constraints of equal `key` match the same label sets.
     """
 
+    namespace: str
     topology_key: str
     max_skew: int
     min_domains: int
@@ -99,6 +100,10 @@ class SpreadConstraint(NamedTuple):
     matches: Matcher
     counts_nothing: bool
     key: bytes
+
+    def selects(self, identity: Identity) -> bool:
+        """Whether the constraint is about such a pod."""
+        return identity.namespace == self.namespace and self.matches(identity.labels)
 
 
 def host_ports(pod: Pod) -> HostPorts:
@@ -186,31 +191,31 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
     labels = pod.metadata.labels or {}
     hard = [one for one in pod.spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
     place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
+    compiled = []
     for constraint in hard:
-        int32(constraint.max_skew, f"{place}: maxSkew")
-        int32(constraint.min_domains or 1, f"{place}: minDomains")
-    try:
-        return [_compiled(constraint, labels) for constraint in hard]
-    except SelectorError as error:
-        raise ClusterError(f"{place}: {error}") from error
-
-
-def _compiled(constraint: TopologySpreadConstraint, labels: Labels) -> SpreadConstraint:
-    """One hard constraint, with the pod's own labels in place of `matchLabelKeys`."""
-    selector = constraint.label_selector
-    if selector is not None and constraint.match_label_keys:
-        selector = _and_labels(selector, {k: labels[k] for k in constraint.match_label_keys if k in labels}, {})
-    empty = selector is not None and not selector.match_labels and not selector.match_expressions
-    return SpreadConstraint(
-        topology_key=constraint.topology_key,
-        max_skew=constraint.max_skew,
-        min_domains=constraint.min_domains or 1,
-        honor_affinity=constraint.node_affinity_policy in (None, "Honor"),
-        honor_taints=constraint.node_taints_policy == "Honor",
-        matches=label_matcher(selector),
-        counts_nothing=empty,
-        key=msgspec.json.encode(selector),
-    )
+        selector = constraint.label_selector
+        if selector is not None and constraint.match_label_keys:
+            own = {key: labels[key] for key in constraint.match_label_keys if key in labels}
+            selector = _and_labels(selector, own, {})
+        empty = selector is not None and not selector.match_labels and not selector.match_expressions
+        try:
+            matches = label_matcher(selector)
+        except SelectorError as error:
+            raise ClusterError(f"{place}: {error}") from error
+        compiled.append(
+            SpreadConstraint(
+                namespace=pod.metadata.namespace,
+                topology_key=constraint.topology_key,
+                max_skew=int32(constraint.max_skew, f"{place}: maxSkew"),
+                min_domains=int32(constraint.min_domains or 1, f"{place}: minDomains"),
+                honor_affinity=constraint.node_affinity_policy in (None, "Honor"),
+                honor_taints=constraint.node_taints_policy == "Honor",
+                matches=matches,
+                counts_nothing=empty,
+                key=msgspec.json.encode(selector),
+            )
+        )
+    return compiled
 
 
 def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
@@ -243,11 +248,23 @@ def _and_labels(selector: LabelSelector, same: Labels, other: Labels) -> LabelSe
     return LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
 
 
+def required_features(pod: Pod) -> list[str]:
+    """The features that a node must declare to run the pod (NodeDeclaredFeatures of 1.36), sorted."""
+    spec = pod.spec
+    containers = [*(spec.containers or ()), *(spec.init_containers or ())]
+    features = []
+    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules or ()):
+        features.append("RestartAllContainersOnContainerExits")
+    if spec.host_network and spec.host_users is False:
+        features.append("UserNamespacesHostNetworkSupport")
+    return features
+
+
 class PodInfo(NamedTuple):
     """A pending pod as the filters see it, kube-scheduler's `PodInfo`.
 
-    `amounts` are millicores, bytes and counts, zero ones left out. `beyond` says what the pod asks for that no filter
-    here knows, so that nobody is evicted for it; mostly empty.
+    `amounts` are millicores, bytes and counts, zero ones left out. `features` are those that a node must declare.
+    `beyond` says what the pod asks for that no filter here knows, so that nobody is evicted for it; mostly empty.
     """
 
     pod: Pod
@@ -260,6 +277,7 @@ class PodInfo(NamedTuple):
     affinity: list[Term]
     anti_affinity: list[Term]
     spread: list[SpreadConstraint]
+    features: list[str]
     beyond: str
 
 
@@ -282,5 +300,6 @@ def compile_pod(pod: Pod) -> PodInfo:
         affinity=affinity_terms(pod, anti=False),
         anti_affinity=affinity_terms(pod, anti=True),
         spread=spread_constraints(pod),
+        features=required_features(pod),
         beyond=beyond,
     )

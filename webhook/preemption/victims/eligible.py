@@ -8,17 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import SYSTEM_CRITICAL, Rules, VictimReason, kubernetes_rules
+from webhook.preemption.victims.rules import SYSTEM_CRITICAL, PairMatcher, Rules, VictimReason, kubernetes_rules
 
 __all__ = [
     "ExcludedPod",
     "Exclusion",
     "PotentialVictims",
-    "expected_ends",
     "only_pods",
     "potential_victims",
     "protection_ends",
@@ -61,60 +59,54 @@ class PotentialVictims(NamedTuple):
     """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
 
     def excluded(self, row: int) -> ExcludedPod | None:
-        """Why the pod in this row may not go; None if it may."""
-        reason = self._reason(row)
-        if reason is None:
-            return None
-        pods = self.snapshot.pods
-        key = f"{pods.namespaces[row]}/{pods.names[row]}"
-        return ExcludedPod(key, f"{self.rules.name}/{reason.rule}", reason.text)
+        """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
+        pods, code = self.snapshot.pods, int(self.code[row])
+        match code:
+            case Exclusion.NONE:
+                return None
+            case Exclusion.PRIORITY:
+                theirs, own = int(pods.priority[row]), self.incoming.priority
+                rule, text = "priority", f"its priority {theirs} is not lower than the preemptor's {own}"
+            case Exclusion.CRITICAL:
+                rule, text = "system-critical", f"its priority {int(pods.priority[row])} is that of system pods"
+            case Exclusion.PROFILE:
+                rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
+            case Exclusion.PROTECTED:
+                rule, text = "protection", self._protection_text(row)
+            case Exclusion.PAIRS:
+                rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
+            case Exclusion.RESTRAINT:
+                rule = "exclusion"
+                text = "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up"
+            case _:
+                rule, text = "budget", self._budget_text(row)
+        return ExcludedPod(f"{pods.namespaces[row]}/{pods.names[row]}", f"{self.rules.name}/{rule}", text)
 
     def reason(self, row: int) -> VictimReason:
         """By which rule the pod in this row, which may go, may go."""
-        profile = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
-        assert profile is not None
-        reason = self.rules.reason(profile, self.snapshot.classes)
+        reason = self.rules.reason(self._profile(row), self.snapshot.classes)
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
 
-    def _reason(self, row: int) -> VictimReason | None:
-        """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
-        pods = self.snapshot.pods
-        profile = pods.profiles.values[pods.profile[row]]
+    def _profile(self, row: int) -> Profile:
+        profile: Profile | None = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
         assert profile is not None
-        match int(self.code[row]):
-            case Exclusion.PRIORITY:
-                theirs, own = int(pods.priority[row]), self.incoming.priority
-                return VictimReason("priority", f"its priority {theirs} is not lower than the preemptor's {own}")
-            case Exclusion.CRITICAL:
-                return VictimReason("system-critical", f"its priority {int(pods.priority[row])} is that of system pods")
-            case Exclusion.PROFILE:
-                return self.rules.reason(profile, self.snapshot.classes)
-            case Exclusion.PROTECTED:
-                return VictimReason("protection", self._protection_text(row, profile))
-            case Exclusion.PAIRS:
-                return VictimReason("pairs", "no pair of the policy lets this preemptor evict it")
-            case Exclusion.BUDGET:
-                return VictimReason("budget", self._budget_text(row))
-            case Exclusion.RESTRAINT:
-                return VictimReason(
-                    "exclusion",
-                    "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up",
-                )
-            case Exclusion.SEVERAL_BUDGETS:
-                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
-                return VictimReason("budget", f"the Eviction API lets no pod go that several budgets cover: {names}")
-        return None
+        return profile
 
     def _budget_text(self, row: int) -> str:
+        """Which budgets keep the pod, and why they do not let it go."""
         budgets = self.snapshot.budgets.of(row, strict=True)
+        if self.code[row] == Exclusion.SEVERAL_BUDGETS:
+            names = ", ".join(budget.name for budget in budgets)
+            return f"the Eviction API lets no pod go that several budgets cover: {names}"
         spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
         if spent:
             return f"its disruption budget allows no more disruptions: {spent}"
         stale = ", ".join(budget.name for budget in budgets if budget.stale)
         return f"the status of its disruption budget is older than its spec: {stale}"
 
-    def _protection_text(self, row: int, profile: Profile) -> str:
-        seconds = self.rules.protection(profile)
+    def _protection_text(self, row: int) -> str:
+        """For how long the pod is protected, and still is."""
+        seconds = self.rules.protection(self._profile(row))
         start = float(self.snapshot.pods.start[row])
         if np.isinf(start):
             return f"it is protected for {seconds:g} s from its start and has not started"
@@ -143,19 +135,23 @@ def potential_victims(
     code[0] = Exclusion.PRIORITY
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
-        _apply(code, _excluded_profiles(snapshot, rules)[pods.profile[:count]], Exclusion.PROFILE)
+        barred: NDArray[np.bool_] = snapshot.table(
+            ("profiles", rules, snapshot.classes_version),
+            pods.profiles,
+            np.bool_,
+            lambda profile: not rules.reason(profile, snapshot.classes).may_go,
+        )
+        _apply(code, barred[pods.profile[:count]], Exclusion.PROFILE)
         ends = protection_ends(snapshot, rules)
         _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
-        _apply(code, _outside_pairs(snapshot, incoming, rules), Exclusion.PAIRS)
+        if rules.pairs is not None:
+            _apply(code, ~_in_pairs(snapshot, incoming, rules.pairs), Exclusion.PAIRS)
     _apply(code, exclusions, Exclusion.RESTRAINT)
-    if len(snapshot.budgets) and (rules.strict_budgets or rules.evicts):
-        open_rows = np.flatnonzero((code == Exclusion.NONE) & (pods.node[:count] >= 0))
-        if rules.evicts:
-            open_rows = open_rows[~snapshot.budgets.unguarded(open_rows)]
-        if rules.strict_budgets:
-            code[open_rows[snapshot.budgets.exhausted(open_rows)]] = Exclusion.BUDGET
-        if rules.evicts:
-            code[open_rows[snapshot.budgets.several(open_rows)]] = Exclusion.SEVERAL_BUDGETS
+    if (rules.strict_budgets or rules.evicts) and len(snapshot.budgets):
+        rows = np.flatnonzero((code == Exclusion.NONE) & (pods.node[:count] >= 0))
+        exhausted, several = snapshot.budgets.refused(rows, strict=rules.strict_budgets, evicts=rules.evicts)
+        code[exhausted] = Exclusion.BUDGET
+        code[several] = Exclusion.SEVERAL_BUDGETS
     return PotentialVictims(snapshot, incoming, rules, now, code, leaving)
 
 
@@ -166,34 +162,9 @@ def only_pods(snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp]) -> 
     return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code)
 
 
-def expected_ends(snapshot: Snapshot, policy: PreemptionPolicy, now: float) -> NDArray[np.float64]:
-    """By pod row, for how many seconds the pod is expected to stay if it is asked to leave now.
-
-    That is its grace period, or what the policy gives instead; for one that is leaving already, what is left of it.
-    """
-    pods = snapshot.pods
-    graces = pods.grace[: pods.rows]
-    if policy.grace_period is not None:
-        graces = np.full(pods.rows, policy.grace_period, np.float64)
-    left = np.maximum(pods.gone_at[: pods.rows] - now, 0.0)
-    ends: NDArray[np.float64] = np.where(pods.terminating[: pods.rows], left, graces)
-    return ends
-
-
 def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
     if excluded is not None:
         code[excluded & (code == Exclusion.NONE)] = rule
-
-
-def _excluded_profiles(snapshot: Snapshot, rules: Rules) -> NDArray[np.bool_]:
-    classes = snapshot.classes
-
-    def excluded(profile: Profile) -> bool:
-        return not rules.reason(profile, classes).may_go
-
-    key = ("profiles", rules, snapshot.classes_version)
-    column: NDArray[np.bool_] = snapshot.table(key, snapshot.pods.profiles, np.bool_, excluded)
-    return column
 
 
 def protection_ends(snapshot: Snapshot, rules: Rules) -> NDArray[np.float64] | None:
@@ -211,20 +182,19 @@ def protection_ends(snapshot: Snapshot, rules: Rules) -> NDArray[np.float64] | N
     return ends
 
 
-def _outside_pairs(snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> NDArray[np.bool_] | None:
-    """The pods, by row, that no pair of the policy lets this preemptor evict; None if it has no pairs."""
-    pods = snapshot.pods
+def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
+    """The pods, by row, that a pair of the policy lets this preemptor evict."""
+    pods, class_name = snapshot.pods, incoming.pod.spec.priority_class_name
     own_labels = snapshot.namespace_labels(incoming.namespace)
-    victims = rules.victims_for(incoming.pod, own_labels)
-    if victims is None:
-        return None
     inside = np.zeros(pods.rows, np.bool_)
-    for matcher in victims:
+    for own, victims in pairs:
+        if not (own.class_matches(class_name) and own.pod_matches(incoming.namespace, incoming.labels, own_labels)):
+            continue
         of_class = np.zeros(len(pods.profiles), np.bool_)
         for number, profile in pods.profiles.used():
-            of_class[number] = matcher.class_matches(profile.priority_class_name)
+            of_class[number] = victims.class_matches(profile.priority_class_name)
         of_pod = np.zeros(len(pods.identities), np.bool_)
         for number, identity in pods.identities.used():
-            of_pod[number] = matcher.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
+            of_pod[number] = victims.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
         inside |= of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
-    return ~inside
+    return inside

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from webhook.kube.objects import Pod, PriorityClass
+from webhook.kube.objects import PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
 from webhook.policy.model import BudgetMode, EvictionMode, PodsMatch, PreemptionPolicy, VictimMode
 from webhook.policy.model.globs import name_matcher
@@ -95,17 +95,6 @@ class Rules:
         seconds = self.policy.protection.default if asked is None else asked
         longest = self.policy.protection.maximum
         return max(0.0, seconds if longest is None else min(seconds, longest))
-
-    def victims_for(self, preemptor: Pod, namespace_labels: Labels) -> list[PodsMatcher] | None:
-        """The victims of the pairs that name this preemptor; None if there are no pairs."""
-        if self.pairs is None:
-            return None
-        meta, class_name = preemptor.metadata, preemptor.spec.priority_class_name
-        return [
-            victims
-            for own, victims in self.pairs
-            if own.class_matches(class_name) and own.pod_matches(meta.namespace, meta.labels or {}, namespace_labels)
-        ]
 
     def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""
@@ -191,8 +180,4 @@ def _pods_matcher(match: PodsMatch, policy: str) -> PodsMatcher:
             and (labels is None or labels(own))
         )
 
-    return PodsMatcher(_any if match.priority_classes is None else name_matcher(match.priority_classes), pod_matches)
-
-
-def _any(_name: str) -> bool:
-    return True
+    return PodsMatcher(name_matcher(("*",) if match.priority_classes is None else match.priority_classes), pod_matches)

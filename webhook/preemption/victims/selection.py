@@ -8,7 +8,7 @@ Nodes with many pods are handled apart from those with few, so that a few full o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
-from webhook.preemption.victims.rules import Rules
 
 __all__ = ["find_victims"]
 
@@ -79,17 +78,31 @@ class _Shares(NamedTuple):
         return _Shares(counters, ports, None if self.matches is None else self.matches.sum(axis=0), volumes)
 
 
+class _Victims(NamedTuple):
+    """The victims node by node, most important first: of each its node, its row, and whether it is beyond a budget."""
+
+    nodes: Index
+    pods: Index
+    violating: Mask
+
+
+_NO_VICTIMS = _Victims(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0, np.bool_))
+
+
 class _Room:
-    """The room left on some nodes while pods go and come back; one entry a node.
+    """The room left on some nodes once the pods `gone` have left together, and while they come back; one entry a node.
 
     `slack` is how much each binding counter may still grow beside the nominated pods; `ports` are the conflicting
     ports taken and `reserved` those of the nominated pods; `matches` is the change in matches of required affinity,
     to which the nominated pods add `company`; `attached` are the volumes beside the nominated pods, and without.
     """
 
-    def __init__(self, state: PreFilterState, binding: list[int], nodes: Index) -> None:
+    def __init__(self, state: PreFilterState, binding: list[int], nodes: Index, gone: _Shares) -> None:
         load = state.with_nominated
-        self.slack: list[Ints] = [state.limit[number, nodes] - load.counters[number, nodes] for number in binding]
+        self.slack: list[Ints] = [
+            state.limit[number, nodes] - load.counters[number, nodes] + share
+            for number, share in zip(binding, gone.counters, strict=True)
+        ]
         self.ports, self.reserved = load.ports[nodes], load.reserved[nodes]
         self.company = load.matches[nodes]
         self.matches = np.zeros(len(nodes), np.int64)
@@ -101,17 +114,13 @@ class _Room:
                 [load.volumes] if state.without_nominated is load else [load.volumes, state.without_nominated.volumes]
             )
             self.attached = [Attached(state.limits, some, nodes) for some in users]
-
-    def remove(self, pods: _Shares) -> None:
-        """Take pods away, one entry a node."""
-        self.slack = [slack + share for slack, share in zip(self.slack, pods.counters, strict=True)]
-        if pods.ports is not None:
-            self.ports = self.ports & ~pods.ports
-        if pods.matches is not None:
-            self.matches = self.matches - pods.matches
-        if pods.volumes is not None:
+        if gone.ports is not None:
+            self.ports = self.ports & ~gone.ports
+        if gone.matches is not None:
+            self.matches = self.matches - gone.matches
+        if gone.volumes is not None:
             for attached in self.attached:
-                attached.remove(pods.volumes)
+                attached.remove(gone.volumes)
 
     def put_back(self, pods: _Shares) -> Mask:
         """Put one pod back on every node where the preemptor still fits then; returns where it does."""
@@ -151,109 +160,58 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
     among[nodes] = True
     over = ((state.with_nominated.counters > state.limit) & among).any(axis=1)
     binding = np.flatnonzero(over).tolist()
-    found = [_find(state, victims, binding, some) for some in _by_size(state, nodes)]
-    return Candidates.joined(state.snapshot, found)
-
-
-def _by_size(state: PreFilterState, nodes: Index) -> Iterator[Index]:
-    """The nodes in groups of similar numbers of pods: up to 16, 32, 64 and so on."""
-    sizes = np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15)
-    groups = np.frexp(sizes.astype(np.float64))[1]
-    if len(nodes) and groups.min() == groups.max():
-        yield nodes
-        return
-    for group in np.unique(groups):
-        yield nodes[groups == group]
-
-
-def _find(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> Candidates:
-    """The candidates among nodes with similar numbers of pods."""
-    pods, rules = _pods(state, victims, nodes), victims.rules
-    shares = _shares(state, binding, pods)
-    room = _Room(state, binding, pods.nodes)
-    room.remove(shares.together())
-    fits = (
-        room.fits_beside(shares.of(np.zeros(1, np.bool_)).at(0)) if len(pods.rows) else np.zeros(len(nodes), np.bool_)
+    # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
+    groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
+    found = [_NO_VICTIMS]
+    found += [_victims_on(state, victims, binding, nodes[groups == group]) for group in np.unique(groups)]
+    return Candidates.on_nodes(
+        state.snapshot,
+        np.concatenate([some.nodes for some in found]),
+        np.concatenate([some.pods for some in found]),
+        np.concatenate([some.violating for some in found]),
     )
+
+
+def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> _Victims:
+    """The victims on nodes with similar numbers of pods."""
+    rules = victims.rules
+    beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
+    # Take away all that may go; only nodes on which the preemptor then fits are left
+    rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
+    pods = _Pods(nodes, rows, (victims.code == Exclusion.NONE)[rows])
+    some = pods.may_go.any(axis=0)
+    if not some.any():
+        return _NO_VICTIMS
+    if not some.all():
+        pods = pods.only(np.flatnonzero(some))
+    shares = _Shares(
+        counters=[state.counters[number].share(pods.rows, pods.nodes) for number in binding],
+        ports=state.ports.bits(pods.rows) if state.ports else None,
+        matches=state.affinity.share(pods.rows, pods.nodes) if state.affinity else None,
+        volumes=state.limits.pairs_of(pods.rows) if state.limits else None,
+    ).of(pods.may_go)
+    room = _Room(state, binding, pods.nodes, shares.together())
+    fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
     if not fits.all():
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
-        room = _Room(state, binding, pods.nodes)
-        room.remove(shares.together())
-    violating = _violating(state, pods, rules)
+        room = _Room(state, binding, pods.nodes, shares.together())
+    # Put back whom it fits beside; a strict budget belongs to the least important of its pods
+    violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
     evicted = pods.may_go & ~_put_back(room, shares, violating, pods, victims.leaving)
     if rules.strict_budgets and (violating & evicted).any():
-        over = _over(state, pods, evicted, rules)
-        evicted[:, over] = _by_importance(state, binding, pods.only(over), shares.only(over), victims)
-        stays = np.setdiff1d(np.arange(len(pods.nodes)), over[_over(state, pods.only(over), evicted[:, over], rules)])
-        pods, violating, evicted = pods.only(stays), violating[:, stays], evicted[:, stays]
+        # Where that does not make the room it belongs to the most important, as kube-scheduler counts
+        over = np.flatnonzero(beyond(pods.rows, evicted).any(axis=0))
+        there, theirs = pods.only(over), shares.only(over)
+        room = _Room(state, binding, there.nodes, theirs.together())
+        evicted[:, over] = there.may_go & ~_put_back(
+            room, theirs, beyond(there.rows, there.may_go), there, victims.leaving
+        )
+        # Where that does not either, the node is no candidate
+        evicted[:, over[beyond(there.rows, evicted[:, over]).any(axis=0)]] = False
     column, step = np.nonzero(evicted.T)
-    rows = pods.rows[step, column]
-    beyond = violating[step, column] if violating.any() else np.zeros(len(column), np.bool_)
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    return Candidates(state.snapshot, pods.nodes[column[starts]], starts, rows, beyond & (not rules.strict_budgets))
-
-
-def _pods(state: PreFilterState, victims: PotentialVictims, nodes: Index) -> _Pods:
-    """The pods of those of the nodes that have at least one that may go."""
-    rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
-    may_go = (victims.code == Exclusion.NONE)[rows]
-    pods = _Pods(nodes, rows, may_go)
-    some = may_go.any(axis=0)
-    return pods if some.all() else pods.only(np.flatnonzero(some))
-
-
-def _shares(state: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
-    rows, nodes = pods.rows, pods.nodes
-    shares = _Shares(
-        counters=[state.counters[number].share(rows, nodes) for number in binding],
-        ports=state.ports.bits(rows) if state.ports else None,
-        matches=state.affinity.share(rows, nodes) if state.affinity else None,
-        volumes=state.limits.pairs_of(rows) if state.limits else None,
-    )
-    return shares.of(pods.may_go)
-
-
-def _by_importance(
-    state: PreFilterState, binding: list[int], pods: _Pods, shares: _Shares, victims: PotentialVictims
-) -> Mask:
-    """The victims if each budget belongs to the most important of its pods, as kube-scheduler counts.
-
-    For nodes where the least important of a budget's pods do not make the room: a more important one may.
-    """
-    room = _Room(state, binding, pods.nodes)
-    room.remove(shares.together())
-    violating = _violating(state, pods, victims.rules, most_important_first=True)
-    return pods.may_go & ~_put_back(room, shares, violating, pods, victims.leaving)
-
-
-def _over(state: PreFilterState, pods: _Pods, evicted: Mask, rules: Rules) -> Index:
-    """The columns whose victims together are more than one of their budgets allows."""
-    column, step = np.nonzero(evicted.T)
-    rows = pods.rows[step, column]
-    if rules.evicts:
-        guarded = ~state.snapshot.budgets.unguarded(rows)
-        rows, column = rows[guarded], column[guarded]
-    return state.snapshot.budgets.over(rows, column)
-
-
-def _violating(state: PreFilterState, pods: _Pods, rules: Rules, *, most_important_first: bool = False) -> Mask:
-    """Which of the pods that may go are beyond a budget, `Budgets.violating`."""
-    budgets, strict = state.snapshot.budgets, rules.strict_budgets
-    violating = np.zeros(pods.rows.shape, np.bool_)
-    if not len(budgets):
-        return violating
-    covered = np.flatnonzero(budgets.covered(pods.rows, strict=strict) & pods.may_go)
-    if rules.evicts:
-        covered = covered[~budgets.unguarded(pods.rows.ravel()[covered])]
-    beyond = budgets.violating(
-        pods.rows.ravel()[covered],
-        covered % max(1, len(pods.nodes)),
-        strict=strict,
-        from_end=strict and not most_important_first,
-    )
-    violating.ravel()[covered[beyond]] = True
-    return violating
+    counted = violating & (not rules.strict_budgets)
+    return _Victims(pods.nodes[column], pods.rows[step, column], counted[step, column])
 
 
 def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leaving: Mask | None) -> Mask:

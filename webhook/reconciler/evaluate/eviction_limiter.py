@@ -200,7 +200,7 @@ class Rates:
         """0 for every candidate within the rates, else why it is barred."""
         codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
         asked = ~self._state.snapshot.pods.terminating[candidates.pods]
-        candidate = np.repeat(np.arange(len(candidates.nodes)), candidates.lengths())[asked]
+        candidate = np.repeat(np.arange(len(candidates.nodes)), candidates.sizes)[asked]
         row = candidates.pods[asked]
         if limits.per_owner:
             owner, left = self._owners(row, limits.per_owner)
