@@ -163,7 +163,9 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
     # Nodes with similar numbers of pods are handled together: up to 16, 32, 64 and so on
     groups = np.frexp(np.maximum(state.snapshot.nodes.pod_count[nodes] - 1, 15).astype(np.float64))[1]
     found = [_NO_VICTIMS]
-    found += [_victims_on(state, victims, binding, nodes[groups == group]) for group in np.unique(groups)]
+    found += [
+        _victims_on(state, victims, binding, nodes[groups == group]) for group in np.flatnonzero(np.bincount(groups))
+    ]
     return Candidates.on_nodes(
         state.snapshot,
         np.concatenate([some.nodes for some in found]),
@@ -210,8 +212,12 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
         # Where that does not either, the node is no candidate
         evicted[:, over[beyond(there.rows, evicted[:, over]).any(axis=0)]] = False
     column, step = np.nonzero(evicted.T)
-    counted = violating & (not rules.strict_budgets)
-    return _Victims(pods.nodes[column], pods.rows[step, column], counted[step, column])
+    counts = violating.any() and not rules.strict_budgets
+    return _Victims(
+        pods.nodes[column],
+        pods.rows[step, column],
+        violating[step, column] if counts else np.zeros(len(column), np.bool_),
+    )
 
 
 def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leaving: Mask | None) -> Mask:
