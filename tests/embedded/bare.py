@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.embedded.server.api import ApiServer
-from webhook.embedded.storage.store import ObjectStore
+from webhook.embedded.server.api_server import ApiServer
+from webhook.embedded.storage.object_store import ObjectStore
 
 
 class NoAdmission:

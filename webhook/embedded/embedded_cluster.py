@@ -22,13 +22,13 @@ from webhook.embedded.admission.webhook_client import WebhookClient
 from webhook.embedded.admission.webhook_dispatcher import AuditLog, WebhookDispatcher
 from webhook.embedded.protocol.api_resources import by_kind
 from webhook.embedded.protocol.calls import UserInfo
-from webhook.embedded.server.api import ApiServer
+from webhook.embedded.server.api_server import ApiServer
 from webhook.embedded.server.eviction import PROGRESS_PERIOD, Evictor
 from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.http import HttpServer
 from webhook.embedded.standins.controller_manager import ControllerManager
+from webhook.embedded.storage.object_store import ObjectStore, StoreReader
 from webhook.embedded.storage.persistence import Journal
-from webhook.embedded.storage.store import ObjectStore, StoreReader
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NODE
 
@@ -150,7 +150,16 @@ class EmbeddedCluster:
         self.token = secrets.token_urlsafe(24)
         self.authentication.tokens[self.token] = ADMIN
         self.kubeconfig = self.write_kubeconfig("admin", self.token)
-        await self._bootstrap()
+        client = self.api.local(agent="kube-apiserver")
+        for obj in bootstrap_objects():
+            resource = by_kind(obj["apiVersion"], obj["kind"])
+            assert resource is not None
+            namespace = obj["metadata"].get("namespace")
+            path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
+            await _create(client, path, obj)
+        kubelet = self.api.local(agent="kubelet")
+        for number in range(1, self.nodes + 1):
+            await _create(kubelet, NODE.path(), node(f"node-{number}", self.cpu, self.memory))
         self._controllers = ControllerManager(self.api, self._read, self.without, self.termination_seconds)
         await self._controllers.start()
 
@@ -195,18 +204,6 @@ class EmbeddedCluster:
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""
         return self._controllers.failures() if self._controllers else []
-
-    async def _bootstrap(self) -> None:
-        client = self.api.local(agent="kube-apiserver")
-        for obj in bootstrap_objects():
-            resource = by_kind(obj["apiVersion"], obj["kind"])
-            assert resource is not None
-            namespace = obj["metadata"].get("namespace")
-            path = resource.root + (f"/namespaces/{namespace}" if namespace else "") + f"/{resource.plural}"
-            await _create(client, path, obj)
-        kubelet = self.api.local(agent="kubelet")
-        for number in range(1, self.nodes + 1):
-            await _create(kubelet, NODE.path(), node(f"node-{number}", self.cpu, self.memory))
 
     def _uid_of(self, namespace: str, name: str) -> str | None:
         account = self._read.one("serviceaccounts", namespace, name)

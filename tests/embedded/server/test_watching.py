@@ -8,7 +8,7 @@ import pytest
 
 from tests.embedded.bare import bare_server
 from webhook.embedded.protocol.calls import ApiCall
-from webhook.embedded.storage.store import ObjectStore
+from webhook.embedded.storage.object_store import ObjectStore
 
 MAPS = "/api/v1/namespaces/n/configmaps"
 

@@ -5,8 +5,8 @@ import pytest
 from tests.embedded.bare import bare_server
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.embedded.storage.object_store import ObjectStore
 from webhook.embedded.storage.persistence import DataError, Journal
-from webhook.embedded.storage.store import ObjectStore
 from webhook.kube.client import ApiError
 
 MAPS = "/api/v1/namespaces/n/configmaps"

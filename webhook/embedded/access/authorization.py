@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from webhook.embedded.access.authentication import AUTHENTICATED, SERVICE_ACCOUNT, Authentication, groups_of
-from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.calls import Object, Right, SubresourceCall, SubresourceHandler, UserInfo, user_object
-from webhook.embedded.storage.store import Memo, StoreReader
+from webhook.embedded.storage.object_store import Memo, StoreReader
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 
@@ -207,20 +206,18 @@ def acting_user(user: UserInfo, headers: Mapping[str, str], authorizer: RbacAuth
     if not name:
         return user
     groups = tuple(group for group in headers.get("impersonate-group", "").split(",") if group)
-    namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
-    wanted = [("", "groups", group) for group in groups]
+    uid = headers.get("impersonate-uid", "")
+    wanted = [Right("impersonate", resource="users", name=name)]
     if name.startswith(SERVICE_ACCOUNT):
-        wanted.insert(0, (namespace, "serviceaccounts", account))
-    else:
-        wanted.insert(0, ("", "users", name))
-    for namespace, resource, subject in wanted:
-        if not authorizer.authorize(user, Right("impersonate", resource=resource, namespace=namespace, name=subject)):
-            scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-            who = f'User "{user.username}" cannot impersonate resource "{resource}" in API group "" {scope}'
-            text = f'{resource} "{subject}" is forbidden: {who}'
-            raise statuses.failure(403, "Forbidden", text, {"name": subject, "kind": resource})
+        namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
+        wanted = [Right("impersonate", resource="serviceaccounts", namespace=namespace, name=account)]
+    wanted += [Right("impersonate", resource="groups", name=group) for group in groups]
+    wanted += [Right("impersonate", group="authentication.k8s.io", resource="uids", name=uid)] if uid else []
+    for right in wanted:
+        if not authorizer.authorize(user, right):
+            raise right.refused_to(user)
     granted = (*groups, AUTHENTICATED) if groups else groups_of(name)
-    return UserInfo(name, granted, headers.get("impersonate-uid", ""))
+    return UserInfo(name, granted, uid)
 
 
 def unused(rules: Iterable[Mapping[str, Any]], used: Iterable[Right]) -> list[str]:

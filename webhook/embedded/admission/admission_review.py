@@ -10,7 +10,6 @@ import binascii
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
 
 from webhook.embedded.protocol.calls import Attributes, Object, user_object
 from webhook.embedded.protocol.statuses import StatusError, bad_request
@@ -103,10 +102,25 @@ def read_answer(body: bytes, uid: str, *, mutating: bool) -> WebhookResponse:
         raise InvalidAnswerError("webhook response was absent")
     if response.get("uid") != uid:
         raise InvalidAnswerError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    operations: list[Object] = []
+    patch, patch_type = response.get("patch"), response.get("patchType")
+    if mutating and (patch or patch_type):
+        if not patch:
+            raise InvalidAnswerError("webhook returned response.patchType but not response.patch")
+        if not patch_type:
+            raise InvalidAnswerError("webhook returned response.patch but not response.patchType")
+        if patch_type != "JSONPatch":
+            raise InvalidAnswerError(f'unsupported response.patchType: "{patch_type}"')
+        try:
+            operations = json.loads(base64.b64decode(patch, validate=True))
+        except (ValueError, binascii.Error) as error:
+            raise InvalidAnswerError(f"response.patch is not a base64-encoded JSON patch: {error}") from error
+        if not isinstance(operations, list):
+            raise InvalidAnswerError("response.patch is not a list of operations")
     return WebhookResponse(
         allowed=bool(response.get("allowed")),
         status=response.get("status") or {},
-        patch=_patch(response) if mutating else [],
+        patch=operations,
         warnings=list(response.get("warnings") or ()),
         audit_annotations=dict(response.get("auditAnnotations") or {}),
     )
@@ -130,26 +144,6 @@ def denial(name: str, status: Object) -> StatusError:
 def dry_run_unsupported(name: str) -> StatusError:
     """The refusal of a dry run for a webhook that has side effects."""
     return bad_request(f'admission webhook "{name}" does not support dry run')
-
-
-def _patch(response: dict[str, Any]) -> list[Object]:
-    """The patch of an answer; raises InvalidAnswerError if it is none."""
-    patch, kind = response.get("patch"), response.get("patchType")
-    if not patch:
-        if kind:
-            raise InvalidAnswerError("webhook returned response.patchType but not response.patch")
-        return []
-    if not kind:
-        raise InvalidAnswerError("webhook returned response.patch but not response.patchType")
-    if kind != "JSONPatch":
-        raise InvalidAnswerError(f'unsupported response.patchType: "{kind}"')
-    try:
-        operations = json.loads(base64.b64decode(patch, validate=True))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidAnswerError(f"response.patch is not a base64-encoded JSON patch: {error}") from error
-    if not isinstance(operations, list):
-        raise InvalidAnswerError("response.patch is not a list of operations")
-    return operations
 
 
 def _typed(obj: Object | None, group: str, version: str, kind: str) -> Object | None:

@@ -13,7 +13,7 @@ from typing import Any
 from webhook.embedded.admission.webhook_dispatcher import WebhookDispatcher
 from webhook.embedded.protocol.calls import Attributes, Object
 from webhook.embedded.protocol.statuses import failure
-from webhook.embedded.storage.store import StoreReader
+from webhook.embedded.storage.object_store import StoreReader
 
 __all__ = ["PLUGINS", "AdmissionChain"]
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from webhook.embedded.admission.admission_review import InvalidAnswerError, WebhookResponse, read_answer, review_of
-from webhook.embedded.admission.webhook_configurations import Webhook
+from webhook.embedded.admission.webhook_configurations import RegisteredWebhook
 from webhook.embedded.protocol.calls import Object
 
 __all__ = ["WebhookCallError", "WebhookClient"]
@@ -45,7 +45,7 @@ class WebhookClient:
         self._service_exists = service_exists
         self._session: aiohttp.ClientSession | None = None
 
-    async def call(self, webhook: Webhook, request: Object, *, mutating: bool) -> WebhookResponse:
+    async def call(self, webhook: RegisteredWebhook, request: Object, *, mutating: bool) -> WebhookResponse:
         """Ask one webhook. Raises WebhookCallError with the text after `failed calling webhook "NAME": `."""
         destination = self._destination(webhook)
         if self._session is None:
@@ -64,7 +64,13 @@ class WebhookClient:
                     allow_redirects=False,
                 ) as response,
             ):
-                body = await response.content.read(LONGEST_ANSWER)
+                body = b""
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > LONGEST_ANSWER:
+                        raise WebhookCallError(
+                            f"failed to call webhook: the answer has more than {LONGEST_ANSWER} bytes"
+                        )
         except (aiohttp.ClientError, OSError) as error:
             raise WebhookCallError(f'failed to call webhook: Post "{destination.shown}": {_failure(error)}') from error
         if response.status == 404:
@@ -84,7 +90,7 @@ class WebhookClient:
             await self._session.close()
             self._session = None
 
-    def _destination(self, webhook: Webhook) -> Destination:
+    def _destination(self, webhook: RegisteredWebhook) -> Destination:
         """Where a webhook is called: its URL, or the address under which its service is known."""
         query = f"timeout={webhook.timeout}s"
         url = webhook.client.get("url")

@@ -19,7 +19,7 @@ from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import Matcher, label_matcher
 from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compile_bool
 
-__all__ = ["ConditionError", "Webhook", "compile_webhooks", "conditions_hold"]
+__all__ = ["ConditionError", "RegisteredWebhook", "compile_webhooks", "conditions_hold"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 EQUIVALENT = {
@@ -100,7 +100,7 @@ class RequestTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class RegisteredWebhook:
     """One webhook of a configuration, with Kubernetes' defaults filled in; `timeout` in seconds."""
 
     key: tuple[str, str, int]
@@ -130,11 +130,11 @@ class Webhook:
         return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)
 
 
-def compile_webhooks(configurations: Iterable[Object]) -> list[Webhook]:
+def compile_webhooks(configurations: Iterable[Object]) -> list[RegisteredWebhook]:
     """Every webhook, configurations by name, webhooks in the order they are written."""
     by_name = sorted(configurations, key=lambda one: str(one["metadata"]["name"]))
     return [
-        Webhook(
+        RegisteredWebhook(
             key=(configuration["metadata"]["name"], webhook["name"], index),
             name=webhook["name"],
             client=webhook.get("clientConfig") or {},

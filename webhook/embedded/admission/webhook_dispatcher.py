@@ -15,11 +15,16 @@ from pathlib import Path
 
 from webhook.embedded.admission.admission_review import WebhookResponse, denial, dry_run_unsupported, request_of
 from webhook.embedded.admission.webhook_client import WebhookCallError, WebhookClient
-from webhook.embedded.admission.webhook_configurations import ConditionError, Webhook, compile_webhooks, conditions_hold
+from webhook.embedded.admission.webhook_configurations import (
+    ConditionError,
+    RegisteredWebhook,
+    compile_webhooks,
+    conditions_hold,
+)
 from webhook.embedded.merging.patches import json_patch
 from webhook.embedded.protocol.calls import Attributes, Object
 from webhook.embedded.protocol.statuses import StatusError, internal_error
-from webhook.embedded.storage.store import Memo, StoreReader
+from webhook.embedded.storage.object_store import Memo, StoreReader
 
 __all__ = ["AuditLog", "WebhookDispatcher"]
 
@@ -102,7 +107,7 @@ class WebhookDispatcher:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _asking(self, registered: Memo[list[Webhook]], attributes: Attributes) -> list[Webhook]:
+    def _asking(self, registered: Memo[list[RegisteredWebhook]], attributes: Attributes) -> list[RegisteredWebhook]:
         webhooks = registered.get()
         if not webhooks:
             return []
@@ -114,7 +119,7 @@ class WebhookDispatcher:
             labels = self._read.labels("namespaces", attributes.namespace)
         return [webhook for webhook in webhooks if webhook.asks_for(attributes, labels)]
 
-    async def _change(self, webhook: Webhook, attributes: Attributes) -> bool:
+    async def _change(self, webhook: RegisteredWebhook, attributes: Attributes) -> bool:
         """Call one mutating webhook and apply its patch; whether it changed the object."""
         answer = await self._ask(webhook, attributes, mutating=True)
         if answer is None or not answer.patch:
@@ -130,7 +135,9 @@ class WebhookDispatcher:
         attributes.object = patched
         return True
 
-    async def _ask(self, webhook: Webhook, attributes: Attributes, *, mutating: bool) -> WebhookResponse | None:
+    async def _ask(
+        self, webhook: RegisteredWebhook, attributes: Attributes, *, mutating: bool
+    ) -> WebhookResponse | None:
         """The webhook's consent; None if it was passed over. Raises StatusError if it refuses or fails closed."""
         request = request_of(attributes)
         try:
@@ -155,9 +162,9 @@ class WebhookDispatcher:
         return answer
 
 
-def _registered(read: StoreReader, plural: str) -> Memo[list[Webhook]]:
+def _registered(read: StoreReader, plural: str) -> Memo[list[RegisteredWebhook]]:
     return Memo(read, (plural,), lambda: compile_webhooks(read.all(plural)))
 
 
-def _failed(webhook: Webhook, why: str) -> StatusError:
+def _failed(webhook: RegisteredWebhook, why: str) -> StatusError:
     return internal_error(f'failed calling webhook "{webhook.name}": {why}')

@@ -54,8 +54,19 @@ class Application:
         if mine is not None:
             others: Paths = frozenset().union(*(entry.paths for entry in entries if entry is not mine), self._paths)
             for path in sorted(mine.paths - self._paths, key=len):
-                if not any(kept[: len(path)] == path for kept in others):
-                    _remove(self._schema, merged, path)
+                if any(kept[: len(path)] == path for kept in others):
+                    continue
+                schema: Schema | None = self._schema
+                parent: Any = merged
+                for element in path[:-1]:
+                    schema, parent = (fieldsets.items_of(schema, parent) or {}).get(element, (None, None))
+                items = fieldsets.items_of(schema, parent) or {}
+                if path[-1] not in items:
+                    continue
+                if isinstance(parent, dict):
+                    del parent[path[-1].removeprefix("f:")]
+                else:
+                    parent.remove(items[path[-1]][1])
         return merged
 
     def track(self, resource: ApiResource, old: Object | None, new: Object, change: WriteRequest) -> None:
@@ -129,19 +140,3 @@ def _merge(schema: Schema | None, current: Any, wanted: Any) -> Any:
     for element, (below, value) in (fieldsets.items_of(schema, wanted) or {}).items():
         merged_rows[element] = _merge(below, merged_rows.get(element), value)
     return list(merged_rows.values())
-
-
-def _remove(schema: Schema | None, obj: Any, path: Path) -> None:
-    """Take away what a path names, where it is still there."""
-    for element in path[:-1]:
-        items = fieldsets.items_of(schema, obj) or {}
-        if element not in items:
-            return
-        schema, obj = items[element]
-    items = fieldsets.items_of(schema, obj) or {}
-    if path[-1] not in items:
-        return
-    if isinstance(obj, dict):
-        del obj[path[-1].removeprefix("f:")]
-    else:
-        obj.remove(items[path[-1]][1])

@@ -1,7 +1,7 @@
 """What goes through the API server: a call, what it asks for (RequestInfo), its reply, and what admission sees.
 
 Everything here is free of transport: `webhook.embedded.server.http` makes an `ApiCall` of an HTTP request,
-`webhook.embedded.server.api.LocalClient` makes one without.
+`webhook.embedded.server.api_server.LocalClient` makes one without.
 """
 
 from __future__ import annotations
@@ -78,6 +78,19 @@ class Right:
     def full_resource(self) -> str:
         """`pods` or `pods/eviction`, as rules and refusals write it."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    def refused_to(self, user: UserInfo) -> statuses.StatusError:
+        """403 for a user without this right, in kube-apiserver's words (`responsewriters.Forbidden`)."""
+        who = f'User "{user.username}" cannot {self.verb}'
+        if self.path:
+            return statuses.failure(403, "Forbidden", f'forbidden: {who} path "{self.path}"', {})
+        scope = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        subject = f"{self.resource}.{self.group}" if self.group else self.resource
+        if self.name:
+            subject += f' "{self.name}"'
+        text = f'{subject} is forbidden: {who} resource "{self.full_resource}" in API group "{self.group}" {scope}'
+        details = {"name": self.name, "group": self.group, "kind": self.resource}
+        return statuses.failure(403, "Forbidden", text, {key: value for key, value in details.items() if value})
 
 
 @dataclass(slots=True)

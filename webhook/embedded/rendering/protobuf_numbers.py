@@ -9,20 +9,7 @@ from __future__ import annotations
 __all__ = ["NUMBERS"]
 
 
-def _table(text: str) -> dict[str, dict[int, str]]:
-    table: dict[str, dict[int, str]] = {}
-    for line in text.strip().replace("\n  ", " ").splitlines():
-        message, *fields = line.split()
-        numbers = table[message] = {}
-        number = 0
-        for field in fields:
-            jump, _, name = field.rpartition(":")
-            number = int(jump) if jump else number + 1
-            numbers[number] = name
-    return table
-
-
-NUMBERS = _table("""
+_MESSAGES = """
 >EphemeralContainerCommon name image command args workingDir ports env resources volumeMounts livenessProbe
   readinessProbe lifecycle terminationMessagePath imagePullPolicy securityContext stdin stdinOnce tty envFrom
   terminationMessagePolicy volumeDevices startupProbe resizePolicy restartPolicy
@@ -381,4 +368,16 @@ V1VolumeResourceRequirements limits requests
 V1VsphereVirtualDiskVolumeSource volumePath fsType storagePolicyName storagePolicyID
 V1WeightedPodAffinityTerm weight podAffinityTerm
 V1WindowsSecurityContextOptions gmsaCredentialSpecName gmsaCredentialSpec runAsUserName hostProcess
-""")
+"""
+
+NUMBERS: dict[str, dict[int, str]] = {}
+"""By message and number: the names of the fields."""
+
+for _line in _MESSAGES.strip().replace("\n  ", " ").splitlines():
+    _message, *_fields = _line.split()
+    _number = 0
+    NUMBERS[_message] = {}
+    for _field in _fields:
+        _jump, _, _name = _field.rpartition(":")
+        _number = int(_jump) if _jump else _number + 1
+        NUMBERS[_message][_number] = _name

@@ -19,7 +19,7 @@ from webhook.embedded.protocol.api_resources import ApiResource
 from webhook.embedded.rendering import protobuf
 from webhook.embedded.rendering.tables import table
 from webhook.embedded.storage.listing import ListPage
-from webhook.embedded.storage.store import StoredObject
+from webhook.embedded.storage.object_store import StoredObject
 
 __all__ = ["Media", "accepted", "decode", "many", "one", "watched"]
 

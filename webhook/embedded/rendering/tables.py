@@ -14,7 +14,7 @@ import msgspec
 from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource, Object
 from webhook.embedded.rendering import cells
 from webhook.embedded.rendering.cells import age
-from webhook.embedded.storage.store import StoredObject
+from webhook.embedded.storage.object_store import StoredObject
 
 __all__ = ["Column", "columns_of", "table"]
 

@@ -21,7 +21,7 @@ from webhook.embedded.protocol.statuses import StatusError, bad_request, failure
 from webhook.embedded.server.strategy import check_preconditions
 from webhook.embedded.server.subresources import set_condition
 from webhook.embedded.server.writing import ObjectWriter
-from webhook.embedded.storage.store import StoreReader
+from webhook.embedded.storage.object_store import StoreReader
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher

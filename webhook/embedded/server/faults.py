@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -170,16 +172,18 @@ class Faults:
                 raise statuses.too_many_requests(message, retry_after=seconds)
             raise statuses.failure(fault.code, reason, message, {"name": info.name, "kind": info.plural})
 
-    def opened(self, info: RequestInfo, watch: Watch) -> None:
-        """Remember an open watch."""
+    async def follow(self, info: RequestInfo, watch: Watch) -> AsyncGenerator[bytes, None]:
+        """Yield what a watch sends, which suffers the faults that are for its request meanwhile."""
         for match, seconds in self._delays:
             if match.fits(info):
                 watch.delay = seconds
         self._watches.append((info, watch))
-
-    def closed(self, watch: Watch) -> None:
-        """Forget it."""
-        self._watches = [entry for entry in self._watches if entry[1] is not watch]
+        try:
+            async with aclosing(watch.lines()) as lines:
+                async for line in lines:
+                    yield line
+        finally:
+            self._watches = [entry for entry in self._watches if entry[1] is not watch]
 
     def _open(self, match: FaultMatch) -> list[Watch]:
         return [watch for info, watch in self._watches if match.fits(info)]

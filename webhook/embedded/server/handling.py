@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from webhook.embedded.server.watching import Watch
 from webhook.embedded.server.writing import ObjectWriter
 from webhook.embedded.storage import listing
 from webhook.embedded.storage.listing import Selection
-from webhook.embedded.storage.store import StoredObject
+from webhook.embedded.storage.object_store import StoredObject
 
 __all__ = ["Handlers", "refusal", "reply_of"]
 
@@ -122,7 +121,7 @@ class Handlers:
                     query.setdefault("fieldSelector", f"metadata.name={info.name}")
                 selection = Selection(resource, change.namespace, query)
                 watch = Watch(self._store, selection, query, serialization.watched(resource, media))
-                return Reply(200, stream=self._lines(info, watch))
+                return Reply(200, stream=self._faults.follow(info, watch))
             case "deletecollection":
                 return await self._delete_collection(call, change)
             case "delete":
@@ -148,16 +147,6 @@ class Handlers:
                     change, lambda current: decoding.check_object(resource, patched(current), change)
                 )
         return Reply(status, serialization.one(resource, record, media))
-
-    async def _lines(self, info: RequestInfo, watch: Watch) -> AsyncGenerator[bytes, None]:
-        """What a watch sends, while the faults know of it."""
-        self._faults.opened(info, watch)
-        try:
-            async with aclosing(watch.lines()) as lines:
-                async for line in lines:
-                    yield line
-        finally:
-            self._faults.closed(watch)
 
     async def _apply(self, call: ApiCall, change: WriteRequest) -> tuple[StoredObject, int]:
         """Server-side apply: the object, and 201 if it is new."""

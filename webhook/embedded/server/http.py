@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import web
 
 from webhook.embedded.access.authorization import IMPERSONATION
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.calls import ApiCall, Reply
-from webhook.embedded.server.api import ApiServer
+from webhook.embedded.server.api_server import ApiServer
 from webhook.embedded.server.handling import refusal
 
 __all__ = ["HttpServer"]
@@ -43,7 +41,8 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. A port of 0 is replaced by the one the system gave, and kept over stop and start."""
-        server = web.Server(self._answer, request_factory=_request, handler_cancellation=True, access_log=None)
+        requests = partial(web.BaseRequest, loop=asyncio.get_running_loop(), client_max_size=_LARGEST_BODY)
+        server = web.Server(self._answer, request_factory=requests, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, _HOST, self.port, ssl_context=self._tls)
@@ -83,18 +82,6 @@ class HttpServer:
         finally:
             await reply.stream.aclose()
         return answer
-
-
-def _request(
-    message: RawRequestMessage,
-    payload: StreamReader,
-    protocol: RequestHandler,
-    writer: AbstractStreamWriter,
-    task: asyncio.Task[None],
-) -> web.BaseRequest:
-    """A request whose body may be as large as Kubernetes allows."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
 
 
 def _answered(reply: Reply) -> web.Response:

@@ -17,7 +17,7 @@ from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import Object
 from webhook.embedded.protocol.calls import truthy, whole_number
 from webhook.embedded.storage.listing import Selection, check_not_future, revision_of
-from webhook.embedded.storage.store import ObjectStore, StoredObject
+from webhook.embedded.storage.object_store import ObjectStore, StoredObject
 
 __all__ = ["Render", "Watch"]
 

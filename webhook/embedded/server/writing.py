@@ -12,7 +12,7 @@ from webhook.embedded.protocol.api_resources import ApiResource, Object
 from webhook.embedded.protocol.calls import WriteRequest
 from webhook.embedded.schema import defaulting, validation
 from webhook.embedded.server import strategy
-from webhook.embedded.storage.store import ObjectStore, StoredObject, record_of, stored_version
+from webhook.embedded.storage.object_store import ObjectStore, StoredObject, record_of, stored_version
 
 __all__ = ["ObjectWriter"]
 

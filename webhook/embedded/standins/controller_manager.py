@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from webhook.embedded.access.authentication import AUTHENTICATED, service_account
 from webhook.embedded.protocol.calls import UserInfo
-from webhook.embedded.server.api import ApiServer
+from webhook.embedded.server.api_server import ApiServer
 from webhook.embedded.standins.controller import Controller, StandInInformers
 from webhook.embedded.standins.deletion import GarbageCollector, NamespaceController
 from webhook.embedded.standins.deployments import DeploymentController
@@ -20,7 +20,7 @@ from webhook.embedded.standins.workloads import (
     ReplicaSetController,
     StatefulSetController,
 )
-from webhook.embedded.storage.store import StoreReader
+from webhook.embedded.storage.object_store import StoreReader
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.scheduling.default_preemption import Preemption

@@ -120,32 +120,26 @@ class GarbageCollector(Controller):
         metadata, place = self._metadata(uid), self._places.get(uid)
         if metadata is None or place is None:
             return
+        finalizers, dependents = metadata.finalizers or [], list(self._dependents.get(uid, ()))
         try:
-            if metadata.deletion_timestamp:
-                await self._finish(place, metadata)
-            elif metadata.owner_references:
-                await self._judge(place, metadata, metadata.owner_references)
+            if not metadata.deletion_timestamp:
+                await self._attempt_to_delete(place, metadata, metadata.owner_references or [])
+            elif ORPHAN in finalizers:
+                for dependent in dependents:
+                    await self._disown(dependent, {uid})
+                await self._drop_finalizer(place, metadata, ORPHAN)
+            elif FOREGROUND in finalizers and dependents:
+                for dependent in dependents:
+                    self._queue.add(dependent)
+            elif FOREGROUND in finalizers:
+                await self._drop_finalizer(place, metadata, FOREGROUND)
         except ApiError as error:
             if error.status == CONFLICT:
                 self._queue.add_after(uid, 0.05)
             elif error.status != NOT_FOUND:
                 raise
 
-    async def _finish(self, place: Where, metadata: ObjectMeta) -> None:
-        """Carry out what the finalizers of an object being deleted ask for."""
-        finalizers = metadata.finalizers or []
-        dependents = list(self._dependents.get(metadata.uid, ()))
-        if ORPHAN in finalizers:
-            for uid in dependents:
-                await self._disown(uid, {metadata.uid})
-            await self._drop_finalizer(place, metadata, ORPHAN)
-        elif FOREGROUND in finalizers:
-            for uid in dependents:
-                self._queue.add(uid)
-            if not dependents:
-                await self._drop_finalizer(place, metadata, FOREGROUND)
-
-    async def _judge(self, place: Where, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
+    async def _attempt_to_delete(self, place: Where, metadata: ObjectMeta, owners: list[OwnerReference]) -> None:
         """Delete an object without an owner left; strike out owners that are gone where others remain."""
         waiting = {owner.uid for owner in owners if self._waits_for_dependents(owner.uid)}
         gone = {owner.uid for owner in owners if owner.uid not in waiting and await self._is_gone(place, owner)}

@@ -69,82 +69,47 @@ class Kubelet(Controller):
             with tolerating(NOT_FOUND, CONFLICT):
                 await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
         elif pod.status.phase in ("", "Pending"):
-            await self._set_status(pod, self._running(pod))
+            await self._set_status(pod, "Running")
         elif pod.status.phase == "Running" and seconds is not None and started:
             left = epoch(started) + seconds - time.time()
             if left > 0:
                 self._queue.add_after(key, left)
             else:
-                await self._set_status(pod, _succeeded(pod))
+                await self._set_status(pod, "Succeeded")
 
-    async def _set_status(self, pod: Pod, status: dict[str, Any]) -> None:
-        client = self._client_of(pod.spec.node_name)
+    async def _set_status(self, pod: Pod, phase: str) -> None:
+        """Say that the containers of a pod run, or (Succeeded) that all have ended well."""
+        now, runs, started = rfc3339(time.time()), phase == "Running", pod.status.start_time
+        more: dict[str, Any] = {"reason": "PodCompleted"}
+        types = ["Ready", "ContainersReady"]
+        state: dict[str, Any] = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}
+        status: dict[str, Any] = {"phase": phase}
+        if runs:
+            more = {}
+            types = ["PodReadyToStartContainers", "Initialized", *types, "PodScheduled"]
+            state = {"startedAt": now}
+            self._addresses += 1
+            address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
+            status |= {"hostIP": "192.168.0.1", "podIP": address, "podIPs": [{"ip": address}], "startTime": now}
+        same = {"status": str(runs), "lastProbeTime": None, "lastTransitionTime": now, **more}
+        status["conditions"] = [{"type": type_, **same} for type_ in types]
+        status["containerStatuses"] = [
+            {
+                "name": container.name,
+                "image": container.image,
+                "imageID": "",
+                "ready": runs,
+                "started": runs,
+                "restartCount": 0,
+                "state": {"running" if runs else "terminated": state},
+                "lastState": {},
+            }
+            for container in pod.spec.containers or ()
+        ]
         path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         with tolerating(NOT_FOUND, CONFLICT):
-            await client.patch(path, body, kind="strategic")
-
-    def _running(self, pod: Pod) -> dict[str, Any]:
-        now = rfc3339(time.time())
-        self._addresses += 1
-        address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
-        return {
-            "phase": "Running",
-            "conditions": _conditions(now, "True"),
-            "hostIP": "192.168.0.1",
-            "podIP": address,
-            "podIPs": [{"ip": address}],
-            "startTime": now,
-            "containerStatuses": _containers(pod, {"running": {"startedAt": now}}, ready=True),
-        }
-
-
-def _succeeded(pod: Pod) -> dict[str, Any]:
-    """The status of a pod whose containers have all ended well."""
-    now = rfc3339(time.time())
-    ended = {
-        "terminated": {"exitCode": 0, "reason": "Completed", "startedAt": pod.status.start_time, "finishedAt": now}
-    }
-    conditions = [
-        {**condition, "reason": "PodCompleted"}
-        for condition in _conditions(now, "False")
-        if condition["type"] in ("Ready", "ContainersReady")
-    ]
-    return {
-        "phase": "Succeeded",
-        "conditions": conditions,
-        "containerStatuses": _containers(pod, ended, ready=False),
-    }
-
-
-def _conditions(now: str, ready: str) -> list[dict[str, Any]]:
-    states = {
-        "PodReadyToStartContainers": "True",
-        "Initialized": "True",
-        "Ready": ready,
-        "ContainersReady": ready,
-        "PodScheduled": "True",
-    }
-    return [
-        {"type": type_, "status": status, "lastProbeTime": None, "lastTransitionTime": now}
-        for type_, status in states.items()
-    ]
-
-
-def _containers(pod: Pod, state: dict[str, Any], *, ready: bool) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": container.name,
-            "image": container.image,
-            "imageID": "",
-            "ready": ready,
-            "started": ready,
-            "restartCount": 0,
-            "state": state,
-            "lastState": {},
-        }
-        for container in pod.spec.containers or ()
-    ]
+            await self._client_of(pod.spec.node_name).patch(path, body, kind="strategic")
 
 
 def _run_seconds(pod: Pod) -> float | None:

@@ -40,6 +40,13 @@ DAEMON_TOLERATIONS = [
     }.items()
 ]
 BACKOFF_LIMIT = 6
+COMPLETE = (
+    "CompletionsReached",
+    "Reached expected number of succeeded pods",
+    ("SuccessCriteriaMet", "Complete"),
+)
+FAILED = ("BackoffLimitExceeded", "Job has reached the specified backoff limit", ("FailureTarget", "Failed"))
+"""How a Job may end: reason, message and types of its conditions."""
 
 
 class ReplicaSetController(Controller):
@@ -64,7 +71,10 @@ class ReplicaSetController(Controller):
             for _ in range(wanted - len(active)):
                 template = owner.spec["template"]
                 await self._control.create(owner, template, {"generateName": f"{owner.metadata.name}-"})
-            for pod in sorted(active, key=_dispensable)[: max(0, len(active) - wanted)]:
+            # First to go are pods that are unassigned, do not run, are not ready, are younger (ActivePodsWithRanks).
+            active.sort(key=lambda pod: pod.metadata.creation_timestamp or "", reverse=True)
+            active.sort(key=lambda pod: (bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod)))
+            for pod in active[: max(0, len(active) - wanted)]:
                 await self._control.delete(owner, pod)
         ready = sum(map(is_ready, active))
         labels = ((owner.spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
@@ -74,12 +84,6 @@ class ReplicaSetController(Controller):
         status |= {key: value for key, value in counts.items() if value}
         status["observedGeneration"] = owner.metadata.generation or 0
         await put_status(self._client, REPLICA_SET, owner, status)
-
-
-def _dispensable(pod: Pod) -> tuple[bool, bool, bool, str]:
-    """Sort key of what is deleted first: unassigned, not running, not ready, youngest."""
-    created = "".join(chr(0x10FFFF - ord(char)) for char in pod.metadata.creation_timestamp or "")
-    return bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod), created
 
 
 class StatefulSetController(Controller):
@@ -125,18 +129,13 @@ class StatefulSetController(Controller):
                 await self._control.delete(owner, pod)
             if not parallel and (pod is None or not (is_active(pod) and is_ready(pod))):
                 return
-        surplus = sorted((name for name in pods if name not in names), key=_ordinal, reverse=True)
+        surplus = sorted((name for name in pods if name not in names), key=lambda name: (len(name), name), reverse=True)
         outdated = [name for name in reversed(names) if name in pods and _revision(pods[name]) != digest]
         if (owner.spec.get("updateStrategy") or {}).get("type") == "OnDelete":
             outdated = []
         for name in (surplus + outdated)[: None if parallel else 1]:
             if not pods[name].metadata.deletion_timestamp:
                 await self._control.delete(owner, pods[name])
-
-
-def _ordinal(name: str) -> int:
-    tail = name.rpartition("-")[2]
-    return int(tail) if tail.isdecimal() else -1
 
 
 def _revision(pod: Pod) -> str:
@@ -282,16 +281,9 @@ class JobController(Controller):
         status |= {key: value for key, value in counts.items() if value}
         status |= {"ready": sum(map(is_ready, active)), "terminating": 0, "uncountedTerminatedPods": {}}
         if complete or failing:
-            status |= _finished(complete=complete)
+            now = rfc3339(time.time())
+            reason, message, types = COMPLETE if complete else FAILED
+            stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now}
+            conditions = [{"type": type_, **stamp, "reason": reason, "message": message} for type_ in types]
+            status |= {"ready": 0, "conditions": conditions, **({"completionTime": now} if complete else {})}
         await put_status(self._client, JOB, job, status)
-
-
-def _finished(*, complete: bool) -> dict[str, Any]:
-    """What the status of a job says once it has ended."""
-    now = rfc3339(time.time())
-    reason = "CompletionsReached" if complete else "BackoffLimitExceeded"
-    message = "Reached expected number of succeeded pods" if complete else "Job has reached the specified backoff limit"
-    stamp = {"status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": reason, "message": message}
-    types = ("SuccessCriteriaMet", "Complete") if complete else ("FailureTarget", "Failed")
-    completed = {"completionTime": now} if complete else {}
-    return {"ready": 0, **completed, "conditions": [{"type": type_, **stamp} for type_ in types]}

@@ -16,7 +16,7 @@ import msgspec
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
 from webhook.embedded.protocol.calls import whole_number
-from webhook.embedded.storage.store import ObjectStore, StoredObject
+from webhook.embedded.storage.object_store import ObjectStore, StoredObject
 from webhook.kube.selectors import SelectorError, parse_selector
 
 __all__ = ["ListPage", "Selection", "check_not_future", "page", "revision_of"]
@@ -109,7 +109,11 @@ def page(store: ObjectStore, selection: Selection, query: Mapping[str, str]) -> 
     limit = whole_number(query, "limit")
     revision, start = store.revision, ""
     if query.get("continue"):
-        token = _decode(query["continue"])
+        encoded = query["continue"]
+        try:
+            token = msgspec.json.decode(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)), type=_Token)
+        except (binascii.Error, msgspec.DecodeError, ValueError) as error:
+            raise statuses.bad_request(f"continue key is not valid: {error}") from error
         start = token.start
         if token.rv != _INCONSISTENT:
             if not collection.floor <= token.rv <= store.revision:
@@ -155,13 +159,6 @@ def check_not_future(store: ObjectStore, revision: int) -> None:
         error = statuses.failure(504, "Timeout", f"Timeout: {message}", {"causes": [cause], "retryAfterSeconds": 1})
         error.retry_after = 1
         raise error
-
-
-def _decode(text: str) -> _Token:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
-    except (binascii.Error, msgspec.DecodeError, ValueError) as error:
-        raise statuses.bad_request(f"continue key is not valid: {error}") from error
 
 
 def _encode(token: _Token) -> str:

@@ -14,7 +14,7 @@ from typing import IO
 import msgspec
 
 from webhook.embedded.protocol.api_resources import BY_STORAGE
-from webhook.embedded.storage.store import Event, ObjectStore, StoredObject, record_of
+from webhook.embedded.storage.object_store import Event, ObjectStore, StoredObject, record_of
 
 __all__ = ["DataError", "Journal"]
 

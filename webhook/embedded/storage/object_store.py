@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -112,17 +112,6 @@ class Event(msgspec.Struct, frozen=True):
     previous: StoredObject | None
 
 
-def _dig(obj: object, path: tuple[str, ...]) -> str:
-    """The value at the path as a field selector compares it; "" if there is none."""
-    for part in path:
-        if not isinstance(obj, dict):
-            return ""
-        obj = obj.get(part)
-    if obj is None:
-        return ""
-    return str(obj).lower() if isinstance(obj, bool) else str(obj)
-
-
 _PATHS = {key: tuple(tuple(path.split(".")) for path in (row.fields or {}).values()) for key, row in BY_STORAGE.items()}
 
 
@@ -131,13 +120,20 @@ def record_of(resource: ApiResource, obj: Object, revision: int) -> StoredObject
     metadata = obj["metadata"]
     if revision:
         metadata["resourceVersion"] = str(revision)
+    fields = []
+    for path in _PATHS[resource.key]:
+        value: Any = obj
+        for part in path:
+            value = value.get(part) if isinstance(value, dict) else None
+        text = "" if value is None else str(value)
+        fields.append(text.lower() if isinstance(value, bool) else text)  # as a field selector compares it
     bare = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
     return StoredObject(
         revision=revision,
         namespace=metadata.get("namespace", ""),
         name=metadata["name"],
         labels=metadata.get("labels") or {},
-        fields=tuple([_dig(obj, path) for path in _PATHS[resource.key]]),
+        fields=tuple(fields),
         body=_encode(bare),
     )
 

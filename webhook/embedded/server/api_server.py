@@ -19,7 +19,6 @@ from webhook.embedded.protocol.calls import (
     ADMIN,
     ApiCall,
     Reply,
-    RequestInfo,
     SubresourceHandler,
     UserInfo,
     request_info,
@@ -29,7 +28,7 @@ from webhook.embedded.server.faults import Faults
 from webhook.embedded.server.handling import Handlers, refusal, reply_of
 from webhook.embedded.server.subresources import bind
 from webhook.embedded.server.writing import ObjectWriter
-from webhook.embedded.storage.store import ObjectStore
+from webhook.embedded.storage.object_store import ObjectStore
 from webhook.kube.client import Client
 from webhook.kube.endpoint import Endpoint
 from webhook.kube.errors import status_error
@@ -72,7 +71,8 @@ class ApiServer:
         """Answer a call; never raises for what a caller can do wrong."""
         try:
             info = request_info(call.method, call.path, call.query)
-            self._authorize(call, info)
+            if call.path not in _OPEN and not self.authorizer.authorize(call.user, info.right):
+                return refusal(info.right.refused_to(call.user))
             await self.faults.strike(info)
             if info.resource is not None:
                 return await self._handlers.handle(info, info.resource, call)
@@ -99,25 +99,6 @@ class ApiServer:
         if isinstance(user, str):
             user = ADMIN if user == ADMIN.username else UserInfo(user, groups_of(user))
         return LocalClient(self, user, agent)
-
-    def _authorize(self, call: ApiCall, info: RequestInfo) -> None:
-        """Refuse (403) what the user has no right to, in kube-apiserver's words."""
-        right = info.right
-        if call.path in _OPEN or self.authorizer.authorize(call.user, right):
-            return
-        shown = f'User "{call.user.username}" cannot {info.verb} '
-        if not info.plural:
-            raise statuses.failure(403, "Forbidden", f'forbidden: {shown}path "{info.path}"', {})
-        scope = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
-        subject = f"{info.plural}.{info.group}" if info.group else info.plural
-        details = {}
-        if info.name:
-            subject += f' "{info.name}"'
-            details["name"] = info.name
-        if info.group:
-            details["group"] = info.group
-        text = f'{subject} is forbidden: {shown}resource "{right.full_resource}" in API group "{info.group}" {scope}'
-        raise statuses.failure(403, "Forbidden", text, {**details, "kind": info.plural})
 
     def _document(self, call: ApiCall) -> Reply:
         """What is not a resource: discovery, OpenAPI, version and health."""
