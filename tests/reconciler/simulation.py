@@ -269,15 +269,15 @@ class Simulation:
         fits = set(self.ask(self.seen, preemptor, ())["fits"]) - plan.left_out
         if fits and not plan.gone:
             self.needless.append(f"{preemptor} fitted on {sorted(fits)} when {name} was asked to leave")
-        if plan.node in fits:
-            self.needless.append(f"{preemptor} fitted on {plan.node} without {name}")
+        if plan.record.node in fits:
+            self.needless.append(f"{preemptor} fitted on {plan.record.node} without {name}")
         others |= self._leaving_within(min(self.policy.wait_for_terminating, plan.deadline - _Clock().monotonic()))
-        if plan.node in self.ask(self.seen, preemptor, others)["fits"]:
+        if plan.record.node in self.ask(self.seen, preemptor, others)["fits"]:
             self.needless.append(f"{name} is more than {preemptor} needs beside {sorted(others)}")
 
     def ask(self, pods: dict[str, Json], preemptor: str, gone: Any, may_go: oracle.MayGo | None = None) -> Json:
         """What the oracle says of a preemptor, as if it could preempt by itself and had no nomination."""
-        nominated = {plan.key.partition("/")[2]: plan.node for plan in self.reconciler.plans.values()}
+        nominated = {plan.key.partition("/")[2]: plan.record.node for plan in self.reconciler.plans.values()}
         there = []
         for name, pod in pods.items():
             if name in gone or name == preemptor:

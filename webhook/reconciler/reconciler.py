@@ -36,7 +36,7 @@ from webhook.reconciler.plans.plan_manager import NominationCleared, PlanEnded, 
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
-from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.reporting import Evaluation, Reporter
 from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.state import State
 
@@ -285,6 +285,7 @@ class Reconciler:
         for one in left:
             self.reporter.left_out(entry.key, one, now)
         # 4. Wait for an event that helps, ask an extender, or begin a plan.
+        plan: Plan | None = None
         match outcome:
             case Fits(nodes):
                 reason = f"it fits without preemption on {len(nodes)} nodes"
@@ -294,14 +295,16 @@ class Reconciler:
             case Asks(question):
                 self.extender_client.ask(question)
             case Waits() | Evicts():
-                out, dry_run = [one.node for one in entry.nodes.left_out(now)], self.plan_manager.dry_run
+                out = [one.node for one in entry.nodes.left_out(now)]
                 plan = self.plan_manager.begin(pod, policy, outcome, entry.attempts, out)
-                decision = self.reporter.decided(plan, outcome, seconds, self.clock.wall(), dry_run=dry_run)
-                if not dry_run:
-                    self.executor.carry_out(plan, policy, pod, decision)
         if not isinstance(outcome, Asks):
             self.extender_client.forget(entry.uid)
-        self.reporter.evaluated(pod, outcome, self.clock.stopwatch() - begun, told=told)
+        # 5. Report it, and carry the plan out.
+        dry_run = self.plan_manager.dry_run
+        evaluation = Evaluation(pod, outcome, plan, told, seconds, took=self.clock.stopwatch() - begun)
+        decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=dry_run)
+        if plan is not None and not dry_run:
+            self.executor.carry_out(plan, policy, pod, decision)
 
     def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
@@ -339,12 +342,12 @@ class Reconciler:
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
         pod = self.state.pod_of(plan.key, plan.uid)
         if ending is not Ending.DEPOSED and pod is not None:
-            self.executor.clear(pod, plan.record.id, plan.node, ended=plan)
+            self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)
         # 3. If there is room on the node and it was not bound there in time, kube-scheduler does not want that node.
         entry = self.queue.get(plan.key)
         timed_out = entry is not None and ending is Ending.TIMED_OUT
-        if entry is not None and timed_out and pod is not None and self.evaluator.fits_on(pod, plan.node):
-            left = entry.nodes.timed_out(plan.node, now - plan.started, now)
+        if entry is not None and timed_out and pod is not None and self.evaluator.fits_on(pod, plan.record.node):
+            left = entry.nodes.timed_out(plan.record.node, now - plan.started, now)
             self.reporter.left_out(plan.key, left, now)
         # 4. Decide again, at once or after a while.
         if ending.ends_preemptor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.queue.queue import LeftOut, QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 
-__all__ = ["Reporter", "Tell"]
+__all__ = ["Evaluation", "Reporter", "Tell"]
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,21 @@ _SHOWN = 5
 """Victims and nodes that an Event names."""
 _LEFT_OUT = 20
 """Nodes that were left out that are written down."""
+
+
+class Evaluation(NamedTuple):
+    """What was found for a preemptor, and the plan that was begun for it, if one was.
+
+    `told` is the reason that it was left with before. The decision took so many `seconds`, and `took` those until the
+    plan was under way.
+    """
+
+    pod: Pod
+    outcome: Outcome
+    plan: Plan | None
+    told: str
+    seconds: float
+    took: float
 
 
 class Reporter:
@@ -41,28 +56,23 @@ class Reporter:
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
-    def evaluated(self, pod: Pod, outcome: Outcome, seconds: float, *, told: str) -> None:
-        """A preemptor was evaluated and a plan, if any, begun, in that time.
+    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
+        """A preemptor was evaluated; what was decided, if a plan was begun or, in a dry run, would have been.
 
-        Why it is left pending is told once: `told` is the reason that it was left with before.
+        `wall` is now in seconds since the epoch. Why a preemptor is left pending is told once.
         """
+        pod, outcome, plan, told, seconds, took = evaluation
         self.metrics.attempts.labels(outcome.result).inc()
-        self.metrics.decision_seconds.observe(seconds)
+        self.metrics.decision_seconds.observe(took)
         log.debug("%s: %s", key_of(pod), outcome)
         if isinstance(outcome, Unschedulable) and outcome.reason != told:
             self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
-
-    def decided(
-        self, plan: Plan, outcome: Evicts | Waits, seconds: float, wall: float, *, dry_run: bool
-    ) -> DecisionRecord:
-        """A plan was made of an outcome, or would have been: what was decided, in so many `seconds`.
-
-        `wall` is now in seconds since the epoch.
-        """
+        if plan is None or not isinstance(outcome, Evicts | Waits):
+            return None
         record = DecisionRecord(
             plan=plan.record.id,
             at=rfc3339(wall),
-            node=plan.node,
+            node=plan.record.node,
             policy=plan.record.policy,
             attempt=plan.record.attempt,
             already_leaving=outcome.leaving,
@@ -94,10 +104,6 @@ class Reporter:
         self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
         return record
 
-    def rechecked(self, seconds: float) -> None:
-        """A plan was looked at again, in that time."""
-        self.metrics.recheck_seconds.observe(seconds)
-
     def wrote(self, write: str, seconds: float) -> None:
         """The API server has answered a write."""
         self.metrics.write_seconds.labels(write).observe(seconds)
@@ -124,12 +130,16 @@ class Reporter:
         """All victims that had to go for a plan have been asked to leave."""
         victims = [victim for victim in plan.record.victims if victim.uid in plan.gone]
         if not victims:
-            note = f"Node {plan.node} is reserved: the pod fits there once pods that are already leaving are gone"
+            note = (
+                f"Node {plan.record.node} is reserved: the pod fits there once pods that are already leaving are gone"
+            )
             self._event(pod, "NodeReserved", "Preempting", note)
             return
         names = ", ".join(f"{victim.key} (uid {victim.uid})" for victim in victims[:_SHOWN])
         more = f" and {len(victims) - _SHOWN} more" if len(victims) > _SHOWN else ""
-        note = f"Pod can be placed by evicting some other pods, nominated node: {plan.node}, victims: {names}{more}"
+        note = (
+            f"Pod can be placed by evicting some other pods, nominated node: {plan.record.node}, victims: {names}{more}"
+        )
         if plan.left_out:
             note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
         self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)

@@ -11,14 +11,15 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from webhook.kube.client import Client
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects import key_of
 from webhook.policy.model import Policies
-from webhook.reconciler.evaluate.evaluator import Fits, Outcome, Unschedulable
+from webhook.reconciler.evaluate.evaluator import Fits, Unschedulable
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.reporting import Reporter
+from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.state.annotations import DecisionRecord
 from webhook.reconciler.state.state import State
 from webhook.simulation.clock import VirtualClock
 from webhook.simulation.cluster.api import Api, SimulatedClient
@@ -37,14 +38,15 @@ class _Reporter(Reporter):
         self.waits_for_time: dict[str, bool] = {}
         self.evaluations = 0
 
-    def evaluated(self, pod: Pod, outcome: Outcome, seconds: float, *, told: str) -> None:
+    def evaluated(self, evaluation: Evaluation, wall: float, *, dry_run: bool) -> DecisionRecord | None:
         """A preemptor was evaluated."""
-        super().evaluated(pod, outcome, seconds, told=told)
         self.evaluations += 1
+        pod, outcome = evaluation.pod, evaluation.outcome
         if isinstance(outcome, Unschedulable):
             self.waits_for_time[key_of(pod)] = outcome.due is not None
         else:
             self.waits_for_time[key_of(pod)] = isinstance(outcome, Fits)
+        return super().evaluated(evaluation, wall, dry_run=dry_run)
 
 
 class SimulatedReconciler:

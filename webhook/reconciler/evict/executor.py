@@ -179,12 +179,12 @@ class Executor:
         said = objection(self._evaluator, plan)
         wait = min(policy.wait_for_terminating, plan.deadline - clock.monotonic())
         found = unneeded(self._evaluator, plan, wait, asking) if not said else None
-        self._reporter.rechecked(clock.stopwatch() - begun)
+        self._reporter.metrics.recheck_seconds.observe(clock.stopwatch() - begun)
         if found is None:
             log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, said)
             return False
         if found.uids:
-            shown = ", ".join(victim.key for victim in plan.victims if victim.uid in found.uids)
+            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in found.uids)
             log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, found.why)
             self._manager.exclude(plan, found.uids)
         return True
@@ -238,7 +238,7 @@ class Executor:
             self._reporter.victim_asked(plan, pod)
         if len(plan.gone) == 1:
             await self._checkpoint("first-victim")
-        if len(plan.gone) == len(plan.victims) - 1:
+        if len(plan.gone) == len(plan.record.victims) - 1:
             await self._checkpoint("all-but-last")
         return None
 

@@ -111,14 +111,14 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
         PlanShown(
             preemptor=plan.key,
             priority=plan.priority,
-            node=plan.node,
+            node=plan.record.node,
             policy=plan.record.policy,
             step=_STEPS[plan.step],
             begun=wall + plan.started - now,
             until=None if math.isinf(plan.deadline) else wall + plan.deadline - now,
             reserved=plan.reserved,
-            victims=tuple(_victim(reconciler.state, one, plan) for one in plan.victims[:_VICTIMS]),
-            more_victims=max(0, len(plan.victims) - _VICTIMS),
+            victims=tuple(_victim(reconciler.state, one, plan) for one in plan.record.victims[:_VICTIMS]),
+            more_victims=max(0, len(plan.record.victims) - _VICTIMS),
         )
         for plan in plans[:_PLANS]
     ]

@@ -79,6 +79,7 @@ class Plan:
     """A plan and what became of it so far; `started` and `deadline` are monotonic seconds."""
 
     record: PlanRecord
+    """What is written on the preemptor: the nominated node and all victims, those that are not needed included."""
     key: str
     uid: str
     priority: int
@@ -125,16 +126,6 @@ class Plan:
     found_needed: set[str] = field(default_factory=set)
     """uids of victims that were found to be needed then, beside leaving pods that could be nobody's victims, too."""
 
-    @property
-    def node(self) -> str:
-        """The nominated node."""
-        return self.record.node
-
-    @property
-    def victims(self) -> tuple[PlanVictim, ...]:
-        """All victims, those that turned out not to be needed included."""
-        return self.record.victims
-
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
@@ -153,14 +144,16 @@ def to_displace(state: State, plan: Plan) -> list[Pod]:
         return []
     scheduler = preemptor.spec.scheduler_name
     lower = [
-        pod for pod in state.lower_nominated(plan.node, plan.priority, plan.key) if pod.spec.scheduler_name == scheduler
+        pod
+        for pod in state.lower_nominated(plan.record.node, plan.priority, plan.key)
+        if pod.spec.scheduler_name == scheduler
     ]
     lower.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", key_of(pod)))
     snapshot, undecided, displaced = state.snapshot, {key_of(pod) for pod in lower}, []
     leaving = snapshot.pods.leaving()
     for pod in lower:
         without = np.union1d(leaving, snapshot.pod_rows(undecided)).astype(np.intp)
-        if fits_on(snapshot, pod, plan.node, without=without):
+        if fits_on(snapshot, pod, plan.record.node, without=without):
             undecided.discard(key_of(pod))
         else:
             displaced.append(pod)
@@ -180,7 +173,7 @@ def remaining(state: State, plan: Plan) -> list[PlanVictim]:
     All but the last one are asked side by side; if one of them fails, the last one stays. If a budget can keep some of
     them and others not, the last is one of the others.
     """
-    found = [(victim, state.pods.get(victim.key)) for victim in plan.victims if is_there(state, plan, victim)]
+    found = [(victim, state.pods.get(victim.key)) for victim in plan.record.victims if is_there(state, plan, victim)]
     found.sort(key=lambda row: not (row[1] is not None and state.disruptions.covering(row[1])))
     return [victim for victim, _ in found]
 
@@ -194,9 +187,9 @@ def objection(evaluator: Evaluator, plan: Plan) -> str:
     pod = state.pods.get(plan.key)
     if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
         return "the preemptor is gone or bound"
-    if state.nodes.get(plan.node) is None:
-        return f"node {plan.node} is gone"
-    for victim in plan.victims:
+    if state.nodes.get(plan.record.node) is None:
+        return f"node {plan.record.node} is gone"
+    for victim in plan.record.victims:
         seen, decided = state.pods.get(victim.key), plan.decided.get(victim.uid)
         if seen is None or decided is None or seen.metadata.uid != decided.uid or not plan.needs(victim.uid):
             continue
@@ -204,10 +197,10 @@ def objection(evaluator: Evaluator, plan: Plan) -> str:
             return f"victim {victim.key} has changed since the decision"
     if plan.looked == state.snapshot.version:
         return ""
-    if not evaluator.has_room(pod, plan.node):
-        return f"evicting would not make room on {plan.node} any more"
+    if not evaluator.has_room(pod, plan.record.node):
+        return f"evicting would not make room on {plan.record.node} any more"
     found = () if plan.gone else fits(state.snapshot, pod)
-    if plan.node not in found and not plan.left_out.issuperset(found):
+    if plan.record.node not in found and not plan.left_out.issuperset(found):
         return "it fits without preemption by now"
     return ""
 
@@ -230,18 +223,18 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     soon = evaluator.leaving_within(wait)
     if (plan.looked, plan.counted_on) != (state.snapshot.version, soon.tobytes()):
         plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, soon.tobytes(), set()
-    unasked = frozenset(victim.uid for victim in plan.victims if is_there(state, plan, victim)) - asking
+    unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
     if pod is None or unasked <= plan.found_needed:
         return Unneeded()
     plan.found_needed |= unasked
     found = fits(state.snapshot, pod)
-    if plan.node in found:
-        return Unneeded(unasked, f"it fits on {plan.node} by now")
+    if plan.record.node in found:
+        return Unneeded(unasked, f"it fits on {plan.record.node} by now")
     if plan.gone and not plan.left_out.issuperset(found):
         return Unneeded(unasked, "it fits without further evictions by now")
     # The snapshot's rows of the victims that are there; a new pod of a victim's name is none.
-    uids, pods = {victim.uid for victim in plan.victims}, state.snapshot.pods
-    rows = state.snapshot.pod_rows([victim.key for victim in plan.victims]).tolist()
+    uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
+    rows = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
     going = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
@@ -249,6 +242,6 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     leaves[soon] = True
     leaves[going] = True
     leaves[among] = False
-    must_go = victims_needed(state.snapshot, pod, plan.node, among, without=np.flatnonzero(leaves))
+    must_go = victims_needed(state.snapshot, pod, plan.record.node, among, without=np.flatnonzero(leaves))
     staying = unasked - {pods.uids[row] for row in must_go.tolist()}
-    return Unneeded(staying, f"it fits on {plan.node} without them once pods that are leaving are gone")
+    return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")

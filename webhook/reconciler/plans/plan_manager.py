@@ -108,23 +108,23 @@ class PlanManager:
         if plan.key in self.plans:
             raise ValueError(f"{plan.key} has a plan already: {self.plans[plan.key].record.id}")
         self.plans[plan.key] = plan
-        self._on_node.setdefault(plan.node, set()).add(plan.key)
+        self._on_node.setdefault(plan.record.node, set()).add(plan.key)
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         now = self.clock.wall()
         ends = {pod.metadata.uid: now + _grace_under(policy, pod) for pod in victims}
-        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.node, victims, ends)
+        self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.looked = self._state.snapshot.version
-        evictions = [PlannedEviction(workload_of(pod), plan.node) for pod in victims]
+        evictions = [PlannedEviction(workload_of(pod), plan.record.node) for pod in victims]
         tickets = self.evaluator.limiter.note(evictions, self.clock.monotonic())
         plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
         plan.unneeded |= set(unneeded)
-        self._expect_only(plan, {victim.uid for victim in plan.victims} - plan.unneeded, nominated=True)
+        self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
 
     def settle(self, plan: Plan) -> None:
         """If a plan has ended, expect nothing of it but that those it asked, or is asking, leave."""
@@ -137,7 +137,7 @@ class PlanManager:
 
     def _expect_only(self, plan: Plan, leaving: set[str], *, nominated: bool) -> None:
         """Expect of a plan that the victims of these uids leave, and that it is `nominated` if so."""
-        asked = [victim for victim in plan.victims if victim.uid in leaving]
+        asked = [victim for victim in plan.record.victims if victim.uid in leaving]
         self._state.give_up(plan.record.id, asked, nominated=nominated)
         self.evaluator.limiter.take_back(ticket for uid, ticket in plan.tickets.items() if uid not in leaving)
 
@@ -146,10 +146,10 @@ class PlanManager:
         if self.plans.get(plan.key) is not plan:
             return None
         del self.plans[plan.key]
-        keys = self._on_node[plan.node]
+        keys = self._on_node[plan.record.node]
         keys.discard(plan.key)
         if not keys:
-            del self._on_node[plan.node]
+            del self._on_node[plan.record.node]
         plan.ended = ending
         if ending is not Ending.DEPOSED:
             self.ended[plan.record.id] = None
@@ -163,7 +163,7 @@ class PlanManager:
         plan = self.plans.get(key)
         if plan is None:
             return None
-        if pod is not None and pod.status.nominated_node_name == plan.node and carries(pod, plan.record.id):
+        if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
             plan.seen = True
         ending = _ending_of(plan, pod, self.clock.monotonic())
         if ending is not None:
@@ -179,7 +179,7 @@ class PlanManager:
         plan.reserved, before = not _was_cleared(plan, pod), plan.reserved
         if plan.reserved:
             return None
-        self._state.hold(plan.record.id, (plan.key, plan.uid), plan.node)
+        self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
         if not before:
             return None
         self._note_touched(plan)
@@ -244,9 +244,9 @@ class PlanManager:
         """End a waiting plan that is over, or that has lost its node or its room."""
         pod = self._state.pods.get(plan.key)
         ending, note = _ending_of(plan, pod, self.clock.monotonic()), ""
-        if ending is None and self._state.nodes.get(plan.node) is None:
+        if ending is None and self._state.nodes.get(plan.record.node) is None:
             ending = Ending.NODE_GONE
-        if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.node):
+        if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.record.node):
             ending = Ending.SPACE_TAKEN
             if plan.newcomer:
                 why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
@@ -257,7 +257,7 @@ class PlanManager:
         """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
         if not self.dry_run:
             return ""
-        made = {plan.node for plan in self.plans.values() if math.isinf(plan.emptied)}
+        made = {plan.record.node for plan in self.plans.values() if math.isinf(plan.emptied)}
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
 
@@ -268,7 +268,7 @@ def _ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
         return Ending.DELETED
     if pod.spec.node_name:
         return Ending.BOUND
-    if plan.seen and pod.status.nominated_node_name != plan.node and not _was_cleared(plan, pod):
+    if plan.seen and pod.status.nominated_node_name != plan.record.node and not _was_cleared(plan, pod):
         return Ending.LOST
     if is_terminal(pod):
         return Ending.DELETED
