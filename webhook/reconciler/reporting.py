@@ -47,11 +47,16 @@ class Evaluation(NamedTuple):
 
 
 class Reporter:
-    """Everything the reconciler says. A recorder of None records no Events (`--dry-run`)."""
+    """Everything the reconciler says; `history` gets the lines before `tell`.
 
-    def __init__(self, metrics: ReconcilerMetrics, tell: Tell, recorder: EventRecorder | None) -> None:
+    A recorder of None records no Events (`--dry-run`).
+    """
+
+    def __init__(
+        self, metrics: ReconcilerMetrics, tell: Tell, recorder: EventRecorder | None, *, history: Tell | None = None
+    ) -> None:
         self.metrics = metrics
-        self._tell = tell
+        self._tells = (tell,) if history is None else (history, tell)
         self._recorder = recorder
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
@@ -66,7 +71,7 @@ class Reporter:
         self.metrics.decision_seconds.observe(took)
         log.debug("%s: %s", key_of(pod), outcome)
         if isinstance(outcome, Unschedulable) and outcome.reason != told:
-            self._tell({"message": "no preemption", "preemptor": key_of(pod), "reason": outcome.reason})
+            self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
         if plan is None or not isinstance(outcome, Evicts | Waits):
             return None
         record = DecisionRecord(
@@ -100,8 +105,8 @@ class Reporter:
                 candidates=outcome.candidates,
             )
         self.metrics.victims.observe(len(record.victims))
-        line: dict[str, Any] = {"message": "decision", "preemptor": plan.key, "priority": plan.priority}
-        self._tell(line | ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record))
+        fields = ({"dryRun": True} if dry_run else {}) | msgspec.to_builtins(record)
+        self._tell("decision", preemptor=plan.key, priority=plan.priority, **fields)
         return record
 
     def wrote(self, write: str, seconds: float) -> None:
@@ -111,7 +116,7 @@ class Reporter:
     def left_out(self, key: str, left: LeftOut, now: float) -> None:
         """A node is left out for a preemptor for a while."""
         fields = {"node": left.node, "reason": left.because, "times": left.times, "seconds": round(left.until - now)}
-        self._tell({"message": "node left out", "preemptor": key, **fields})
+        self._tell("node left out", preemptor=key, **fields)
 
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
         """A victim was asked to leave; the note names no pod of another tenant."""
@@ -124,7 +129,7 @@ class Reporter:
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""
         self.metrics.budget_refusals.inc()
-        self._tell({"message": "budget refused", "plan": plan.record.id, "preemptor": plan.key, "victim": victim.key})
+        self._tell("budget refused", plan=plan.record.id, preemptor=plan.key, victim=victim.key)
 
     def evicted(self, plan: Plan, pod: Pod) -> None:
         """All victims that had to go for a plan have been asked to leave."""
@@ -149,8 +154,8 @@ class Reporter:
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
-        fields = {"plan": plan.record.id, "preemptor": plan.key, "ending": ending.value, "seconds": round(seconds, 3)}
-        self._tell({"message": "plan ended", **fields})
+        fields = {"ending": ending.value, "seconds": round(seconds, 3)}
+        self._tell("plan ended", plan=plan.record.id, preemptor=plan.key, **fields)
 
     def nomination_cleared(self, plan: Plan, pod: Pod) -> None:
         """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""
@@ -160,9 +165,7 @@ class Reporter:
             return
         self._clearing.add(scheduler)
         why = "it clears nominations at every failed attempt, as a profile without PostFilter plugins does"
-        self._tell(
-            {"message": "nominations are not kept", "scheduler": scheduler, "preemptor": plan.key, "reason": why}
-        )
+        self._tell("nominations are not kept", scheduler=scheduler, preemptor=plan.key, reason=why)
 
     def depths(self, depths: dict[QueueState, int], nominations: int) -> None:
         """How full the queue is and how many nominations are held."""
@@ -173,6 +176,10 @@ class Reporter:
     def leading(self, leads: bool) -> None:
         """Whether this process holds the lease."""
         self.metrics.leader.set(1 if leads else 0)
+
+    def _tell(self, message: str, **fields: Any) -> None:
+        for tell in self._tells:
+            tell({"message": message, **fields})
 
     def _event(self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False) -> None:
         if self._recorder is not None:

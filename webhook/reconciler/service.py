@@ -9,7 +9,6 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -90,7 +89,7 @@ class ReconcilerService:
             client,
             self.state,
             policy_set,
-            Reporter(self.metrics, self._also_to_history(tell), self._recorder),
+            Reporter(self.metrics, tell, self._recorder, history=self.history.told),
             self.clock,
             fence=self.time_to_write,
             dry_run=options.dry_run,
@@ -146,13 +145,6 @@ class ReconcilerService:
             return f"nobody leads just now: the lease {namespace}/{name} is not held", ""
         command = f"kubectl -n {namespace} port-forward pod/{leader.partition('_')[0]} {port}"
         return "this replica does not lead; ask the one that does", command
-
-    def _also_to_history(self, tell: Tell) -> Tell:
-        def both(line: dict[str, Any]) -> None:
-            self.history.told(line)
-            tell(line)
-
-        return both
 
     async def _contend(self) -> None:
         await self.state.wait_for_sync()

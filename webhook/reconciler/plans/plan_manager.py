@@ -221,14 +221,18 @@ class PlanManager:
     def check(self) -> Iterator[PlanEnded | VictimsCountAsGone]:
         """Look at the plans whose time is over, and for a moment at those that something happened to."""
         now = self.clock.monotonic()
+        # 1. Plans have timed out.
         for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
             if (ended := self.end(overdue, Ending.TIMED_OUT)) is not None:
                 yield ended
+        # 2. The victims of rehearsed plans have had their time to end.
         for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
                 rehearsed.emptied = math.inf
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
+        # 3. A waiting plan that something happened to may be over, or have lost its node or its room; now and then
+        #    all of them are looked at.
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
             self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
@@ -236,22 +240,19 @@ class PlanManager:
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            plan = self.plans.get(key)
-            if plan is not None and plan.step is PlanStep.WAITING and (ended := self._check_room(plan)) is not None:
+            plan, pod = self.plans.get(key), self._state.pods.get(key)
+            if plan is None or plan.step is not PlanStep.WAITING:
+                continue
+            ending, note = _ending_of(plan, pod, self.clock.monotonic()), ""
+            if ending is None and self._state.nodes.get(plan.record.node) is None:
+                ending = Ending.NODE_GONE
+            if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.record.node):
+                ending = Ending.SPACE_TAKEN
+                if plan.newcomer:
+                    why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
+                    note = f"{plan.newcomer} came to the node{why}"
+            if ending is not None and (ended := self.end(plan, ending, note)) is not None:
                 yield ended
-
-    def _check_room(self, plan: Plan) -> PlanEnded | None:
-        """End a waiting plan that is over, or that has lost its node or its room."""
-        pod = self._state.pods.get(plan.key)
-        ending, note = _ending_of(plan, pod, self.clock.monotonic()), ""
-        if ending is None and self._state.nodes.get(plan.record.node) is None:
-            ending = Ending.NODE_GONE
-        if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.record.node):
-            ending = Ending.SPACE_TAKEN
-            if plan.newcomer:
-                why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
-                note = f"{plan.newcomer} came to the node{why}"
-        return self.end(plan, ending, note) if ending is not None else None
 
     def rehearsed_room(self, nodes: Iterable[str]) -> str:
         """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
