@@ -28,7 +28,7 @@ from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, POD, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook_component import Webhook
+from webhook.manager.webhook_component import AdmissionWebhook
 from webhook.policy.files.loading import load_texts
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 from webhook.serving.cluster_objects import GivenObjects
@@ -118,7 +118,7 @@ async def replicas(directories: list[Path]) -> AsyncIterator[list[int]]:
                 secure_port=0,
             )
             manager = Manager(options, io.BytesIO())
-            webhooks.append(manager.add(Webhook(manager, serving, GivenObjects(Objects()))))
+            webhooks.append(manager.add(AdmissionWebhook(manager, serving, GivenObjects(Objects()))))
             await stack.enter_async_context(manager)
         yield [webhook.server.secure_port for webhook in webhooks]
 

@@ -14,8 +14,7 @@ from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
 from webhook.kube.resources import CONFIG_MAP, NAMESPACE
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
-from webhook.manager.policy_files import PolicyFiles
-from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.manager.policy_files import PolicyFiles, PolicyMetrics
 from webhook.policy.shapes.findings import PolicyError
 
 SYSTEM = "giveway-system"

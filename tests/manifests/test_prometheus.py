@@ -14,9 +14,9 @@ from tests.manifests.rendering import find, pod_of, rendered
 from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
 from tests.manifests.test_rights import install_rights
 from tests.tools import needed
-from webhook.component_base.metrics import ProcessMetrics
+from webhook.component_base.probes import ProcessMetrics
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.manager.policy_files import PolicyMetrics
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 

@@ -16,7 +16,7 @@ import pytest
 from tests.serving.certificates import Authority
 from webhook.admission.context import Objects
 from webhook.manager.manager import Manager, ManagerOptions
-from webhook.manager.webhook_component import Webhook
+from webhook.manager.webhook_component import AdmissionWebhook
 from webhook.serving.cluster_objects import GivenObjects
 from webhook.serving.server import ServingOptions
 
@@ -24,7 +24,9 @@ from webhook.serving.server import ServingOptions
 class Running:
     """A server that runs, with a client that trusts its CA."""
 
-    def __init__(self, manager: Manager, webhook: Webhook, session: aiohttp.ClientSession, log: io.BytesIO) -> None:
+    def __init__(
+        self, manager: Manager, webhook: AdmissionWebhook, session: aiohttp.ClientSession, log: io.BytesIO
+    ) -> None:
         self.manager, self.server, self.session, self.log = manager, webhook.server, session, log
         self.url = f"https://127.0.0.1:{self.server.secure_port}"
         self.health = f"http://127.0.0.1:{manager.health_port}"
@@ -93,7 +95,7 @@ def start(tmp_path, authority):
                 **options,
             }
         )
-        webhook = manager.add(Webhook(manager, serving, source or GivenObjects(objects or Objects())))
+        webhook = manager.add(AdmissionWebhook(manager, serving, source or GivenObjects(objects or Objects())))
         connector = aiohttp.TCPConnector(ssl=trusting(authority, client))
         async with manager, aiohttp.ClientSession(connector=connector) as session:
             yield Running(manager, webhook, session, log)

@@ -16,7 +16,7 @@ from webhook.cli.targets import NameInNamespace, reconciler_from, reconciler_opt
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.manager.kept_policies import KeptPolicies
 from webhook.manager.manager import Manager, ManagerOptions, run_until_signalled
-from webhook.manager.webhook_component import Registration, Webhook
+from webhook.manager.webhook_component import AdmissionWebhook, Registration
 from webhook.policy.files.loading import PolicyError
 from webhook.serving.cluster_objects import CachedObjects, GivenObjects
 from webhook.serving.server import ServingOptions
@@ -80,10 +80,10 @@ def kept_policies_from(values: Mapping[str, Any], client: Client) -> KeptPolicie
     return KeptPolicies(client, *values["kept_policies"]) if values["kept_policies"] else None
 
 
-def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> Webhook:
+def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> AdmissionWebhook:
     """Add the server, and the registration if a command's values name configurations."""
     source = CachedObjects(client)
-    webhook = manager.add(Webhook(manager, options_from(values), source))
+    webhook = manager.add(AdmissionWebhook(manager, options_from(values), source))
     settings = keeper_settings_from(values)
     if settings is not None:
         manager.add(Registration(manager, webhook, client, source, settings, ca_file=values["ca_file"]))
@@ -110,7 +110,7 @@ async def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values
     options, stream = manager_options_from(values), sys.stdout.buffer
     if objects:
         manager = Manager(options, stream)
-        manager.add(Webhook(manager, options_from(values), GivenObjects(read_objects(objects))))
+        manager.add(AdmissionWebhook(manager, options_from(values), GivenObjects(read_objects(objects))))
         await run_until_signalled(manager)
         return
     async with await Client.connect(kubeconfig) as client:

@@ -1,4 +1,4 @@
-"""A process's plain port: `/healthz`, `/readyz` (`?verbose`) and `/metrics`, and plain ports in general."""
+"""A process's plain port: `/healthz`, `/readyz` (`?verbose`) and `/metrics`, with what is counted of any process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,46 @@ from functools import partial
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from webhook.component_base.listener import Acceptor, bind, serve_plain
-from webhook.component_base.metrics import CONTENT_TYPE
 from webhook.component_base.supervision import Supervisor
 
-__all__ = ["LOOPBACK", "ReadinessCheck", "plain_port", "probes"]
+__all__ = ["LOOPBACK", "ProcessMetrics", "ReadinessCheck", "plain_port", "probes"]
 
 LOOPBACK = "127.0.0.1"
 """Reached from inside the pod only, and by `kubectl port-forward`."""
+
+
+class ProcessMetrics:
+    """The metrics of the process itself, and the registry to which its parts add theirs."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self.cache_age = Gauge(
+            "giveway_cache_age_seconds",
+            "Seconds since the API server was last heard from, by resource.",
+            ["resource"],
+            registry=registry,
+        )
+        self.lines_dropped = Counter(
+            "giveway_log_lines_dropped", "Log lines dropped because nobody read them.", registry=registry
+        )
+        self.task_failures = Counter(
+            "giveway_task_failures",
+            "Background tasks that ended and were started again, by task.",
+            ["task"],
+            registry=registry,
+        )
+
+    def expose(self, ages: dict[str, float]) -> bytes:
+        """The exposition text, with cache ages (seconds, by resource) as of now."""
+        for resource, age in ages.items():
+            self.cache_age.labels(resource).set(age)
+        return generate_latest(self.registry)
 
 
 class ReadinessCheck(msgspec.Struct, frozen=True):
@@ -55,7 +86,7 @@ def probes(
 
     async def metrics(request: web.Request) -> web.Response:
         del request
-        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])

@@ -15,12 +15,10 @@ import msgspec
 
 from webhook.component_base.file_watcher import FileWatcher
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
-from webhook.component_base.metrics import ProcessMetrics
-from webhook.component_base.probes import ReadinessCheck, plain_port, probes
+from webhook.component_base.probes import ProcessMetrics, ReadinessCheck, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
-from webhook.manager.policy_files import PolicyFiles
-from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.manager.policy_files import PolicyFiles, PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import Policies
 

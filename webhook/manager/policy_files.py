@@ -10,27 +10,74 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from webhook.admission.configmaps import held_back, mend
 from webhook.kube.client import ApiError
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
-from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
-from webhook.policy.exceptions import ended_findings
+from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.loading import Loaded, load_texts, read_texts
 from webhook.policy.model import Policies
 from webhook.policy.removals import removals
 from webhook.policy.shapes.findings import PolicyError
 
-__all__ = ["PolicyFiles"]
+__all__ = ["PolicyFiles", "PolicyMetrics"]
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
+
+
+class _Exceptions(Collector):
+    """The exceptions of the policies in use, as of each scrape."""
+
+    def __init__(self) -> None:
+        self.policies = Policies()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family, as of now."""
+        found = GaugeMetricFamily(
+            "giveway_policy_exceptions", "Exceptions in the policies in use: active or ended.", labels=["state"]
+        )
+        states = Counts("ended" if one.ended else "active" for one in exceptions(self.policies, time.time()))
+        for state in ("active", "ended"):
+            found.add_metric([state], states[state])
+        yield found
+
+
+class PolicyMetrics:
+    """How reloads went, what is held back, and the exceptions in use."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._exceptions = _Exceptions()
+        registry.register(self._exceptions)
+        self.reloads = Counter(
+            "giveway_policy_reloads", "Policy reloads, by result: success or failure.", ["result"], registry=registry
+        )
+        self.policies_current = Gauge(
+            "giveway_policies_current",
+            "1 if the policies in use are those in the files, 0 if the files are broken.",
+            registry=registry,
+        )
+        self.removals_held = Gauge(
+            "giveway_policy_removals_held",
+            "Rules, rights and verdicts that the policy files would give up, and that nobody has said may go.",
+            registry=registry,
+        )
+        for result in ("success", "failure"):
+            self.reloads.labels(result)
+
+    def use(self, policies: Policies) -> None:
+        """Count the exceptions of these policies from now on."""
+        self._exceptions.policies = policies
 
 
 class _Set(msgspec.Struct, frozen=True):

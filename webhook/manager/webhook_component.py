@@ -16,10 +16,10 @@ from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.server import ReviewServer, ServingOptions
 
-__all__ = ["Registration", "Webhook"]
+__all__ = ["AdmissionWebhook", "Registration"]
 
 
-class Webhook(Component):
+class AdmissionWebhook(Component):
     """The server, with the objects of `source` kept current, and its certificate as the files are.
 
     `reloaded` is called when another certificate is in use.
@@ -90,7 +90,7 @@ class Registration(Component):
     def __init__(
         self,
         manager: Manager,
-        webhook: Webhook,
+        webhook: AdmissionWebhook,
         client: Client,
         source: CachedObjects,
         settings: KeeperSettings,
