@@ -7,7 +7,7 @@ What cannot be compared is not told: another expression, another order of the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,16 +20,15 @@ from webhook.policy.model import (
     Enforcement,
     EvictionMode,
     ExtenderConfig,
-    Limits,
     Policies,
-    PolicyException,
     PreemptionPolicy,
+    PriorityClasses,
     PriorityPolicy,
     PriorityRule,
     ProtectAnnotations,
-    Rate,
     RequestMatch,
     Reserve,
+    Validate,
     VictimMode,
 )
 from webhook.policy.shapes.object_shape import shape_of, yaml_name
@@ -59,30 +58,25 @@ def removals(old: Policies, new: Policies) -> list[Removal]:
     preemption = {policy.name: policy for policy in new.preemption}
     found: list[Removal] = []
     for policy in old.priority:
-        found += _priority_policy(policy, priority.get(policy.name))
+        if policy.name not in priority:
+            what = f"the PriorityPolicy with its {len(policy.rules)} rules is gone"
+            found.append(Removal(policy.name, what))
+            continue
+        found += [Removal(policy.name, what) for what in _scope(policy, priority[policy.name])]
+        rules = {rule.name: rule for rule in priority[policy.name].rules}
+        for rule in policy.rules:
+            weaker = _rule(rule, rules[rule.name]) if rule.name in rules else ["the rule is gone"]
+            found += [Removal(f"{policy.name}/{rule.name}", what) for what in weaker]
     found += _grants(old, new)
     for other in old.preemption:
-        found += _preemption_policy(other, preemption.get(other.name))
+        gone = ["the PreemptionPolicy is gone: nothing preempts for pods of its classes"]
+        lost = _preemption_policy(other, preemption[other.name]) if other.name in preemption else gone
+        found += [Removal(other.name, what) for what in lost]
     return found
 
 
-def _priority_policy(old: PriorityPolicy, new: PriorityPolicy | None) -> Iterator[Removal]:
-    if new is None:
-        yield Removal(old.name, f"the PriorityPolicy with its {len(old.rules)} rules is gone")
-        return
-    for what in _scope(old, new):
-        yield Removal(old.name, what)
-    for what in _excepted(old, new):
-        yield Removal(old.name, what)
-    rules = {rule.name: rule for rule in new.rules}
-    for rule in old.rules:
-        now = rules.get(rule.name)
-        gone = ["the rule is gone"] if now is None else _rule(rule, now)
-        yield from (Removal(f"{old.name}/{rule.name}", each) for each in gone)
-
-
 def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
-    """How the policy applies to less than before."""
+    """How the policy applies to less than before, or lets in somebody who was refused, or for longer."""
     for field in RequestMatch.__struct_fields__:
         before, now = getattr(old.match, field), getattr(new.match, field)
         if now is not None and now != before and not _covers(now, before):
@@ -92,21 +86,14 @@ def _scope(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
     added = {one.name for one in new.conditions} - {one.name for one in old.conditions}
     if added:
         yield f"the conditions {', '.join(sorted(added))} are new: it applies only if they hold"
-
-
-def _excepted(old: PriorityPolicy, new: PriorityPolicy) -> Iterator[str]:
-    """Exceptions that let in somebody who was refused, or for longer. An exception from a new rule gives nothing up."""
-    known = {rule.name for rule in old.rules}
+    known = {rule.name for rule in old.rules}  # an exception from a new rule gives nothing up
     for one in new.exceptions:
-        rules = [name for name in one.rules if name in known and not _was_excepted(one, name, old.exceptions)]
+        wider = [was for was in old.exceptions if one.until <= was.until and _is_within(one.match, was.match)]
+        excepted = {rule for was in wider for rule in was.rules}
+        rules = [name for name in one.rules if name in known and name not in excepted]
         if rules:
             until = rfc3339(one.until)
             yield f"an exception from {', '.join(rules)} is new, wider or longer: until {until} ({one.owner})"
-
-
-def _was_excepted(one: PolicyException, rule: str, before: Iterable[PolicyException]) -> bool:
-    """Whether whoever is let in was let in before, at least as long."""
-    return any(rule in was.rules and one.until <= was.until and _is_within(one.match, was.match) for was in before)
 
 
 def _covers(now: Any, before: Any) -> bool:
@@ -129,34 +116,39 @@ def _rule(old: PriorityRule, new: PriorityRule) -> Iterator[str]:
             continue
         if now is None:
             yield "it is a rule of another kind now"
-        elif body.attribute in _COMPARED:
-            yield from _COMPARED[body.attribute](before, now)
-        elif now != before:
-            yield f"{body.name} says something else"
+        else:
+            yield from _body(body.name, before, now)
 
 
-def _classes(old: Any, new: Any) -> Iterator[str]:
-    yield from _lost("classes are no longer denied", old.deny, new.deny)
-    if old.allow is not None and new.allow is None:
-        yield "every class is allowed now"
-    elif old.allow is not None:
-        yield from _lost("more classes are allowed", new.allow, old.allow)
-
-
-def _reserve(old: Reserve, new: Reserve) -> Iterator[str]:
-    if new.from_ > old.from_ or new.to < old.to:
-        yield f"the range {old.from_} to {old.to} becomes {new.from_} to {new.to}"
-    if not _rights(old.use, new.use):
-        yield "more may use the range"
-    if not _rights(old.define, new.define):
-        yield "more may define classes in the range"
-
-
-def _shield(old: ProtectAnnotations, new: ProtectAnnotations) -> Iterator[str]:
-    yield from _lost("annotations are no longer protected", old.keys, new.keys)
-    yield from _lost("operations are no longer looked at", old.operations, new.operations)
-    if not _rights(old.allow, new.allow):
-        yield "more may change the annotations"
+def _body(name: str, old: Any, new: Any) -> Iterator[str]:
+    """What a body gives up of the one before. Of one that nobody taught to compare, every change is told."""
+    match old:
+        case PriorityClasses():
+            yield from _lost("classes are no longer denied", old.deny, new.deny)
+            if old.allow is not None and new.allow is None:
+                yield "every class is allowed now"
+            elif old.allow is not None:
+                yield from _lost("more classes are allowed", new.allow, old.allow)
+        case Reserve():
+            if new.from_ > old.from_ or new.to < old.to:
+                yield f"the range {old.from_} to {old.to} becomes {new.from_} to {new.to}"
+            if not _rights(old.use, new.use):
+                yield "more may use the range"
+            if not _rights(old.define, new.define):
+                yield "more may define classes in the range"
+        case ProtectAnnotations():
+            yield from _lost("annotations are no longer protected", old.keys, new.keys)
+            yield from _lost("operations are no longer looked at", old.operations, new.operations)
+            if not _rights(old.allow, new.allow):
+                yield "more may change the annotations"
+        case Validate():
+            yield from _lost("resources are no longer looked at", old.resources, new.resources)
+        case tuple():
+            yield from _lost("annotations are no longer copied", old, new)
+        case str():
+            return  # another default class refuses no less
+        case _ if new != old:
+            yield f"{name} says something else"
 
 
 def _grants(old: Policies, new: Policies) -> Iterator[Removal]:
@@ -171,7 +163,11 @@ def _grants(old: Policies, new: Policies) -> Iterator[Removal]:
     for policy in new.priority:
         known = before.get(policy.name)
         rules = {rule.name: rule for rule in known.rules} if known else {}
-        wider = known is not None and _reaches_further(known, policy)
+        wider = known is not None and not (
+            _narrower(policy.match, known.match)
+            and (known.exclude is None or _narrower(known.exclude, policy.exclude))
+            and {one.expression for one in known.conditions} <= {one.expression for one in policy.conditions}
+        )
         for rule in policy.rules:
             then = _decided(rules[rule.name]) if rule.name in rules else frozenset()
             gives = bool(rule.protect_annotations and rule.protect_annotations.allow)
@@ -179,13 +175,6 @@ def _grants(old: Policies, new: Policies) -> Iterator[Removal]:
             keys = sorted({key for key, _ in (granted if wider else granted - then)})
             if gives and keys:
                 yield Removal(f"{policy.name}/{rule.name}", f"more may change the annotations: {', '.join(keys)}")
-
-
-def _reaches_further(old: PriorityPolicy, new: PriorityPolicy) -> bool:
-    """Whether the policy applies to more than before, so that what its rules give is given to more."""
-    excluded = old.exclude is None or _narrower(old.exclude, new.exclude)
-    dropped = {one.expression for one in old.conditions} - {one.expression for one in new.conditions}
-    return not _narrower(new.match, old.match) or not excluded or bool(dropped)
 
 
 def _decided(rule: PriorityRule) -> frozenset[tuple[str, str]]:
@@ -196,36 +185,25 @@ def _decided(rule: PriorityRule) -> frozenset[tuple[str, str]]:
     return frozenset((key, operation) for key in body.keys for operation in body.operations)
 
 
-_COMPARED: dict[str, Callable[[Any, Any], Iterable[str]]] = {
-    "default_priority_class": lambda _before, _now: (),
-    "priority_classes": _classes,
-    "reserve": _reserve,
-    "copy_annotations": lambda before, now: _lost("annotations are no longer copied", before, now),
-    "protect_annotations": _shield,
-    "validate": lambda before, now: _lost("resources are no longer looked at", before.resources, now.resources),
-}
-"""What a body gives up of the one before, by the field of the rule. Of any other body, every change is told."""
-
-
 def _rights(old: Sequence[RequestMatch | Definers], new: Sequence[RequestMatch | Definers]) -> bool:
     """Whether every alternative of a right stood there before, or is a narrower form of one that did."""
     return all(any(_is_within(right, one) for one in old) for right in new)
 
 
 def _is_within(new: RequestMatch | Definers, old: RequestMatch | Definers) -> bool:
-    """Whether what gives or excludes takes in no more than before: every part as it was, stricter, or added."""
-    if isinstance(new, RequestMatch) and isinstance(old, RequestMatch) and _gains_controllers(new, old):
-        return False
+    """Whether what gives or excludes takes in no more than before: every part as it was, stricter, or added.
+
+    Namespaces that are added to subjects alone take in more: all that service accounts make there.
+    """
+    if isinstance(new, RequestMatch) and isinstance(old, RequestMatch):
+        controllers = old.subjects is not None and new.by_namespace and not old.by_namespace
+        if controllers:
+            return False
     for field in old.__struct_fields__:
         before, now = getattr(old, field), getattr(new, field)
         if before is not None and now != before and (now is None or not _covers(before, now)):
             return False
     return True
-
-
-def _gains_controllers(new: RequestMatch, old: RequestMatch) -> bool:
-    """Whether namespaces were added to subjects alone: that takes in all that service accounts make there."""
-    return old.subjects is not None and new.by_namespace and not old.by_namespace
 
 
 def _lost(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
@@ -235,20 +213,22 @@ def _lost(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
         yield f"{what}: {', '.join(gone)}"
 
 
-def _preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy | None) -> Iterator[Removal]:
-    """What a PreemptionPolicy no longer protects, and whom it no longer serves."""
-    if new is None:
-        yield Removal(old.name, "the PreemptionPolicy is gone: nothing preempts for pods of its classes")
-        return
-    for what in (*_served(old, new), *_protected(old, new), *_limited(old.limits, new.limits)):
-        yield Removal(old.name, what)
-
-
-def _served(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
+def _preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
+    """Whom a PreemptionPolicy no longer serves, what it no longer protects, and how much more it may evict."""
     before, now = old.preemptors, new.preemptors
     yield from _lost("classes are no longer managed", before.priority_classes, now.priority_classes)
     yield from _lost("classes have no twin any more", tuple(before.twins), tuple(now.twins))
     yield from _lost("schedulers are no longer served", before.scheduler_names, now.scheduler_names)
+    yield from _protected(old, new)
+    for field in ("per_owner", "per_node", "per_cluster"):
+        limit, then = getattr(new.limits, field), getattr(old.limits, field)
+        if then is not None and limit is None:
+            yield f"the limit {yaml_name(field)} is gone"
+        elif then is not None and (limit.evictions > then.evictions or limit.window < then.window):
+            yield f"the limit {yaml_name(field)} allows more evictions"
+    attempts, were = new.limits.attempts_per_preemptor, old.limits.attempts_per_preemptor
+    if attempts > were:
+        yield f"attemptsPerPreemptor rises from {were} to {attempts}"
 
 
 def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
@@ -292,17 +272,3 @@ def _extenders(old: Sequence[ExtenderConfig], new: Sequence[ExtenderConfig]) -> 
             yield f"the extender {address} is passed over if it fails"
         elif found.managed_resources and not set(one.managed_resources or ("",)) <= set(found.managed_resources):
             yield f"the extender {address} is asked about fewer pods"
-
-
-def _limited(old: Limits, new: Limits) -> Iterator[str]:
-    for field, name in (("per_owner", "perOwner"), ("per_node", "perNode"), ("per_cluster", "perCluster")):
-        before: Rate | None = getattr(old, field)
-        now: Rate | None = getattr(new, field)
-        if before is not None and now is None:
-            yield f"the limit {name} is gone"
-        elif (
-            before is not None and now is not None and (now.evictions > before.evictions or now.window < before.window)
-        ):
-            yield f"the limit {name} allows more evictions"
-    if new.attempts_per_preemptor > old.attempts_per_preemptor:
-        yield f"attemptsPerPreemptor rises from {old.attempts_per_preemptor} to {new.attempts_per_preemptor}"
