@@ -73,13 +73,19 @@ def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifeti
 
     Raises ValueError for a name that can stand in no certificate.
     """
+    general: list[x509.GeneralName] = []
+    for name in names:
+        try:
+            general.append(x509.IPAddress(ipaddress.ip_address(name)))
+        except ValueError:
+            general.append(x509.DNSName(name))
     key = ec.generate_private_key(ec.SECP256R1())
     until = min(now + lifetime, authority.certificate.not_valid_after_utc)
     issuer = authority.certificate
     certificate = (
         _builder(_subject("giveway"), issuer.subject, key.public_key(), now - BACKDATED, until)
         .serial_number(x509.random_serial_number())
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(general), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -154,10 +160,3 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)

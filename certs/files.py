@@ -10,8 +10,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -35,7 +34,10 @@ def maintain_files(
 
     Raises BundleError if the directory holds certificates from elsewhere. Several processes may do this at once.
     """
-    with _locked(directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         found = read_bundle(directory)
         if found is None:
             bundle = begin(settings, now)
@@ -44,6 +46,8 @@ def maintain_files(
             bundle = renew_serving(bundle, settings, now, force=rotate)
         if bundle is not found:
             write_files(directory, bundle.files())
+    finally:
+        os.close(lock)
     return bundle
 
 
@@ -68,7 +72,11 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> bool:
     version = directory / f"..{secrets.token_hex(8)}"
     version.mkdir(mode=0o755)
     for name, content in files.items():
-        _write(version / name, content, 0o600 if name in PRIVATE else 0o644)
+        handle = os.open(version / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if name in PRIVATE else 0o644)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(handle)
     _sync(version)
     before = (directory / _DATA).resolve() if (directory / _DATA).is_symlink() else None
     _point(directory / _DATA, version.name)
@@ -79,25 +87,6 @@ def write_files(directory: Path, files: Mapping[str, bytes]) -> bool:
     if before is not None and before.parent == directory.resolve():
         shutil.rmtree(before, ignore_errors=True)
     return True
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    directory.mkdir(parents=True, exist_ok=True)
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(handle)
 
 
 def _point(link: Path, target: str) -> None:

@@ -37,7 +37,9 @@ class CertificateSettings:
         if not self.names:
             raise ValueError("a serving certificate needs at least one name")
         if self.lifetime < 6 * self.settle:
-            raise ValueError(f"a serving certificate must be valid for {_hours(6 * self.settle)} at least")
+            hours = 6 * self.settle / timedelta(hours=1)
+            text = "an hour" if hours == 1 else f"{hours:g} hours"
+            raise ValueError(f"a serving certificate must be valid for {text} at least")
         if self.authority_lifetime < 3 * self.lifetime:
             raise ValueError("an authority must be valid at least three times as long as a serving certificate")
 
@@ -91,8 +93,3 @@ def _settled(bundle: Bundle, settings: CertificateSettings, now: datetime) -> bo
     if signed_by(bundle.serving.certificate, bundle.authority.certificate):
         return True
     return now >= bundle.authority.certificate.not_valid_before_utc + BACKDATED + settings.settle
-
-
-def _hours(length: timedelta) -> str:
-    hours = length / timedelta(hours=1)
-    return "an hour" if hours == 1 else f"{hours:g} hours"

@@ -123,26 +123,21 @@ async def _update(
         wanted = change(found)
         if wanted is found:
             return False, wanted
-        if await _write(api, secret, stored, wanted):
+        data = {name: base64.b64encode(content).decode() for name, content in wanted.files().items()}
+        try:
+            if stored is None:
+                metadata = {"name": secret.name, "namespace": secret.namespace, "labels": _LABELS}
+                body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
+                await api.create(secret.collection, {**body, "data": data})
+            else:
+                await api.replace(secret.path, {**stored, "data": {**(stored.get("data") or {}), **data}})
+        except Exception as error:
+            if _status(error) != 409:
+                raise
+        else:
             log.info("secret %s: serving until %s", secret, wanted.serving.certificate.not_valid_after_utc)
             return found is None, wanted
     raise BundleError(f"secret {secret} was changed by others {_ATTEMPTS} times in a row")
-
-
-async def _write(api: SecretClient, secret: SecretName, stored: dict[str, Any] | None, bundle: Bundle) -> bool:
-    data = {name: base64.b64encode(content).decode() for name, content in bundle.files().items()}
-    try:
-        if stored is None:
-            metadata = {"name": secret.name, "namespace": secret.namespace, "labels": _LABELS}
-            body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
-            await api.create(secret.collection, {**body, "data": data})
-        else:
-            await api.replace(secret.path, {**stored, "data": {**(stored.get("data") or {}), **data}})
-    except Exception as error:
-        if _status(error) == 409:
-            return False
-        raise
-    return True
 
 
 async def _inject_one(api: SecretClient, path: str, trust: bytes) -> bool:

@@ -10,7 +10,7 @@ from webhook.kube.objects import ObjectMeta, PriorityClass
 from webhook.native.compiler import compile_policies, next_end
 from webhook.native.objects import DESCRIPTION, RULES, Settings, object_name
 from webhook.native.rules import BODIES
-from webhook.policy.files.document_kinds import json_schema
+from webhook.policy.files.schema import json_schema
 from webhook.policy.model import CAN_BE_PREEMPTED, MARK, Policies
 
 NOW = 1_790_000_000.0

@@ -6,8 +6,7 @@ import json
 
 import click
 
-from webhook.policy.files.document_kinds import json_schema
-from webhook.policy.files.reference import markdown
+from webhook.policy.files.schema import json_schema, markdown
 
 __all__ = ["command"]
 

@@ -19,7 +19,6 @@ from webhook.policy.model import (
     Definers,
     Enforcement,
     EvictionMode,
-    ExtenderConfig,
     Policies,
     PreemptionPolicy,
     PriorityClasses,
@@ -232,7 +231,7 @@ def _preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator
 
 
 def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
-    """How a PreemptionPolicy protects less than before: who is a victim, budgets, time to end, windows."""
+    """How a PreemptionPolicy protects less than before: who is a victim, budgets, time to end, extenders, windows."""
     if old.victims.mode is VictimMode.OPT_IN and new.victims.mode is VictimMode.OPT_OUT:
         yield "pods need no longer opt in to be evicted"
     yield from _lost(
@@ -253,22 +252,17 @@ def _protected(old: PreemptionPolicy, new: PreemptionPolicy) -> Iterator[str]:
         yield "victims are deleted instead of evicted"
     if new.grace_period is not None and (old.grace_period is None or new.grace_period < old.grace_period):
         yield f"victims have only {new.grace_period} s to end"
-    yield from _extenders(old.extenders, new.extenders)
+    asked = {(one.url_prefix, one.preempt_verb): one for one in new.extenders}
+    for one in old.extenders:
+        now = asked.get((one.url_prefix, one.preempt_verb))
+        address = f"{one.url_prefix}/{one.preempt_verb}"
+        if now is None:
+            yield f"the extender {address} is no longer asked"
+        elif now.ignorable and not one.ignorable:
+            yield f"the extender {address} is passed over if it fails"
+        elif now.managed_resources and not set(one.managed_resources or ("",)) <= set(now.managed_resources):
+            yield f"the extender {address} is asked about fewer pods"
     if new.protection.default < old.protection.default:
         yield f"pods are protected for {new.protection.default:g} s instead of {old.protection.default:g} s"
     if new.protection.maximum is not None and new.protection.maximum < (old.protection.maximum or float("inf")):
         yield f"pods may ask for at most {new.protection.maximum:g} s of protection"
-
-
-def _extenders(old: Sequence[ExtenderConfig], new: Sequence[ExtenderConfig]) -> Iterator[str]:
-    """Who could keep a victim or a node out, and cannot any more."""
-    now = {(one.url_prefix, one.preempt_verb): one for one in new}
-    for one in old:
-        found = now.get((one.url_prefix, one.preempt_verb))
-        address = f"{one.url_prefix}/{one.preempt_verb}"
-        if found is None:
-            yield f"the extender {address} is no longer asked"
-        elif found.ignorable and not one.ignorable:
-            yield f"the extender {address} is passed over if it fails"
-        elif found.managed_resources and not set(one.managed_resources or ("",)) <= set(found.managed_resources):
-            yield f"the extender {address} is asked about fewer pods"

@@ -1,4 +1,4 @@
-"""The JSON schema: what is committed is what the model says, and it says the same as the loader."""
+"""The JSON schema and its page: what is committed is what the model says, and it says the same as the loader."""
 
 import json
 import re
@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from webhook.policy.files.document_kinds import DOCUMENTS, json_schema
+from webhook.policy.files.schema import DOCUMENTS, json_schema, markdown
 from webhook.policy.shapes.nodes import duration, seconds
 from webhook.policy.shapes.object_shape import Checked, ObjectShape
 
 POLICIES = Path(__file__).parents[3] / "policies"
 FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))
 SCHEMA = json_schema()
+PAGE = markdown(SCHEMA)
+SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 
 
 def mappings(shape):
@@ -144,3 +146,31 @@ def test_every_check_is_of_a_mapping():
 def test_durations_are_written_as_they_are_read(text):
     """The schema shows a default in seconds as a person would write it, and the loader reads the same of it."""
     assert duration(seconds(text)) == text
+
+
+def test_the_committed_page_is_current():
+    """`make schema` writes the page; whoever changes a field without it hears of it here."""
+    assert (Path(__file__).parents[3] / "docs" / "policy-reference.md").read_text() == PAGE
+
+
+@pytest.mark.parametrize("name", SCHEMA["definitions"])
+def test_every_field_of_every_mapping_is_there(name):
+    """Each mapping has a section, and each of its fields a row."""
+    for field in SCHEMA["definitions"][name].get("properties", {}):
+        assert f"`{field}`" in SECTIONS[name]
+
+
+@pytest.mark.parametrize(
+    ("shape", "row"),
+    [
+        pytest.param({"type": "integer", "minimum": 1}, "| `x` | whole number from 1 |  |  |", id="number"),
+        pytest.param({"type": "boolean", "default": False}, "| `x` | `true`, `false` | `false` |  |", id="flag"),
+        pytest.param({"enum": ["a", "b"], "default": "a"}, "| `x` | `a`, `b` | `a` |  |", id="choice"),
+        pytest.param({"type": "array", "items": {"type": "string"}}, "| `x` | list of text |  |  |", id="list"),
+        pytest.param({"type": "string", "description": "a | b"}, "| `x` | text |  | a \\| b |", id="escaped"),
+    ],
+)
+def test_rows_of_the_page(shape, row):
+    """A field's row says what may stand there, and what holds without it."""
+    schema = {"properties": {"kind": {"enum": ["K"]}}, "definitions": {"K": {"properties": {"x": shape}}}}
+    assert row in markdown(schema).splitlines()

@@ -80,7 +80,11 @@ _NUMBER_SIZE = 8
 def parse(serialized: bytes) -> Tree:
     """The tree of an expression's serialized form. Raises ValueError for anything else."""
     checked = _message(_fields(serialized), 2)
-    scalars = {_number(entry, 1) for entry in _messages(checked, 3) if _is_scalar(_message(entry, 2))}
+    scalars: set[int] = set()
+    for entry in _messages(checked, 3):
+        type_ = _message(entry, 2)
+        if _number(type_, 3) in _SCALAR_PRIMITIVES or _number(type_, 5) in _INSTANTS:
+            scalars.add(_number(entry, 1))
     return _tree(_message(checked, 4), scalars)
 
 
@@ -92,7 +96,10 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
     body = _message(node, kind)
     match kind:
         case 3:
-            return _constant(body)
+            raw = next((body[field][0] for field in (6, 7) if field in body), None)
+            if not isinstance(raw, bytes):
+                return Constant(None, _NUMBER_SIZE)
+            return Constant(raw.decode() if 6 in body else None, len(raw))
         case 4:
             return Identifier(_text(body, 1))
         case 5:
@@ -111,19 +118,6 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case _:
             loop = [_tree(_message(body, field), scalars) for field in (2, 4, 5, 6, 7)]
             return Comprehension(_text(body, 1), loop[0], _text(body, 3), *loop[1:])
-
-
-def _constant(body: _Fields) -> Constant:
-    for field in (6, 7):
-        if field in body:
-            raw = body[field][0]
-            assert isinstance(raw, bytes)
-            return Constant(raw.decode() if field == 6 else None, len(raw))
-    return Constant(None, _NUMBER_SIZE)
-
-
-def _is_scalar(type_: _Fields) -> bool:
-    return _number(type_, 3) in _SCALAR_PRIMITIVES or _number(type_, 5) in _INSTANTS
 
 
 def _fields(data: bytes) -> _Fields:

@@ -181,7 +181,8 @@ class _Estimate:
                 return self._value(operand, scope)
             case ListOrMap(parts):
                 values = [self._value(part, scope) for part in parts]
-                return _Value(_sum(*(one.size for one in values), _number(2.0 * len(parts))), _most(values, len(parts)))
+                most = max([float(len(parts)), *(one.elements for one in values)])
+                return _Value(_sum(*(one.size for one in values), _number(2.0 * len(parts))), most)
             case FunctionCall():
                 return self._call(tree, [self._value(part, scope) for part in tree.arguments])
             case Comprehension():
@@ -318,10 +319,6 @@ def _steps_of_pattern(pattern: _Value) -> _Polynomial:
                     last += _STEPS["category"] * len(_CATEGORY.findall(part[group]))
                 groups[-1] += last
     return _number(sum(groups) + 2)
-
-
-def _most(values: list[_Value], least: int) -> float:
-    return max([float(least), *(one.elements for one in values)])
 
 
 def _sum(*parts: _Polynomial) -> _Polynomial:

@@ -124,7 +124,13 @@ class Inputs:
         data = self._values()
         for name in names:
             if name not in self._elements:
-                self._elements[name] = _longest(data[name])
+                longest, waiting = 0, [data[name]]
+                while waiting:
+                    part = waiting.pop()
+                    children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+                    longest = max(longest, len(children))
+                    waiting += [child for child in children if isinstance(child, dict | list)]
+                self._elements[name] = longest
         return max((self._elements[name] for name in names), default=0)
 
     def spend(self, estimate: float) -> None:
@@ -150,7 +156,18 @@ class Program(msgspec.Struct, frozen=True):
 
     def run(self, inputs: Inputs) -> Any:
         """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
-        self._check_cost(inputs)
+        read = self.cost.variables
+        size = inputs.size(read)
+        if size > LARGEST:
+            raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
+        elements = inputs.elements(read)
+        estimate = self.cost.bound(size, elements)
+        if estimate > BUDGET:
+            raise CelRuntimeError(
+                f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
+                f" at most {BUDGET / 1e6:.0f} ms are allowed"
+            )
+        inputs.spend(estimate)
         return self.evaluate(inputs)
 
     def evaluate(self, inputs: Inputs) -> Any:
@@ -177,20 +194,6 @@ class Program(msgspec.Struct, frozen=True):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
         return value[:LONGEST_MESSAGE]
 
-    def _check_cost(self, inputs: Inputs) -> None:
-        read = self.cost.variables
-        size = inputs.size(read)
-        if size > LARGEST:
-            raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
-        elements = inputs.elements(read)
-        estimate = self.cost.bound(size, elements)
-        if estimate > BUDGET:
-            raise CelRuntimeError(
-                f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
-                f" at most {BUDGET / 1e6:.0f} ms are allowed"
-            )
-        inputs.spend(estimate)
-
 
 def compile_bool(text: str) -> Program:
     """Compile an expression that must give a bool. Raises CelError."""
@@ -214,7 +217,9 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
     try:
         expression = _env().compile(text)
     except Exception as error:
-        raise CelError(_problems(str(error))) from error
+        rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
+        problems = [CelProblem(*row) for row in dict.fromkeys(rows)]
+        raise CelError(problems or [CelProblem(1, 1, _plain(str(error)))]) from error
     kind = expression.return_type()
     if kind not in (wanted, _types().DYN):
         raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
@@ -222,25 +227,6 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
         return Program(text, expression, Cost(parse(expression.serialize()), VARIABLES))
     except CostError as error:
         raise CelError([CelProblem(1, 1, str(error))]) from error
-
-
-def _longest(value: Any) -> int:
-    """The length of the longest list or map in JSON data."""
-    longest, waiting = 0, [value]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            longest = max(longest, len(part))
-            waiting += [one for one in part.values() if isinstance(one, dict | list)]
-        elif isinstance(part, list):
-            longest = max(longest, len(part))
-            waiting += [one for one in part if isinstance(one, dict | list)]
-    return longest
-
-
-def _problems(report: str) -> list[CelProblem]:
-    found = [CelProblem(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(report)]
-    return list(dict.fromkeys(found)) or [CelProblem(1, 1, _plain(report))]
 
 
 def _plain(report: str) -> str:

@@ -82,9 +82,10 @@ def _defaults(policies: Policies, readers: Readers) -> None:
         default = rule.default_priority_class
         if default is None:
             continue
-        key = _when(policy)
-        if key in first:
-            other_policy, other = first[key]
+        matches = (_sorted(msgspec.to_builtins(one)) for one in (policy.match, policy.exclude))
+        when = repr((*matches, sorted(one.expression for one in policy.conditions)))
+        if when in first:
+            other_policy, other = first[when]
             if other.default_priority_class != default or other_policy is policy:
                 _clash(
                     readers,
@@ -94,24 +95,19 @@ def _defaults(policies: Policies, readers: Readers) -> None:
                     f' "{other.default_priority_class}" to the same pods',
                     "the default that applies",
                 )
-        first.setdefault(key, (policy, rule))
-        _default_allowed(policy, rule, default, readers)
-
-
-def _default_allowed(policy: PriorityPolicy, rule: PriorityRule, default: str, readers: Readers) -> None:
-    for other in policy.rules:
-        body = other.priority_classes
-        if body is None:
-            continue
-        refused = name_matcher(body.deny)(default) or (body.allow is not None and not name_matcher(body.allow)(default))
-        if refused:
-            _clash(
-                readers,
-                rule.source,
-                other.source,
-                f'the default "{default}" is refused by {policy.name}/{other.name}: pods that name no class are denied',
-                "the rule that refuses it",
-            )
+        first.setdefault(when, (policy, rule))
+        for other in policy.rules:
+            body = other.priority_classes
+            allowed = body is None or body.allow is None or name_matcher(body.allow)(default)
+            if body is not None and (not allowed or name_matcher(body.deny)(default)):
+                text = f'the default "{default}" is refused by {policy.name}/{other.name}'
+                _clash(
+                    readers,
+                    rule.source,
+                    other.source,
+                    f"{text}: pods that name no class are denied",
+                    "the rule that refuses it",
+                )
 
 
 def _managed(policies: Policies, readers: Readers) -> None:
@@ -162,13 +158,8 @@ def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, PriorityRule]]:
     return ((policy, rule) for policy in policies.priority for rule in policy.rules)
 
 
-def _when(policy: PriorityPolicy) -> str:
-    """When a policy applies, in a form in which the order of what it names makes no difference."""
-    conditions = sorted(one.expression for one in policy.conditions)
-    return repr((_sorted(msgspec.to_builtins(policy.match)), _sorted(msgspec.to_builtins(policy.exclude)), conditions))
-
-
 def _sorted(value: Any) -> Any:
+    """The value in a form in which the order of what it names makes no difference."""
     if isinstance(value, dict):
         return sorted((key, _sorted(part)) for key, part in value.items())
     if isinstance(value, list | tuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from webhook.policy.files.consistency import check_together
-from webhook.policy.files.document_kinds import API_VERSION, DOCUMENTS, TEST_KIND
+from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError, nearest
@@ -44,23 +43,55 @@ def load(directory: Path) -> Loaded:
 
 
 def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
-    """The policy files of a directory, as pairs of path and text, and what keeps others from being read."""
+    """The policy files of a directory, as pairs of path and text, and what keeps others from being read.
+
+    Files are regular ones, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their
+    dot.
+    """
     texts: list[tuple[str, str]] = []
     findings: list[Finding] = []
     try:
-        paths = _files(directory)
+        if directory.is_dir():
+            found = [one for one in directory.iterdir() if one.suffix in _SUFFIXES and not one.name.startswith(".")]
+            paths = sorted(path for path in found if not path.is_dir())
+        else:
+            paths = [directory]
+            directory.open("rb").close()
     except OSError as error:
         return [], [_about(directory, f"cannot be read: {error.strerror or error}")]
     if not paths:
         findings.append(_about(directory, "holds no *.yaml file: only the built-in rules hold", Severity.WARNING))
     for path in paths:
         try:
-            texts.append((str(path), _text(path)))
+            text = _text(path)
         except OSError as error:
-            findings.append(_about(path, f"cannot be read: {error.strerror or error}"))
-        except _UnreadableError as error:
-            findings.append(error.finding)
+            text = _about(path, f"cannot be read: {error.strerror or error}")
+        if isinstance(text, Finding):
+            findings.append(text)
+        else:
+            texts.append((str(path), text))
     return texts, findings
+
+
+def _text(path: Path) -> str | Finding:
+    """The text of a policy file, or why there is none: it is too large or not UTF-8. Raises OSError."""
+    if path.exists() and not path.is_file():
+        return _about(path, "is no regular file")
+    with path.open("rb") as file:
+        data = file.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        return _about(path, f"has {path.stat().st_size} bytes; a policy file has at most {LARGEST_FILE}: split it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        return Finding(severity=Severity.ERROR, source=source, message=text)
+
+
+def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
+    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
 
 
 def load_or_raise(directory: Path) -> Policies:
@@ -74,72 +105,25 @@ def load_or_raise(directory: Path) -> Policies:
 def load_texts(texts: list[tuple[str, str]]) -> Loaded:
     """Read policy files given as pairs of name and text."""
     readers: dict[str, Reader] = {}
-    priority: list[PriorityPolicy] = []
-    preemption: list[PreemptionPolicy] = []
+    found: list[PriorityPolicy | PreemptionPolicy] = []
     for name, text in texts:
         reader = readers[name] = Reader(name, text)
-        for policy in _policies(text, reader):
-            if isinstance(policy, PriorityPolicy):
-                priority.append(policy)
-            else:
-                preemption.append(policy)
-    policies = Policies(priority=tuple(priority), preemption=tuple(preemption))
+        try:
+            for root in documents(text):
+                errors = reader.errors
+                policy = _document(root, reader)
+                if policy is not INVALID and reader.errors == errors:
+                    found.append(policy)
+        except YamlError as error:
+            reader.at(Severity.ERROR, error.line, error.column, f"YAML: {error.message}")
+        except TooMuchError:
+            reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
+    policies = Policies(
+        priority=tuple(policy for policy in found if isinstance(policy, PriorityPolicy)),
+        preemption=tuple(policy for policy in found if isinstance(policy, PreemptionPolicy)),
+    )
     check_together(policies, readers)
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings])
-
-
-class _UnreadableError(Exception):
-    """A file that is no text of a policy file."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
-def _files(directory: Path) -> list[Path]:
-    """Regular files, also through links as in a ConfigMap mount, whose own `..data` entries are hidden by their dot."""
-    if not directory.is_dir():
-        with directory.open("rb"):
-            return [directory]
-    paths = (path for path in directory.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith("."))
-    return sorted(path for path in paths if not path.is_dir())
-
-
-def _text(path: Path) -> str:
-    """The text of a policy file. Raises _UnreadableError for one that is too large or not UTF-8."""
-    if path.exists() and not path.is_file():
-        raise _UnreadableError(_about(path, "is no regular file"))
-    with path.open("rb") as file:
-        data = file.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        size = path.stat().st_size
-        text = f"has {size} bytes; a policy file has at most {LARGEST_FILE}: split it"
-        raise _UnreadableError(_about(path, text))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        source = SourcePosition(str(path), before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        text = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise _UnreadableError(Finding(severity=Severity.ERROR, source=source, message=text)) from error
-
-
-def _about(path: Path, message: str, severity: Severity = Severity.ERROR) -> Finding:
-    return Finding(severity=severity, source=SourcePosition(str(path)), message=message)
-
-
-def _policies(text: str, reader: Reader) -> Iterator[Any]:
-    """The policies of one file that are free of errors."""
-    try:
-        for root in documents(text):
-            errors = reader.errors
-            policy = _document(root, reader)
-            if policy is not INVALID and reader.errors == errors:
-                yield policy
-    except YamlError as error:
-        reader.at(Severity.ERROR, error.line, error.column, f"YAML: {error.message}")
-    except TooMuchError:
-        reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
 
 
 def _document(root: YamlNode, reader: Reader) -> Any:

@@ -56,9 +56,19 @@ def documents(text: str) -> Iterator[YamlNode]:
             if root is not None:
                 yield root
     except MarkedYAMLError as error:
-        raise _from_mark(error) from error
-    except YAMLError as error:
-        raise _from_reader(error, text) from error
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(str(error.problem or error.context or "not YAML").split())
+        if "\\t" in problem:
+            problem = "a tab where YAML wants spaces"
+        elif error.context and error.context != problem:
+            problem = f"{problem} ({error.context})"
+        line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+        raise YamlError(line, column, problem) from error
+    except YAMLError as error:  # from the reader, which knows no marks
+        before = text[: getattr(error, "position", 0) or 0]
+        found = re.search(r"#x[0-9a-fA-F]+", str(error))
+        problem = f"control character {found[0] if found else ''} in the text"
+        raise YamlError(before.count("\n") + 1, len(before) - before.rfind("\n"), problem) from error
 
 
 class _Builder:
@@ -84,9 +94,20 @@ class _Builder:
                 if event.version or event.tags:
                     raise YamlError(event.start_mark.line, 1, "directives are not read: policy files are YAML 1.2")
             case "ScalarEvent":
-                return self._add(self._scalar(event), event)
+                plain = event.style in (None, "") and _tag(event) != _STRING_TAG
+                scalar = YamlScalar(*self._place(event), event.value, plain, event.style or "")
+                if event.anchor:
+                    self._anchors[event.anchor] = scalar
+                return self._attach(scalar)
             case "AliasEvent":
-                return self._add(self._alias(event), None)
+                line, column, _ = self._place(event)
+                self._aliases += 1
+                if self._aliases > MOST_ALIASES:
+                    raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
+                if event.anchor not in self._anchors:
+                    text = f"alias *{event.anchor} refers to no anchor &{event.anchor} above it"
+                    raise YamlError(line, column, text)
+                return self._attach(self._anchors[event.anchor])
             case "SequenceStartEvent":
                 self._open(YamlSequence(*self._place(event)), event)
             case "MappingStartEvent":
@@ -94,19 +115,6 @@ class _Builder:
             case "SequenceEndEvent" | "MappingEndEvent":
                 return self._close(event)
         return None
-
-    def _scalar(self, event: Any) -> YamlScalar:
-        plain = event.style in (None, "") and _tag(event) != _STRING_TAG
-        return YamlScalar(*self._place(event), event.value, plain, event.style or "")
-
-    def _alias(self, event: Any) -> YamlNode:
-        line, column, _ = self._place(event)
-        self._aliases += 1
-        if self._aliases > MOST_ALIASES:
-            raise YamlError(line, column, f"more than {MOST_ALIASES} aliases; write the values out")
-        if event.anchor not in self._anchors:
-            raise YamlError(line, column, f"alias *{event.anchor} refers to no anchor &{event.anchor} above it")
-        return self._anchors[event.anchor]
 
     def _place(self, event: Any) -> tuple[int, int, int]:
         start, end = event.start_mark, event.end_mark
@@ -134,11 +142,6 @@ class _Builder:
             self._anchors[anchor] = node
         return self._attach(node)
 
-    def _add(self, node: YamlNode, event: Any) -> YamlNode | None:
-        if event is not None and event.anchor:
-            self._anchors[event.anchor] = node
-        return self._attach(node)
-
     def _attach(self, node: YamlNode) -> YamlNode | None:
         if not self._stack:
             return node
@@ -157,23 +160,3 @@ class _Builder:
 def _tag(event: Any) -> str | None:
     tag = getattr(event, "tag", None)
     return None if tag is None else str(tag)
-
-
-def _from_mark(error: MarkedYAMLError) -> YamlError:
-    mark = error.problem_mark or error.context_mark
-    problem = " ".join(str(error.problem or error.context or "not YAML").split())
-    if "\\t" in problem:
-        problem = "a tab where YAML wants spaces"
-    elif error.context and error.context != problem:
-        problem = f"{problem} ({error.context})"
-    if mark is None:
-        return YamlError(1, 1, problem)
-    return YamlError(mark.line + 1, mark.column + 1, problem)
-
-
-def _from_reader(error: YAMLError, text: str) -> YamlError:
-    position = getattr(error, "position", 0) or 0
-    before = text[:position]
-    column = position - (before.rfind("\n") + 1) + 1
-    found = re.search(r"#x[0-9a-fA-F]+", str(error))
-    return YamlError(before.count("\n") + 1, column, f"control character {found[0] if found else ''} in the text")

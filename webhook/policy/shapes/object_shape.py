@@ -86,6 +86,19 @@ class Property:
     alternative: bool = False
     default: Any = None
 
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
+        shape = self.shape.schema(definitions)
+        described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else dict(shape)
+        described["description"] = self.doc
+        if "markdownDescription" in described:
+            described["markdownDescription"] = f"{self.doc}\n\n{described['markdownDescription']}"
+        default = self.default
+        if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
+            value = list(default) if isinstance(default, tuple) else msgspec.to_builtins(default)
+            described["default"] = duration(default) if isinstance(self.shape, Duration) else value
+        return described
+
 
 @dataclass(frozen=True)
 class ObjectShape:
@@ -114,12 +127,21 @@ class ObjectShape:
                 value = field.shape.read(keys[field.name][1], reader)
                 if value is not INVALID:
                     values[field.attribute] = value
-        complete = self._complete(node, keys, reader)
+        for field in self.fields:
+            if field.required and field.name not in keys:
+                reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
+        alternatives = self.one_of
+        there = [name for name in alternatives if name in keys]
+        if alternatives and not there:
+            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(alternatives)}")
+        for name in there[1:]:
+            reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
         if self.model is not None and issubclass(self.model, Checked):
             nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
             self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
-        return self.made(values, reader.source(node)) if complete and required else INVALID
+        complete = required and len(there) == bool(alternatives)
+        return self.made(values, reader.source(node)) if complete else INVALID
 
     @property
     def one_of(self) -> list[str]:
@@ -141,7 +163,7 @@ class ObjectShape:
         if name not in definitions:
             shape: dict[str, Any] = {"description": self.doc, "type": "object", "additionalProperties": False}
             definitions[name] = shape
-            shape["properties"] = {field.name: _described(field, definitions) for field in self.fields}
+            shape["properties"] = {field.name: field.schema(definitions) for field in self.fields}
             required = [field.name for field in self.fields if field.required]
             if required:
                 shape["required"] = required
@@ -171,19 +193,6 @@ class ObjectShape:
                 also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
                 reader.error(key, f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}')
         return keys
-
-    def _complete(self, node: YamlMap, keys: dict[str, tuple[YamlNode, YamlNode]], reader: Reader) -> bool:
-        """Note what is missing or there twice; whether exactly one of `one_of` is there."""
-        for field in self.fields:
-            if field.required and field.name not in keys:
-                reader.error(node, f'{self.title} needs "{field.name}": {field.doc}')
-        alternatives = self.one_of
-        there = [name for name in alternatives if name in keys]
-        if alternatives and not there:
-            reader.error(node, f"{self.title} says nothing; it needs one of {', '.join(alternatives)}")
-        for name in there[1:]:
-            reader.error(keys[name][0], f'{self.title} has both "{there[0]}" and "{name}"; make two of it')
-        return not alternatives or len(there) == 1
 
 
 def mapping(title: str, doc: str = "", *, build: Build | None = None) -> Callable[[type[Model]], type[Model]]:
@@ -241,17 +250,3 @@ def _by_type(hint: Any) -> Shape:
 
 def _absent(value: YamlNode) -> bool:
     return isinstance(value, YamlScalar) and value.plain and not value.text
-
-
-def _described(field: Property, definitions: Definitions) -> dict[str, Any]:
-    """The field's shape with its description; beside a `$ref` draft 7 ignores it, so that goes into `allOf`."""
-    shape = field.shape.schema(definitions)
-    described: dict[str, Any] = {"allOf": [shape]} if "$ref" in shape else dict(shape)
-    described["description"] = field.doc
-    if "markdownDescription" in described:
-        described["markdownDescription"] = f"{field.doc}\n\n{described['markdownDescription']}"
-    default = field.default
-    if default not in (None, msgspec.NODEFAULT, (), "") and not isinstance(default, msgspec.Struct):
-        value = list(default) if isinstance(default, tuple) else msgspec.to_builtins(default)
-        described["default"] = duration(default) if isinstance(field.shape, Duration) else value
-    return described

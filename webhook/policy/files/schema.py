@@ -1,0 +1,156 @@
+"""The kinds of documents that a policy file may hold, their JSON schema (draft 7), and that as a page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from webhook.policy.model import PreemptionPolicy, PriorityPolicy
+from webhook.policy.model.values import NAME
+from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, shape_of
+from webhook.policy.shapes.shapes import Choice, Definitions, MapOf, Text
+
+__all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND", "json_schema", "markdown"]
+
+API_VERSION = "giveway.dev/v1alpha1"
+TEST_KIND = "PolicyTest"
+"""Documents of this kind are run by `giveway test` and lie in sub-folders, not beside the policies."""
+
+_METADATA = ObjectShape(
+    "metadata",
+    "The policy's name; labels and annotations are for other tools.",
+    (
+        Property("name", "name", NAME, "The policy's name in messages, logs, metrics and tests.", required=True),
+        Property("labels", "labels", MapOf(Text()), "For other tools."),
+        Property("annotations", "annotations", MapOf(Text()), "For other tools."),
+    ),
+)
+
+
+def _document(kind: str, doc: str, spec: ObjectShape) -> ObjectShape:
+    """A kind of document: the envelope that all kinds share, around a spec."""
+
+    def build(values: Values, source: SourcePosition) -> Any:
+        return msgspec.structs.replace(values["spec"], name=values["metadata"]["name"], source=source)
+
+    return ObjectShape(
+        kind,
+        doc,
+        (
+            Property(
+                "apiVersion",
+                "api_version",
+                Choice("the API version", {API_VERSION: "the only one so far"}),
+                f"{API_VERSION}.",
+                required=True,
+            ),
+            Property("kind", "kind", Choice("this kind", {kind: doc}), f"{kind}.", required=True),
+            Property("metadata", "metadata", _METADATA, "The policy's name.", required=True),
+            Property("spec", "spec", spec, spec.doc, required=True),
+        ),
+        build=build,
+    )
+
+
+DOCUMENTS = {
+    "PriorityPolicy": _document("PriorityPolicy", "Who may run and define what priority.", shape_of(PriorityPolicy)),
+    "PreemptionPolicy": _document(
+        "PreemptionPolicy", "Which pods the reconciler preempts for, and whom it may evict.", shape_of(PreemptionPolicy)
+    ),
+}
+"""Each kind with its fields."""
+
+
+def json_schema() -> dict[str, Any]:
+    """One schema for every kind of document, chosen by `kind`; the same at every call."""
+    definitions: Definitions = {}
+    documents = {kind: record.schema(definitions) for kind, record in DOCUMENTS.items()}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://giveway.dev/schema/v1alpha1.json",
+        "title": "giveway policy files",
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata", "spec"],
+        "properties": {"kind": {"enum": list(documents)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}}, "then": reference}
+            for kind, reference in documents.items()
+        ],
+        "definitions": dict(sorted(definitions.items())),
+    }
+
+
+_HEAD = """# Policy reference
+
+Every field of a policy file. `giveway schema --format markdown` prints this page from the same table that the loader
+reads by; a test holds it up to date. What the fields are for, with examples, is in [policies.md](policies.md).
+
+`apiVersion` is `giveway.dev/v1alpha1`. A field in **bold** is required. Durations are `30s`, `1h`, `1h30m`, `500ms` or
+whole seconds. In names, `*` stands for any run of characters if the column *value* says "name or glob".
+"""
+_DURATION = "ms)?"
+_GLOB = ".*]"
+
+Schema = Mapping[str, Any]
+
+
+def markdown(schema: Schema) -> str:
+    """The page for a schema as `json_schema` makes it: the kinds first, then what they use, in order of use."""
+    definitions = schema["definitions"]
+    names = list(schema["properties"]["kind"]["enum"])
+    for name in names:
+        names.extend(used for used in _used(definitions[name]) if used not in names)
+    page = _HEAD
+    for name in names:
+        definition = definitions[name]
+        rows = []
+        for field, shape in definition.get("properties", {}).items():
+            label = f"**`{field}`**" if field in definition.get("required", ()) else f"`{field}`"
+            default = f"`{json.dumps(shape['default']).strip(chr(34))}`" if "default" in shape else ""
+            text = shape.get("description", "").replace("|", "\\|").replace("\n", " ")
+            rows.append(f"| {label} | {_value(shape)} | {default} | {text} |\n")
+        table = "| field | value | when absent | what it is |\n|---|---|---|---|\n" + "".join(rows) if rows else ""
+        page += f"\n## {name}\n\n{definition.get('description', '')}\n\n{table}"
+    return page
+
+
+def _value(shape: Schema) -> str:
+    """What may stand in a field, in a few words, with links to the tables of mappings."""
+    if "$ref" in shape:
+        name = shape["$ref"].rsplit("/", 1)[1]
+        return f"[{name}](#{name.lower()})"
+    if "allOf" in shape:
+        return _value(shape["allOf"][0])
+    if "anyOf" in shape:
+        kinds = [_value(one) for one in shape["anyOf"]]
+        return "duration" if "duration" in kinds else " or ".join(kinds)
+    if "enum" in shape or "const" in shape:
+        return ", ".join(f"`{value}`" for value in shape.get("enum", [shape.get("const")]))
+    if shape.get("type") == "array":
+        return f"list of {_value(shape['items'])}"
+    if shape.get("type") == "object":
+        more = shape.get("additionalProperties")
+        return f"mapping to {_value(more)}" if isinstance(more, Mapping) else "mapping"
+    if shape.get("type") == "integer":
+        bounds = [f"{word} {shape[key]}" for word, key in (("from", "minimum"), ("to", "maximum")) if key in shape]
+        return " ".join(["whole number", *bounds])
+    if shape.get("type") == "boolean":
+        return "`true`, `false`"
+    pattern = shape.get("pattern", "")
+    return "duration" if _DURATION in pattern else "name or glob" if _GLOB in pattern else "text"
+
+
+def _used(node: Any) -> Iterator[str]:
+    """The names of the definitions that a schema refers to, in order."""
+    if isinstance(node, Mapping):
+        if "$ref" in node:
+            yield node["$ref"].rsplit("/", 1)[1]
+        for value in node.values():
+            yield from _used(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _used(value)
