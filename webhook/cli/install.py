@@ -13,7 +13,7 @@ from webhook.cli.called import as_called
 from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import runs
 from webhook.cli.targets import WebhookUrl
-from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError
+from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of
 from webhook.installation.install import (
     POLICIES,
     apply,
@@ -21,10 +21,12 @@ from webhook.installation.install import (
     outside_the_cluster,
     policy_files,
     stay_until_it_answers,
+    take_away,
     with_policies,
 )
 from webhook.installation.kustomize import parse_image, render
 from webhook.installation.manifests import ManifestsError, components, manifests
+from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, WEBHOOK, with_native_policies
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.shapes.findings import PolicyError
 
@@ -46,12 +48,32 @@ What to do next:
 To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
 To take it all out again: giveway uninstall"""
 
+_NATIVE_NEXT = """\
+The API server enforces the policies by itself from now on. No webhook is asked.
+
+What to do next:
+  giveway doctor
+      what gets round the policies, or is broken
+  giveway scan
+      what of the running pods the policies would refuse
+  kubectl -n giveway-system get configmap giveway-policies -o yaml
+      the policies; after a change of them: giveway install --mode native --policies DIR
+
+To let new pods through in an emergency: kubectl label namespace NAME giveway.dev/exempt=
+To take it all out again: giveway uninstall"""
+
+_ASKED = "The webhook begins to judge once the API server has reached it."
+_BEGINS = {
+    WEBHOOK: _ASKED,
+    BACKSTOP: _ASKED,
+    NATIVE: "The API server takes native policies into use within some seconds.",
+}
 _ELSEWHERE = """\
 Now start the webhook where {url} leads, with the rights of the service account giveway-system/giveway-webhook:
 
   giveway serve --webhook-configuration giveway --url {url} \\
     --policies DIR --kept-policies giveway-system/giveway-policies-in-force \\
-    --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE"""
+    --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE{more}"""
 
 
 class _NotInstalledError(click.ClickException):
@@ -89,6 +111,14 @@ def kubeconfig_option(function: F) -> F:
 
 @click.command("install")
 @kubeconfig_option
+@click.option(
+    "--mode",
+    type=click.Choice(list(COMPONENTS)),
+    default=WEBHOOK,
+    show_default=True,
+    help="Who enforces the policies: the webhook; the webhook, with the API server's own admission policies as a"
+    " backstop while it is away; or these native policies alone.",
+)
 @click.option("--image", help="Where your nodes pull the image, as in registry.example.com/giveway:0.1.0.")
 @click.option(
     "--component", "added", multiple=True, help="Add a shipped component by name, or any by directory. May be repeated."
@@ -113,6 +143,7 @@ def kubeconfig_option(function: F) -> F:
 async def command(
     *,
     kubeconfig: str | None,
+    mode: str,
     image: str | None,
     added: tuple[str, ...],
     policies: Path | None,
@@ -124,17 +155,32 @@ async def command(
 
     Applies what `kubectl apply -k manifests/base` with the same components would, by server-side apply. Nothing that
     it applies refuses a pod: the webhook begins to judge once the API server has reached it. Running it again changes
-    nothing; what an earlier run had beside this one is taken away.
+    nothing; what an earlier run had beside this one is taken away, and after a change of --mode only once what this one
+    has enforces the policies. Native policies are compiled of the policies for the cluster's PriorityClasses.
     """
-    objects = render(manifests() / "base", components(added), [parse_image(image)] if image else [])
+    if mode != WEBHOOK and "priority-plugin-off" in added:
+        raise click.UsageError(f"--mode {mode}: without the plugin Priority native policies refuse every pod")
+    if mode == NATIVE and url is not None:
+        raise click.UsageError("--url is where a webhook is reached; --mode native has none")
+    directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *added))))
+    objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
     if policies is not None:
         objects = with_policies(objects, policy_files(policies))
     if url is not None:
         objects = outside_the_cluster(objects)
-    if dry_run:
+    if dry_run and mode == WEBHOOK:
         print_yaml(objects)
         return
     async with await Client.connect(kubeconfig) as client:
+        cluster = ObjectApplier(client)
+        if mode != WEBHOOK:
+            own, alone = policies is not None, mode == NATIVE
+            objects, inexpressible = await with_native_policies(cluster, objects, own=own, alone=alone)
+            for one in inexpressible:
+                click.echo(f"not enforced natively: {one}", err=True)
+        if dry_run:
+            print_yaml(objects)
+            return
         click.echo(f"applying {len(objects)} objects to {client.url}")
         counts: Counter[str] = Counter()
 
@@ -143,17 +189,21 @@ async def command(
             if applied.how != "unchanged":
                 click.echo(f"  {applied.key} {applied.how}")
 
-        await apply(ObjectApplier(client), objects, told, () if policies else (POLICIES,))
+        left = await apply(cluster, objects, told, () if policies else (POLICIES,))
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None and not (await look(client, objects)).answered:
-            click.echo(f"\n{_ELSEWHERE.format(url=url)}\n")
+            more = " --failure-policy=Ignore" if mode == BACKSTOP else ""
+            click.echo(f"\n{_ELSEWHERE.format(url=url, more=more)}\n")
         if not wait:
-            click.echo("\nApplied; not waiting. The webhook begins to judge once the API server has reached it.")
+            stays = " What enforced the policies before stays until a run that waits." if left else ""
+            click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
             return
         with shown_progress("waiting") as show:
             status = await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
+        if status.done and left:
+            await take_away(cluster, map(key_of, objects), left, told)
     if status.done:
-        click.echo(f"\n{as_called(_NEXT)}")
+        click.echo(f"\n{as_called(_NATIVE_NEXT if mode == NATIVE else _NEXT)}")
     else:
         missing = "\n".join(f"  - {text}" for text in status.waiting)
         raise click.ClickException(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from webhook.kube.client import ApiError, Client
-from webhook.kube.resources import CONFIG_MAP
+from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.policy.files.loading import load_or_raise, load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -14,6 +15,8 @@ __all__ = ["IN_FORCE", "NoPoliciesError", "read_policies"]
 
 IN_FORCE = "giveway-policies-in-force"
 """The ConfigMap in which the webhook keeps the policies in force, as manifests/base names it."""
+APPLIED = "giveway-policies"
+"""The ConfigMap with the policies that were applied."""
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -22,30 +25,45 @@ class NoPoliciesError(Exception):
 
 
 async def read_policies(client: Client, directory: Path | None, namespace: str) -> Policies:
-    """The policies of a directory, or without one those that the webhook keeps in `namespace`.
+    """The policies of a directory, or without one those in force in the cluster.
 
+    These are what the webhook keeps in `namespace`; without a webhook (docs/native-policies.md) what was applied there.
     Raises PolicyError for files with errors, NoPoliciesError if nothing is kept or it may not be read.
     """
     if directory is not None:
         return load_or_raise(directory)
-    path = CONFIG_MAP.path(namespace, IN_FORCE)
+    name = IN_FORCE
     try:
-        found = await client.get(path)
+        found = await _get(client, CONFIG_MAP.path(namespace, IN_FORCE), 404)
     except ApiError as error:
-        if error.status == 404:
-            raise NoPoliciesError(
-                f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force:"
-                " name the files with --policies DIR, or the namespace that giveway runs in with --namespace"
-            ) from error
         if error.status == 403:
             raise NoPoliciesError(
                 f"no right to get ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force:"
                 " name the files with --policies DIR"
             ) from error
         raise
+    configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")
+    if found is None and await _get(client, configuration, 403, 404) is None:
+        # Without a webhook, what was applied is in force: the keeper of native policies and the reconciler read it
+        name, found = APPLIED, await _get(client, CONFIG_MAP.path(namespace, APPLIED), 403, 404)
+    if found is None:
+        raise NoPoliciesError(
+            f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force:"
+            " name the files with --policies DIR, or the namespace that giveway runs in with --namespace"
+        )
     data = found.get("data") or {}
-    texts = sorted((f"{IN_FORCE}/{name}", text) for name, text in data.items() if name.endswith(_SUFFIXES))
+    texts = sorted((f"{name}/{file}", text) for file, text in data.items() if file.endswith(_SUFFIXES))
     loaded = load_texts(texts)
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies
+
+
+async def _get(client: Client, path: str, *absent: int) -> dict[str, Any] | None:
+    """An object; None if the API server answers with one of these statuses."""
+    try:
+        return await client.get(path)
+    except ApiError as error:
+        if error.status in absent:
+            return None
+        raise

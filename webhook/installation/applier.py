@@ -7,9 +7,20 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from webhook.kube.client import ApiError, Client
-from webhook.kube.resources import CONFIG_MAP, OLDEST, Resource, minor_of
+from webhook.kube.resources import CONFIG_MAP, OLDEST, OLDEST_NATIVE, Resource, minor_of
+from webhook.native.objects import API_VERSION, COMPONENT, MUTATING, VALIDATING
 
-__all__ = ["INVENTORY", "Applied", "Key", "ObjectApplier", "TooOldError", "UnknownKindError", "key_of", "ordered"]
+__all__ = [
+    "INVENTORY",
+    "Applied",
+    "Key",
+    "ObjectApplier",
+    "TooOldError",
+    "UnknownKindError",
+    "key_of",
+    "ordered",
+    "refuses",
+]
 
 Json = dict[str, Any]
 MANAGER = "giveway-install"
@@ -66,6 +77,11 @@ def key_of(obj: Json) -> Key:
     return Key(obj["apiVersion"], obj["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
+def refuses(kind: str) -> bool:
+    """Whether the API server refuses requests because of objects of a kind."""
+    return kind.endswith(("WebhookConfiguration", "PolicyBinding"))
+
+
 def ordered(objects: Iterable[Json]) -> list[Json]:
     """The objects in the order in which they are applied; removal goes the other way."""
     places = {kind: at for at, kind in enumerate(_ORDER)}
@@ -117,13 +133,14 @@ class ObjectApplier:
                 f"the cluster does not have {', '.join(missing)}: {first}leave the component out. Nothing was applied"
             )
 
-    async def require_version(self) -> None:
-        """Raise TooOldError if giveway does not work with this API server."""
+    async def require_version(self, *, native: bool = False) -> None:
+        """Raise TooOldError if giveway, or with `native` its native policies, do not work with this API server."""
         version = await self.client.get("/version")
         minor = minor_of(version)
-        if minor is not None and minor < OLDEST:
+        needs, oldest = ("native policies need", OLDEST_NATIVE) if native else ("giveway needs", OLDEST)
+        if minor is not None and minor < oldest:
             raise TooOldError(
-                f"the API server is {version.get('gitVersion', '')}; giveway needs Kubernetes 1.{OLDEST} or newer."
+                f"the API server is {version.get('gitVersion', '')}; {needs} Kubernetes 1.{oldest} or newer."
                 " Nothing was applied"
             )
 
@@ -171,6 +188,12 @@ class ObjectApplier:
             return []
         found, _ = await self.client.list(resource.path(), labelSelector=selector)
         return [Key(api_version, kind, "", obj["metadata"]["name"]) for obj in found]
+
+    async def native_policies(self) -> list[Key]:
+        """What `giveway compile` made, whatever the policies are called: bindings first, then policies."""
+        kinds = [f"{kind}{part}" for part in ("Binding", "") for kind in (MUTATING, VALIDATING)]
+        labels = ",".join(f"{label}={value}" for label, value in COMPONENT.items())
+        return [key for kind in kinds for key in await self.labelled(API_VERSION, kind, labels)]
 
     async def inventory(self, namespace: str) -> list[Key]:
         """What earlier installations applied, in the order of applying."""

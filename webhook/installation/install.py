@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered
+from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
 from webhook.installation.manifests import ManifestsError
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import (
@@ -28,6 +28,7 @@ from webhook.policy.files.loading import load_or_raise, read_texts
 from webhook.registration.entries import PROBES
 
 __all__ = [
+    "MADE_BY_WEBHOOK",
     "NAMESPACE",
     "POLICIES",
     "Status",
@@ -36,6 +37,7 @@ __all__ = [
     "outside_the_cluster",
     "policy_files",
     "stay_until_it_answers",
+    "take_away",
     "with_policies",
 ]
 
@@ -49,7 +51,16 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _CONFIGURATION = "giveway"
 _SERVER = "giveway-webhook"
+MADE_BY_WEBHOOK = (
+    Key("v1", "Secret", NAMESPACE, "giveway-tls"),
+    Key("v1", "ConfigMap", NAMESPACE, "giveway-policies-in-force"),
+)
+"""What the webhook makes by itself; the reconciler follows the second as long as it is there."""
 _SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
+_SERVER_PODS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=webhook"
+_VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", _CONFIGURATION)
+_ENDING = 60.0
+"""Seconds in which the webhook's pods end, more than they get."""
 _POLL = 0.5
 
 
@@ -91,12 +102,13 @@ def policy_files(directory: Path) -> dict[str, str]:
 
 async def apply(
     cluster: ObjectApplier, objects: Sequence[Json], told: Callable[[Applied], None], kept: Collection[Key] = ()
-) -> None:
+) -> list[Key]:
     """Apply the objects and take away what an earlier installation had and this one has not.
 
     Those in `kept` are made if they are not there, and otherwise left as they are. The list of what was applied is
-    written before and after, so that a process that is killed leaves nothing that nobody knows of. Raises ApiError, and
-    TooOldError or UnknownKindError before anything is applied.
+    written before and after, so that a process that is killed leaves nothing that nobody knows of. If what enforced the
+    policies so far is not wanted any more, nothing is taken away yet: it is returned, for `take_away` once the objects
+    enforce them. Raises ApiError, and TooOldError or UnknownKindError before anything is applied.
     """
     await cluster.require_version()
     await cluster.require(objects)
@@ -112,10 +124,37 @@ async def apply(
             told(Applied(key, "kept as it is"))
         elif obj is not namespace:
             told(await cluster.apply(obj))
-    for key in reversed(before):
-        if key not in wanted and await cluster.is_ours(key) and await cluster.delete(key):
+    left = [key for key in reversed(before) if key not in wanted and await cluster.is_ours(key)]
+    enforcing = {_VALIDATING, *await cluster.native_policies()}
+    if enforcing.isdisjoint(left):
+        await take_away(cluster, wanted, left, told)
+        return []
+    await cluster.write_inventory(NAMESPACE, [*reversed(left), *wanted])
+    return left
+
+
+async def take_away(
+    cluster: ObjectApplier, wanted: Iterable[Key], left: Iterable[Key], told: Callable[[Applied], None]
+) -> None:
+    """Delete what an earlier installation has left, first what refuses pods; what remains is `wanted`.
+
+    If the webhook is among it, what that made goes as well, once its pods have ended. Raises ApiError.
+    """
+    going = sorted(left, key=lambda key: not refuses(key.kind))
+    for key in going:
+        if await cluster.delete(key):
             told(Applied(key, "removed"))
     await cluster.write_inventory(NAMESPACE, wanted)
+    if _VALIDATING in going:
+        end = time.monotonic() + _ENDING
+        while time.monotonic() < end:
+            pods, _ = await cluster.client.list(POD.path(NAMESPACE), labelSelector=_SERVER_PODS)
+            if not pods:
+                break
+            await asyncio.sleep(_POLL)
+        for key in MADE_BY_WEBHOOK:
+            if await cluster.delete(key):
+                told(Applied(key, "removed"))
 
 
 async def stay_until_it_answers(
@@ -137,12 +176,22 @@ async def stay_until_it_answers(
 
 
 async def look(client: Client, objects: Iterable[Json]) -> Status:
-    """How far the installation of these objects has come."""
+    """How far the installation of these objects has come.
+
+    Without webhook configurations among them, only their Deployments are waited for.
+    """
     waiting: list[str] = []
+    asks = fails_closed = False
     for obj in objects:
+        asks |= key_of(obj) == _VALIDATING
         if obj["kind"] == "Deployment":
-            waiting += await _deployment(client, obj["metadata"]["name"])
+            name, containers = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"]
+            waiting += await _deployment(client, name)
+            fails_closed |= name == _SERVER and "--failure-policy=Ignore" not in containers[0]["args"]
+    if not asks:
+        return Status(tuple(waiting), answered=True)
     entries: list[set[str]] = []
+    passing = False
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
         try:
             found = await client.get(kind.path(name=_CONFIGURATION))
@@ -151,6 +200,8 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
                 raise
             found = {}
         entries.append({entry["name"] for entry in found.get("webhooks") or ()})
+        for entry in found.get("webhooks") or ():
+            passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
     silent = not all(found - PROBES for found in entries)
     if silent and any(entries):
         waiting.append(
@@ -159,6 +210,8 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
         )
     elif silent:
         waiting.append("no webhook server has been ready yet")
+    elif passing and fails_closed:
+        waiting.append("the entries still let pods pass while no webhook answers; the server changes that in a minute")
     return Status(tuple(waiting), answered=not silent)
 
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered
-from webhook.installation.install import NAMESPACE
+from webhook.installation.applier import INVENTORY, Key, ObjectApplier, key_of, ordered, refuses
+from webhook.installation.install import MADE_BY_WEBHOOK, NAMESPACE
 from webhook.kube.client import ApiError, Client
-from webhook.kube.resources import CONFIG_MAP, LEASE, POD, SECRET
+from webhook.kube.resources import LEASE, POD
 from webhook.policy.model import PLAN
 
 __all__ = ["keys_to_remove", "remove"]
@@ -23,16 +23,11 @@ __all__ = ["keys_to_remove", "remove"]
 Json = dict[str, Any]
 
 _OWN = (
-    (SECRET, "giveway-tls"),
-    (CONFIG_MAP, "giveway-policies-in-force"),
-    (CONFIG_MAP, INVENTORY),
-    (LEASE, "giveway-reconciler"),
+    *MADE_BY_WEBHOOK,
+    Key("v1", "ConfigMap", NAMESPACE, INVENTORY),
+    Key(LEASE.api_version, "Lease", NAMESPACE, "giveway-reconciler"),
 )
 """What giveway makes by itself, in its namespace."""
-_NATIVE_VERSION = "admissionregistration.k8s.io/v1"
-_NATIVE_KINDS = tuple(f"{kind}AdmissionPolicy{part}" for part in ("Binding", "") for kind in ("Mutating", "Validating"))
-_NATIVE_LABELS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=native-policies"
-"""What `giveway compile` makes has these labels, whatever the policies are called."""
 _POLL = 0.3
 _LABEL = "app.kubernetes.io/name"
 
@@ -43,14 +38,14 @@ async def keys_to_remove(cluster: ObjectApplier, rendered: Sequence[Json]) -> li
     In the order of removal, the namespace last, if nobody else has pods in it.
     """
     known = [key_of(obj) for obj in ordered(rendered)]
-    known += [Key(resource.api_version, resource.kind, NAMESPACE, name) for resource, name in _OWN]
+    known += _OWN
     # Whoever may write ConfigMaps there can list anything: only what an installation really applied is believed.
     known += [key for key in await cluster.inventory(NAMESPACE) if key not in known and await cluster.is_ours(key)]
-    known += [key for kind in _NATIVE_KINDS for key in await cluster.labelled(_NATIVE_VERSION, kind, _NATIVE_LABELS)]
+    known += await cluster.native_policies()
     found = [key for key in dict.fromkeys(known) if await cluster.get(key) is not None]
 
     def place(key: Key) -> int:
-        if _refuses(key):
+        if refuses(key.kind):
             return 0
         return {"Deployment": 1, "CronJob": 1, "Namespace": 3}.get(key.kind, 2)
 
@@ -63,7 +58,7 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
     """Remove these, wait until they are gone, and say what is left; empty if nothing is. Raises ApiError."""
     end = time.monotonic() + seconds
     running = [key for key in keys if key.kind in ("Deployment", "CronJob")]
-    opening = [key for key in keys if _refuses(key)]
+    opening = [key for key in keys if refuses(key.kind)]
     rest = [key for key in keys if key not in running and key not in opening]
     await _delete(cluster, opening, told)
     await _delete(cluster, running, told)
@@ -81,11 +76,6 @@ async def remove(cluster: ObjectApplier, keys: Sequence[Key], told: Callable[[st
 
     await _within(end, all_gone)
     return [str(key) for key in left]
-
-
-def _refuses(key: Key) -> bool:
-    """Whether the API server refuses requests because of this object."""
-    return key.kind.endswith(("WebhookConfiguration", "PolicyBinding"))
 
 
 async def _delete(cluster: ObjectApplier, keys: Iterable[Key], told: Callable[[str], None]) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "NAMESPACE",
     "NODE",
     "OLDEST",
+    "OLDEST_NATIVE",
     "PERSISTENT_VOLUME",
     "PERSISTENT_VOLUME_CLAIM",
     "POD",
@@ -44,6 +45,8 @@ __all__ = [
 
 OLDEST = 30
 """The oldest minor version of Kubernetes 1 that giveway works with: it needs `matchConditions`."""
+OLDEST_NATIVE = 36
+"""The oldest minor version that has MutatingAdmissionPolicies (v1), which native policies need."""
 TESTED = (32, 36)
 """The minor versions on which the end-to-end tests ran, as the page kubernetes-behaviour of docs/ says."""
 _DIGITS = re.compile(r"\d+")

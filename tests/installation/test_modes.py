@@ -1,0 +1,194 @@
+"""`giveway install --mode`: what each mode makes, how one follows the other, and that nothing stays behind."""
+
+import json
+
+import pytest
+
+from tests.inspection.command import giveway
+from tests.installation.test_install import everything, install, run
+from tests.manifests.objects import BASE, NAMESPACE
+from tests.manifests.test_install import CONFIGURATIONS
+from tests.manifests.test_staged import Installed
+from tests.workloads import namespace
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.protocol import api_resources
+from webhook.embedded.protocol.api_resource import ApiResource
+from webhook.embedded.rendering import discovery
+from webhook.embedded.storage import store
+from webhook.installation.applier import ObjectApplier, TooOldError
+from webhook.installation.install import MADE_BY_WEBHOOK, look
+from webhook.installation.kustomize import render
+from webhook.installation.manifests import components
+from webhook.installation.modes import COMPONENTS, NATIVE, with_native_policies
+from webhook.kube import resources
+from webhook.kube.resources import Resource
+
+WAITS = "What enforced the policies before stays until a run that waits."
+TEAMS = """
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  rules:
+  - name: allowed
+    priorityClasses: {allow: [batch]}
+"""
+BEYOND = TEAMS.replace(
+    "priorityClasses: {allow: [batch]}", 'validate: {expression: "object.metadata.?managedFields.orValue([]) == []"}'
+)
+ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+BINDINGS = resources.VALIDATING_ADMISSION_POLICY_BINDING
+
+
+@pytest.fixture
+async def bare(tmp_path, monkeypatch):
+    """A cluster with two nodes and nothing of giveway. It stores admission policies and enforces none of them."""
+    resources_ = (resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING)
+    resources_ += (resources.VALIDATING_ADMISSION_POLICY, BINDINGS)
+    rows = [
+        ApiResource(one.group, one.plural, one.kind, namespaced=False, hash=one.plural[:11], generation=True)
+        for one in resources_
+    ]
+    for row in rows:
+        monkeypatch.setitem(api_resources.BY_URL, (row.root, row.plural), row)
+        monkeypatch.setitem(api_resources.BY_STORAGE, row.key, row)
+        monkeypatch.setitem(store._PATHS, row.key, ())
+    for module in (store, discovery):
+        monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
+    async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:
+        await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
+        yield Installed(cluster, admin, tmp_path)
+
+
+async def names(admin, resource):
+    found, _ = await admin.list(resource.path())
+    return {one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("giveway")}
+
+
+async def diagnosis(bare):
+    """What doctor says of who enforces, and of native policies that are not as they should be."""
+    found = json.loads((await run(bare, "doctor", "--format=json")).stdout)["findings"]
+    return [one["what"] for one in found if one["check"] in ("native-policies", "registered")]
+
+
+async def test_native_alone(bare):
+    """Nothing of a webhook is made; a second run changes nothing, doctor agrees, and uninstall takes all of it."""
+    before = await everything(bare.admin)
+    first = await run(bare, "install", "--mode=native")
+    assert first.exit_code == 0, first.stderr
+    assert "enforces the policies by itself from now on" in first.stdout
+    made = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
+    assert {("Deployment", "giveway-reconciler"), ("Deployment", "giveway-native")} <= made
+    assert not {kind for kind, name in made if "Webhook" in kind or name == "giveway-webhook"}
+    assert await diagnosis(bare) == ["The policies are enforced by: native policies only."]
+    again = await run(bare, "install", "--mode=native")
+    assert again.exit_code == 0, again.stderr
+    assert "created" not in again.stdout
+    assert "changed," not in again.stdout.replace("unchanged", "")
+    removed = await run(bare, "uninstall")
+    assert removed.exit_code == 0, removed.stderr
+    assert "PolicyBinding giveway-" in removed.stdout.splitlines()[0]
+    assert await everything(bare.admin) == before
+
+
+async def test_policies_of_ones_own(bare, tmp_path):
+    """They are compiled for the cluster's classes; the keeper may change these, reads them, and starts again."""
+    (tmp_path / "teams.yaml").write_text(TEAMS)
+    await install(bare, "--mode=backstop")
+    path = resources.DEPLOYMENT.path(NAMESPACE, "giveway-native")
+    shipped = (await bare.admin.get(path))["spec"]["template"]["metadata"]["annotations"]
+    text = await install(bare, "--mode=backstop", "--policies", tmp_path)
+    assert WAITS in text
+    policies = await names(bare.admin, resources.VALIDATING_ADMISSION_POLICY)
+    assert "giveway-teams-pods-enforce" in policies & await names(bare.admin, BINDINGS)
+    _, *rules = (await bare.admin.get(ROLE.path(name="giveway-native")))["rules"]
+    named = {name for rule in rules for name in rule["resourceNames"]}
+    assert "giveway-teams-pods-enforce" in named
+    assert named <= policies | await names(bare.admin, resources.MUTATING_ADMISSION_POLICY)
+    assert (await bare.admin.get(path))["spec"]["template"]["metadata"]["annotations"] != shipped
+    webhook = await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
+    assert "--failure-policy=Ignore" in webhook["spec"]["template"]["spec"]["containers"][0]["args"]
+    # Without --policies those of the cluster are compiled, not the shipped ones
+    await install(bare, "--mode=backstop")
+    assert "giveway-teams-pods-enforce" in await names(bare.admin, BINDINGS)
+
+
+async def test_from_the_webhook_to_native_and_back(bare):
+    """What enforced before goes only once what follows does, and then all of it, with what the webhook had made."""
+    await install(bare)
+    for key in MADE_BY_WEBHOOK:
+        resource = resources.SECRET if key.kind == "Secret" else resources.CONFIG_MAP
+        await bare.admin.create(resource.path(NAMESPACE), {"metadata": {"name": key.name}})
+    assert WAITS in await install(bare, "--mode=native")
+    assert ("Deployment", NAMESPACE, "giveway-webhook") in await everything(bare.admin)
+    result = await run(bare, "install", "--mode=native")
+    assert result.exit_code == 0, result.stderr
+    assert "  MutatingWebhookConfiguration giveway removed" in result.stdout
+    found = await everything(bare.admin)
+    assert ("Deployment", NAMESPACE, "giveway-webhook") not in found
+    assert not {(key.kind, key.namespace, key.name) for key in MADE_BY_WEBHOOK} & found
+    assert WAITS in await install(bare)
+    assert await names(bare.admin, BINDINGS)
+    async with bare.serving():
+        result = await run(bare, "install")
+        assert result.exit_code == 0, result.stderr
+        removed = [line.split()[0] for line in result.stdout.splitlines() if line.endswith(" removed")]
+        assert removed[0].endswith("PolicyBinding")
+        assert not await names(bare.admin, BINDINGS)
+        assert await diagnosis(bare) == []
+
+
+async def test_entries_that_let_pods_pass_are_waited_for(bare):
+    """A webhook that is no backstop's any more is done when its entries fail closed again."""
+    await install(bare)
+    entry = {
+        "name": "pods.validate.giveway.dev",
+        "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    for policy in ("Ignore", "Fail"):
+        for path in CONFIGURATIONS:
+            await bare.admin.patch(path, {"webhooks": [{**entry, "failurePolicy": policy}]})
+        texts = (await look(bare.admin, render(BASE))).waiting
+        assert any("still let pods pass" in text for text in texts) == (policy == "Ignore")
+        backstop = render(BASE, components(("native-policies", "backstop")))
+        webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook")]
+        assert not any("pods pass" in text for text in (await look(bare.admin, webhook)).waiting)
+
+
+async def test_what_cannot_be_native(bare, tmp_path):
+    """Alone nothing is applied, because nobody would enforce it; beside the webhook it is said."""
+    (tmp_path / "teams.yaml").write_text(BEYOND)
+    before = await everything(bare.admin)
+    result = await run(bare, "install", "--mode=native", "--policies", tmp_path)
+    assert result.exit_code == 1
+    assert "--mode backstop keeps the webhook:\n  - teams/allowed: " in result.stderr
+    assert await everything(bare.admin) == before
+    result = await run(bare, "install", "--mode=backstop", "--policies", tmp_path, "--dry-run")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("not enforced natively: teams/allowed: ")
+    assert "name: giveway-builtin-pods-mutate" in result.stdout
+    assert await everything(bare.admin) == before
+
+
+async def test_a_cluster_without_mutating_admission_policies(bare, monkeypatch):
+    """It is said before anything is applied."""
+    monkeypatch.setattr("webhook.installation.applier.OLDEST_NATIVE", 99)
+    objects = render(BASE, components(COMPONENTS[NATIVE]))
+    with pytest.raises(TooOldError, match=r"native policies need Kubernetes 1\.99 or newer\. Nothing was applied"):
+        await with_native_policies(ObjectApplier(bare.admin), objects, own=True, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["--mode=native", "--url=https://10.0.0.1:9443"], "--mode native has none", id="url"),
+        pytest.param(["--mode=backstop", "--component=priority-plugin-off"], "refuse every pod", id="no-plugin"),
+    ],
+)
+async def test_what_does_not_go_together(arguments, message):
+    """It is said before any cluster is asked."""
+    result = await giveway("install", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

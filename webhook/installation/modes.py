@@ -1,0 +1,88 @@
+"""Who enforces the policies: the modes of `giveway install`, and the native policies that two of them need.
+
+docs/native-policies.md tells what holds in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from webhook.installation.applier import ObjectApplier, key_of
+from webhook.installation.install import NAMESPACE, POLICIES
+from webhook.installation.manifests import ManifestsError
+from webhook.installation.overlaying import strategic_merge
+from webhook.kube.objects import PriorityClass
+from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY
+from webhook.native.compiler import compile_policies
+from webhook.native.drift import is_ours
+from webhook.native.objects import Settings
+from webhook.native.rules import Inexpressible
+from webhook.policy.files.loading import load_texts
+from webhook.policy.shapes.findings import PolicyError
+
+__all__ = ["BACKSTOP", "COMPONENTS", "NATIVE", "WEBHOOK", "with_native_policies"]
+
+Json = dict[str, Any]
+
+WEBHOOK, BACKSTOP, NATIVE = "webhook", "backstop", "native"
+"""The webhook alone; native policies beside it, which hold while it is away; native policies alone."""
+COMPONENTS: dict[str, tuple[str, ...]] = {
+    WEBHOOK: (),
+    BACKSTOP: ("native-policies", "backstop"),
+    NATIVE: ("native-policies", "native-only"),
+}
+"""The components of `manifests/` that make a mode of the base."""
+_KEEPER = "giveway-native"
+
+
+async def with_native_policies(
+    cluster: ObjectApplier, objects: Sequence[Json], *, own: bool, alone: bool
+) -> tuple[list[Json], list[Inexpressible]]:
+    """The objects with native policies for those that will be in force, and what cannot be said natively.
+
+    In force will be the policies among the objects if they are the installer's `own`; else those that the cluster has
+    already, if it has any. They are compiled for the PriorityClasses that are there. The keeper may change the policies
+    that were compiled and no others, and starts again when what it reads differs. Raises ApiError, PolicyError,
+    TooOldError for a cluster that cannot have native policies, and ManifestsError if they are `alone` and leave
+    something out.
+    """
+    await cluster.require_version(native=True)
+    there = None if own else await cluster.get(POLICIES)
+    files: dict[str, str] = (there or next(obj for obj in objects if key_of(obj) == POLICIES)).get("data") or {}
+    loaded = load_texts(sorted((name, text) for name, text in files.items() if name.endswith((".yaml", ".yml"))))
+    if loaded.errors:
+        raise PolicyError(loaded.findings)
+    classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)
+    reconciler = f"system:serviceaccount:{NAMESPACE}:giveway-reconciler"
+    settings = Settings(namespace=NAMESPACE, reconciler=reconciler, kept=True)
+    compiled = compile_policies(loaded.policies, classes, settings, time.time())
+    if alone and compiled.inexpressible:
+        texts = "".join(f"\n  - {one}" for one in compiled.inexpressible)
+        raise ManifestsError(
+            "nothing was applied: native policies cannot say all that the policies say, and without a webhook nobody"
+            f" would enforce it; --mode backstop keeps the webhook:{texts}"
+        )
+    # The keeper's right to change them, by name; a rule without names would be a right to change all
+    named = []
+    for resource in (MUTATING_ADMISSION_POLICY, VALIDATING_ADMISSION_POLICY):
+        names = [one["metadata"]["name"] for one in compiled.objects if one["kind"] == resource.kind]
+        if names:
+            rule = {"apiGroups": [resource.group], "resources": [resource.plural], "verbs": ["get", "update"]}
+            named.append({**rule, "resourceNames": names})
+    made = []
+    for obj in objects:
+        if is_ours(obj):
+            continue
+        if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == _KEEPER:
+            made.append({**obj, "rules": [rule for rule in obj["rules"] if not rule.get("resourceNames")] + named})
+        elif obj["kind"] == "Deployment" and obj["metadata"]["name"] == _KEEPER:
+            digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+            annotations = {"metadata": {"annotations": {"checksum/policies": digest}}}
+            made.append(strategic_merge(obj, {"spec": {"template": annotations}}))
+        else:
+            made.append(obj)
+    return [*made, *compiled.objects], compiled.inexpressible
