@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 
@@ -362,6 +363,27 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
         await bare.admin.get(role.path(name="giveway-scan"))
     assert (await run(bare, "uninstall")).exit_code == 0
     assert await everything(bare.admin) == before
+
+
+async def test_ctrl_c_answers_the_question_of_uninstall(bare):
+    """It ends at once, as any question on a terminal does, and nothing is deleted."""
+    await install(bare)
+    terminal, end = os.openpty()
+    command = (sys.executable, "-m", "webhook.cli", "uninstall", "--kubeconfig", str(bare.cluster.kubeconfig))
+    process = await asyncio.create_subprocess_exec(*command, stdin=end, stdout=end, stderr=end, start_new_session=True)
+    try:
+        asked = b""
+        while b"objects of giveway from" not in asked:
+            asked += await asyncio.to_thread(os.read, terminal, 1024)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 1
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(terminal)
+        os.close(end)
+    assert await bare.admin.get(POLICY_MAP)
 
 
 async def test_a_forged_inventory_deletes_nothing(bare):
