@@ -9,7 +9,7 @@ from tests.admission.builders import make_class, manage
 from tests.inspection.builders import policies
 from webhook.inspection.cluster_findings import ClusterFinding
 from webhook.inspection.observed import Observed, ObservedPod
-from webhook.inspection.reach import in_reach
+from webhook.inspection.scope import in_reach
 from webhook.kube.objects import (
     LabelSelector,
     Namespace,

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from tests.manifests.objects import BASE, NAMESPACE, ROOT, documents
-from webhook.installation.kustomize import parse_image, render
-from webhook.installation.manifests import ManifestsError, components, manifests
+from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
 
 SHIPPED = sorted(path.parent for path in (ROOT / "manifests" / "components").glob("*/kustomization.yaml"))

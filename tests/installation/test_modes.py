@@ -17,8 +17,7 @@ from webhook.embedded.rendering import discovery
 from webhook.embedded.storage import store
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import MADE_BY_WEBHOOK, look
-from webhook.installation.kustomize import render
-from webhook.installation.manifests import components
+from webhook.installation.kustomize import components, render
 from webhook.installation.modes import COMPONENTS, NATIVE, with_native_policies
 from webhook.kube import resources
 from webhook.kube.resources import Resource

@@ -20,7 +20,7 @@ from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.inspection.observed import observe
-from webhook.inspection.sources import read_policies
+from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
 
 __all__ = ["command"]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from webhook.cli.running import runs
-from webhook.inspection.sources import NoPoliciesError
+from webhook.inspection.scope import NoPoliciesError
 from webhook.kube.client import ApiError, ConfigError
 from webhook.policy.shapes.findings import PolicyError
 

@@ -24,8 +24,7 @@ from webhook.installation.install import (
     take_away,
     with_policies,
 )
-from webhook.installation.kustomize import parse_image, render
-from webhook.installation.manifests import ManifestsError, components, manifests
+from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, WEBHOOK, with_native_policies
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.shapes.findings import PolicyError

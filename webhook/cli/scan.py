@@ -17,7 +17,7 @@ from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspec
 from webhook.cli.output import literal, progress_display
 from webhook.inspection.judge import CANNOT_BE_JUDGED
 from webhook.inspection.scan import Row, scan
-from webhook.inspection.sources import read_policies
+from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
 
 __all__ = ["command"]

@@ -9,8 +9,7 @@ import click
 
 from webhook.cli.install import installs, kubeconfig_option
 from webhook.installation.applier import ObjectApplier
-from webhook.installation.kustomize import render
-from webhook.installation.manifests import all_components, manifests
+from webhook.installation.kustomize import all_components, manifests, render
 from webhook.installation.uninstall import keys_to_remove, remove
 from webhook.kube.client import Client
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.inspection.reach import in_reach
+from webhook.inspection.scope import in_reach
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass

@@ -13,7 +13,7 @@ import msgspec
 from webhook.admission.context import CLASSES, Objects
 from webhook.inspection.judge import Existing, Judge, Judged
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
-from webhook.inspection.reach import in_reach
+from webhook.inspection.scope import in_reach
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Namespace, PriorityClass

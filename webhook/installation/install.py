@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, ordered, refuses
-from webhook.installation.manifests import ManifestsError
+from webhook.installation.kustomize import ManifestsError
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import (
     DEPLOYMENT,

@@ -1,6 +1,7 @@
-"""A small renderer of kustomizations: what the files in `manifests/` use of kustomize, and nothing else.
+"""Where the manifests are, and a small renderer of kustomizations: what they use of kustomize, and nothing else.
 
-It exists so that `giveway install` needs neither kubectl nor a copy of the rendered YAML, and can add any component, a
+The manifests are in the checkout or among the data files of the installed package, and have no copy. The renderer
+exists so that `giveway install` needs neither kubectl nor a copy of the rendered YAML, and can add any component, a
 platform team's own too. A field that it does not know is an error, never passed over. `tests/installation` holds what
 it makes of the base with every component against `kubectl kustomize`.
 """
@@ -8,6 +9,7 @@ it makes of the base with every component against `kubectl kustomize`.
 from __future__ import annotations
 
 import copy
+import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,10 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from webhook.installation.manifests import ManifestsError
 from webhook.installation.overlaying import OverlayError, json_patch, strategic_merge
 from webhook.kube.pods import TEMPLATE_PATHS
 
-__all__ = ["Json", "parse_image", "render"]
+__all__ = ["Json", "ManifestsError", "all_components", "components", "manifests", "parse_image", "render"]
 
 Json = dict[str, Any]
 
@@ -57,6 +58,39 @@ _CLUSTER_WIDE = frozenset(
     }
 )
 """Kinds that lie in no namespace."""
+_CHECKOUT = Path(__file__).parents[2]
+
+
+class ManifestsError(Exception):
+    """The manifests cannot be found or rendered; the text says what is wrong and where."""
+
+
+def manifests() -> Path:
+    """The directory `manifests`, with `policies` beside it. Raises ManifestsError if this installation has none."""
+    installed = Path(sysconfig.get_path("data")) / "share" / "giveway"
+    for root in (_CHECKOUT, installed):
+        if (root / "manifests" / "base" / "kustomization.yaml").is_file():
+            return root / "manifests"
+    raise ManifestsError(
+        f"this installation of giveway has no manifests: neither {_CHECKOUT} nor {installed} holds them"
+    )
+
+
+def components(given: tuple[str, ...]) -> list[Path]:
+    """The directories of components, by the name of a shipped one or by path. Raises ManifestsError for others."""
+    shipped = {path.name: path for path in all_components()}
+    found = []
+    for one in given:
+        path = shipped.get(one, Path(one))
+        if not path.is_dir():
+            raise ManifestsError(f"there is no component {one}; there are {', '.join(shipped)}, or give a directory")
+        found.append(path)
+    return found
+
+
+def all_components() -> list[Path]:
+    """The directories of all shipped components, in the order of their names."""
+    return sorted(path.parent for path in (manifests() / "components").glob("*/kustomization.yaml"))
 
 
 def render(base: Path, components: Iterable[Path] = (), images: Iterable[Json] = ()) -> list[Json]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from webhook.installation.applier import ObjectApplier, key_of
 from webhook.installation.install import NAMESPACE, POLICIES
-from webhook.installation.manifests import ManifestsError
+from webhook.installation.kustomize import ManifestsError
 from webhook.installation.overlaying import strategic_merge
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import MUTATING_ADMISSION_POLICY, PRIORITY_CLASS, VALIDATING_ADMISSION_POLICY

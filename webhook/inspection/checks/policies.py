@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
-from webhook.inspection.reach import namespace_labels
+from webhook.inspection.scope import namespace_labels
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 from webhook.policy.evaluation.engine import Engine

@@ -12,7 +12,7 @@ from webhook.admission.mutating import given_earlier
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
-from webhook.inspection.reach import namespace_labels
+from webhook.inspection.scope import namespace_labels
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import SelectorError, everything, label_matcher
 from webhook.native.drift import Mode

@@ -1,17 +1,23 @@
-"""Which policies an inspection goes by: files, or those in force in the cluster."""
+"""What an inspection goes by: the policies, and the namespaces that giveway is asked about."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from webhook.kube.client import ApiError, Client
+from webhook.kube.objects import LabelSelector, Namespace
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
+from webhook.kube.selectors import label_matcher
 from webhook.policy.files.loading import load_or_raise, load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
+from webhook.registration.entries import VALIDATING, WebhookTarget, entries
 
-__all__ = ["IN_FORCE", "NoPoliciesError", "read_policies"]
+__all__ = ["IN_FORCE", "NoPoliciesError", "in_reach", "namespace_labels", "read_policies"]
 
 IN_FORCE = "giveway-policies-in-force"
 """The ConfigMap in which the webhook keeps the policies in force, as manifests/base names it."""
@@ -67,3 +73,18 @@ async def _get(client: Client, path: str, *absent: int) -> dict[str, Any] | None
         if error.status in absent:
             return None
         raise
+
+
+def in_reach(namespaces: Iterable[Namespace], own: str) -> frozenset[str]:
+    """The namespaces whose pods the API server asks about, by the selector that giveway registers.
+
+    `own` is the namespace that giveway runs in.
+    """
+    pods: dict[str, Any] = entries(Policies(), WebhookTarget(namespace=own))[VALIDATING][0]
+    selected = label_matcher(msgspec.convert(pods["namespaceSelector"], LabelSelector))
+    return frozenset(one.metadata.name for one in namespaces if selected(namespace_labels(one.metadata.name, one)))
+
+
+def namespace_labels(name: str, found: Namespace | None) -> dict[str, str]:
+    """The labels by which selectors see a namespace: the API server adds its name, also to one that is not there."""
+    return {"kubernetes.io/metadata.name": name, **((found.metadata.labels if found else None) or {})}
