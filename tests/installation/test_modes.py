@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from webhook.embedded.protocol.api_resource import ApiResource
 
 from tests.inspection.command import giveway
 from tests.installation.test_install import everything, install, run
@@ -12,7 +13,6 @@ from tests.manifests.test_staged import Installed
 from tests.workloads import namespace
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol import api_resources
-from webhook.embedded.protocol.api_resource import ApiResource
 from webhook.embedded.rendering import discovery
 from webhook.embedded.storage import store
 from webhook.installation.applier import ObjectApplier, TooOldError
