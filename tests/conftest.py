@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.skipped_waits import SkippingLoop
 
 # Tests start Python some hundred times. Each start would compile the project again if nothing were kept.
 sys.dont_write_bytecode = False
@@ -38,6 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--run-soak", action="store_true", help="run the tests marked soak, which take minutes")
     group.addoption("--run-bench", action="store_true", help="run the tests marked bench, which print figures")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    skips = item.get_closest_marker("skipped_waits") is not None
+    return {"loop": SkippingLoop if skips else asyncio.new_event_loop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

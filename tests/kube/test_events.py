@@ -11,6 +11,8 @@ from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.objects import ObjectMeta
 
+pytestmark = pytest.mark.skipped_waits
+
 POD = reference(resources.POD, ObjectMeta(name="web-1", namespace="team-a", uid="u1"))
 OTHER = reference(resources.POD, ObjectMeta(name="vip", namespace="team-b", uid="u2"))
 NODE = reference(resources.NODE, ObjectMeta(name="n1", uid="u3"))

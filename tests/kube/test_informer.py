@@ -10,6 +10,8 @@ from webhook.kube import informer as caches
 from webhook.kube import resources
 from webhook.kube.backoff import Backoff
 
+pytestmark = pytest.mark.skipped_waits
+
 PODS = resources.POD.path()
 A = "/api/v1/namespaces/a/pods"
 

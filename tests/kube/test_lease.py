@@ -13,6 +13,8 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.lease import LeaderElector, LeadershipLost, Lease
 from webhook.kube.objects import ObjectMeta
 
+pytestmark = pytest.mark.skipped_waits
+
 PATH = resources.LEASE.path("giveway-system", "giveway")
 QUICK = {"lease_duration": 1.0, "renew_deadline": 0.6, "retry_period": 0.1}
 

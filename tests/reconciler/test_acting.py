@@ -25,6 +25,8 @@ from webhook.reconciler.state.annotations import (
     encode,
 )
 
+pytestmark = pytest.mark.skipped_waits
+
 
 async def events(play, reason: str) -> list[dict]:
     found, _ = await play.client.list(EVENT.path("default"), dict)

@@ -17,7 +17,7 @@ from webhook.policy.model import PROTECTION_DURATION
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.state.annotations import decision_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipped_waits]
 
 EVICTIONS, STATUS = FaultMatch(resource="pods/eviction"), FaultMatch(verb="patch", resource="pods/status", name="p?")
 PREEMPTORS = 4

@@ -6,10 +6,14 @@ import re
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tests.reconciler.acting import playing
 from tests.workloads import budget, eventually
 from webhook.kube.resources import POD_DISRUPTION_BUDGET
 from webhook.reconciler.service import ReconcilerService
+
+pytestmark = pytest.mark.skipped_waits
 
 
 class Traffic:

@@ -16,6 +16,8 @@ from webhook.registration import stored
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
 
+pytestmark = pytest.mark.skipped_waits
+
 PREFIX = "/apis/admissionregistration.k8s.io/v1/"
 PATHS = {
     MUTATING: f"{PREFIX}mutatingwebhookconfigurations/giveway",

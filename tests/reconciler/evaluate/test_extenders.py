@@ -20,6 +20,8 @@ from webhook.preemption.victims.candidates import Candidate, Victim
 from webhook.reconciler.evaluate.evaluator import Asks, Evicts, Unschedulable
 from webhook.reconciler.evaluate.extenders import ExtenderClient, Question, UnaskedError, ask
 
+pytestmark = pytest.mark.skipped_waits
+
 CANDIDATES = [
     Candidate("n1", [Victim("default", name, f"uid-{name}", 1, 0.0, "n1") for name in ("a", "b")], 1),
     Candidate("n2", [Victim("default", "c", "uid-c", 1, 0.0, "n2")], 0),

@@ -11,6 +11,8 @@ from tests.reconciler.acting import PODS, managing, playing
 from tests.workloads import eventually, never
 from webhook.embedded.server.faults import FaultMatch
 
+pytestmark = pytest.mark.skipped_waits
+
 EVICTION = FaultMatch(resource="pods/eviction", name="kept")
 MIGRATING = (
     'admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: '

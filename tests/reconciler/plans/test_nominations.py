@@ -13,6 +13,8 @@ from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.state.annotations import PlanRecord
 
+pytestmark = pytest.mark.skipped_waits
+
 
 async def test_pod_that_fits_beside_keeps_its_nomination():
     """Two preemptors that fit beside each other in what one victim leaves both get in; neither plan is given up."""

@@ -15,6 +15,8 @@ from webhook.policy.model import Limits
 from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable
 from webhook.reconciler.queue.queue import PATIENCE, UNSEEN_PATIENCE, NodeBackoff
 
+pytestmark = pytest.mark.skipped_waits
+
 
 def test_left_out_for_a_growing_while():
     """Each time in a row a node is left out twice as long, up to four hours; it comes back in between."""
