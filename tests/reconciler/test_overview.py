@@ -28,7 +28,7 @@ from webhook.policy.model import (
 )
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.overview.history import BUCKETS, DecisionHistory
+from webhook.reconciler.overview.decision_history import BUCKETS, DecisionHistory
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet

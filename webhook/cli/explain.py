@@ -26,7 +26,7 @@ from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
 from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
-from webhook.reconciler.evaluate.extenders import ExtenderCache, url_of
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
 from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
 from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason

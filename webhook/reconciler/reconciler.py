@@ -27,7 +27,7 @@ from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, Snaps
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
-from webhook.reconciler.evaluate.extenders import ExtenderAnswered, ExtenderClient
+from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions

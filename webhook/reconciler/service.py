@@ -21,7 +21,7 @@ from webhook.policy.model import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.overview.history import DecisionHistory, PendingPods
+from webhook.reconciler.overview.decision_history import DecisionHistory, PendingPods
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell

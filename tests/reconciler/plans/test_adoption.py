@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.reconciler.plans.adoption import disagreement, recalled
-from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, PlanRecord, PlanVictim, encode
+from webhook.reconciler.state.annotations import (
+    DECISION,
+    PLAN,
+    DecidedVictim,
+    DecisionRecord,
+    PlanRecord,
+    PlanVictim,
+    encode,
+)
 
 WEB = "Deployment/default/web"
 
@@ -112,3 +120,21 @@ def test_plan_of_an_earlier_leader(record: PlanRecord, why: str):
     said = disagreement(setting.evaluator, made, setting.policy_set.rules[setting.policy.name], record)
     assert said.startswith(why)
     assert bool(said) == bool(why)
+
+
+async def test_a_plan_on_a_pod_that_cannot_be_read():
+    """It is ended, and keeps this process neither from leading nor from acting for the other pods."""
+    setting = Setting(node("n1"))
+    term = {"topologyKey": "zone", "labelSelector": {"matchExpressions": [{"key": "x", "operator": "Later"}]}}
+    unreadable = preemptor(
+        "a",
+        nominated="n1",
+        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}},
+    )
+    unreadable.metadata.annotations = {PLAN: encode(written("v"))}
+    setting.add(pod("v", "8", node="n1"), unreadable, preemptor("b"))
+    desk = Desk(setting)
+    desk.reconciler._offer_all()
+    assert [(line["preemptor"], line["ending"]) for line in desk.lines("plan ended")] == [("default/a", "outdated")]
+    assert "default/b" in desk.reconciler.queue
+    await desk.reconciler.stop()

@@ -32,7 +32,7 @@ from webhook.reconciler.evaluate.eviction_limiter import (
     has_rates,
     too_large,
 )
-from webhook.reconciler.evaluate.extenders import Question, UnaskedError
+from webhook.reconciler.evaluate.extender_client import Question, UnaskedError
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
     decide_with_exclusions,

@@ -24,7 +24,7 @@ from webhook.page.model import (
     WaitingPod,
 )
 from webhook.policy.model import Policies
-from webhook.reconciler.overview.history import Known
+from webhook.reconciler.overview.decision_history import Known
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.preemptors import instant, is_marked, unschedulable_since

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
@@ -92,7 +93,10 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
     """Why the rest of an earlier leader's plan must not be carried out; empty if it is what would be done now."""
-    decision = evaluator.decide_again(pod, rules)
+    try:
+        decision = evaluator.decide_again(pod, rules)
+    except ClusterError as error:
+        return str(error)
     if decision.fits:
         return "it fits without preemption by now"
     candidate = next((found for found in decision.candidates if found.node == record.node), None)
