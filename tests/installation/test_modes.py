@@ -1,9 +1,9 @@
 """`giveway install --mode`: what each mode makes, how one follows the other, and that nothing stays behind."""
 
 import json
+from functools import partial
 
 import pytest
-from webhook.embedded.protocol.api_resource import ApiResource
 
 from tests.inspection.command import giveway
 from tests.installation.test_install import everything, install, run
@@ -14,7 +14,7 @@ from tests.workloads import namespace
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol import api_resources
 from webhook.embedded.rendering import discovery
-from webhook.embedded.storage import store
+from webhook.embedded.storage import object_store
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import MADE_BY_WEBHOOK, look
 from webhook.installation.kustomize import components, render
@@ -42,17 +42,15 @@ BINDINGS = resources.VALIDATING_ADMISSION_POLICY_BINDING
 @pytest.fixture
 async def bare(tmp_path, monkeypatch):
     """A cluster with two nodes and nothing of giveway. It stores admission policies and enforces none of them."""
-    resources_ = (resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING)
-    resources_ += (resources.VALIDATING_ADMISSION_POLICY, BINDINGS)
-    rows = [
-        ApiResource(one.group, one.plural, one.kind, namespaced=False, hash=one.plural[:11], generation=True)
-        for one in resources_
-    ]
+    kinds = [resources.MUTATING_ADMISSION_POLICY, resources.MUTATING_ADMISSION_POLICY_BINDING]
+    kinds += [resources.VALIDATING_ADMISSION_POLICY, BINDINGS]
+    row_of = partial(api_resources.ApiResource, namespaced=False, generation=True)
+    rows = [row_of(one.group, one.plural, one.kind, hash=one.plural[:11]) for one in kinds]
     for row in rows:
         monkeypatch.setitem(api_resources.BY_URL, (row.root, row.plural), row)
         monkeypatch.setitem(api_resources.BY_STORAGE, row.key, row)
-        monkeypatch.setitem(store._PATHS, row.key, ())
-    for module in (store, discovery):
+        monkeypatch.setitem(object_store._PATHS, row.key, ())
+    for module in (object_store, discovery):
         monkeypatch.setattr(module, "RESOURCES", (*api_resources.RESOURCES, *rows))
     async with EmbeddedCluster(nodes=2) as cluster, cluster.client() as admin:
         await admin.create(resources.NAMESPACE.path(), namespace("team-a"))
