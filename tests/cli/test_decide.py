@@ -283,3 +283,18 @@ def test_explain_says_why_not(monkeypatch, preemptor, said):
     monkeypatch.setenv("COLUMNS", "200")
     line = changed(nodes=[node("n1")], pods=[pod("there", on="n1", cpu="3")], preemptor=preemptor)
     assert said in run("--explain", lines=[line]).stdout
+
+
+def test_explain_says_hostile_names_literally(monkeypatch):
+    """Terminal escapes, markup and direction marks in names and labels are shown as text and do nothing."""
+    monkeypatch.setenv("COLUMNS", "400")
+    evil = "\x1b[2J[red]x[/red]\u202e\r\n"
+    nodes = [node(f"{evil}{number}") for number in range(12)]
+    victims = [pod(f"{evil}v{number}", on=f"{evil}{number}", cpu="3") for number in range(12)]
+    budgets = [budget(evil, {"app": f"{evil}v0"}, 0)]
+    line = cluster(nodes, victims, pod(f"{evil}p", priority=100, cpu="4"), podDisruptionBudgets=budgets)
+    line["name"] = evil
+    text = run("--rules", "kubernetes", "--explain", lines=[line]).stdout
+    assert "evict 1 pod from" in text
+    assert r"\u001b[2J[red]x[/red]\u202e" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)

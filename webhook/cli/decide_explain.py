@@ -6,10 +6,9 @@ import math
 from collections import defaultdict
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
+from webhook.cli.output import literal
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.preemption.ranking import decisive, preferred_because, shown_keys
@@ -21,7 +20,7 @@ from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["explain_decision", "listed"]
+__all__ = ["explain_decision"]
 
 _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
@@ -35,27 +34,25 @@ def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, deci
     by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
     asked = ", ".join(_amount(resource, amount) for resource, amount in sorted(requests(pod).items())) or "nothing"
     by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
-    heading = Text()
-    heading.append(f"{name}: ", style="bold")
-    heading.append(f"{pod.metadata.namespace}/{pod.metadata.name}", style="bold cyan")
-    heading.append(f" (priority {priority_of(pod)}{by_class}) asks for {asked}; by {by}")
-    console.print(heading)
+    key, details = f"{pod.metadata.namespace}/{pod.metadata.name}", f"(priority {priority_of(pod)}{by_class})"
+    asks = literal(f"{details} asks for {asked}; by {by}")
+    console.print(f"[bold]{literal(name)}: [cyan]{literal(key)}[/cyan][/bold] {asks}")
     count = len(snapshot.node_names())
     nodes, anywhere = _nodes_text(count), "the only node" if count == 1 else f"any of {count} nodes"
     selected = decision.selected
     if not decision.eligible:
-        console.print(Text(f"No preemption: {decision.reason}", style="yellow"))
+        console.print(f"[yellow]No preemption: {literal(decision.reason)}[/yellow]")
     elif decision.fits:
-        console.print(Text(f"No preemption: it fits on {len(decision.fits)} of {nodes}.", style="green"))
+        console.print(f"[green]No preemption: it fits on {len(decision.fits)} of {nodes}.[/green]")
     elif len(decision.unresolvable) == count:
-        console.print(Text(f"No preemption: no eviction could make it fit on {anywhere}.", style="red"))
+        console.print(f"[red]No preemption: no eviction could make it fit on {anywhere}.[/red]")
     elif selected is None:
-        console.print(Text(f"No preemption: evicting all who may go does not make room on {anywhere}.", style="red"))
+        console.print(f"[red]No preemption: evicting all who may go does not make room on {anywhere}.[/red]")
     else:
         victims, candidates = len(selected.victims), decision.candidate_count
         best = "only candidate" if candidates == 1 else f"best of {candidates} candidates"
         goes = f"evict {victims} pod{'s' * (victims > 1)} from {selected.node}, the {best} among {nodes}"
-        console.print(Text(f"Plan: {goes}.", style="green"))
+        console.print(f"[green]{literal(f'Plan: {goes}.')}[/green]")
     if selected is not None:
         _print_plan(console, decision, selected, snapshot, strict=rules.strict_budgets)
     _print_nodes(console, decision, snapshot)
@@ -78,16 +75,19 @@ def _nodes_text(count: int) -> str:
 def _print_plan(console: Console, decision: Decision, selected: Candidate, snapshot: Snapshot, *, strict: bool) -> None:
     """The victims; then the keys of the best candidates, and the one by which the winner won."""
     table = Table(
-        title=f"Victims on {selected.node}, most important first", title_justify="left", box=None, padding=(0, 2)
+        title=f"Victims on {literal(selected.node)}, most important first",
+        title_justify="left",
+        box=None,
+        padding=(0, 2),
     )
     for heading in ("pod", "priority", "started", "budgets"):
         table.add_column(heading, justify="right" if heading == "priority" else "left")
     for victim in selected.victims:
         row = snapshot.pods.find(victim.namespace, victim.name)
         budgets = snapshot.budgets.of(row, strict=strict) if row is not None else []
-        left = ", ".join(f"{escape(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
+        left = ", ".join(f"{literal(budget.name)} ({budget.allowed} left)" for budget in budgets) or "none"
         started = "not started" if math.isinf(victim.start_time) else rfc3339(victim.start_time)
-        table.add_row(escape(victim.key), str(victim.priority), started, left)
+        table.add_row(literal(victim.key), str(victim.priority), started, left)
     console.print(table)
     first, *others = decision.scores(_COMPARED)
     if not others:
@@ -101,11 +101,10 @@ def _print_plan(console: Console, decision: Decision, selected: Candidate, snaps
         table.add_column(key.heading, justify="right")
     decided = decisive(first, others[0])
     for candidate in (first, *others):
-        shown = [f"[bold]{key.text(candidate)}[/bold]" if key.name == decided else key.text(candidate) for key in keys]
-        name = escape(candidate.node)
-        table.add_row(f"[bold]{name}[/bold]" if candidate is first else name, *shown)
+        cells = [(candidate.node, candidate is first), *((key.text(candidate), key.name == decided) for key in keys)]
+        table.add_row(*(f"[bold]{literal(text)}[/bold]" if is_bold else literal(text) for text, is_bold in cells))
     console.print(table)
-    console.print(Text(f"{preferred_because(first, others[0])}.\n"))
+    console.print(f"{literal(preferred_because(first, others[0]))}.\n")
 
 
 def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> None:
@@ -121,44 +120,43 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
     table.add_column("who may not go, and by which rule", ratio=4, overflow="fold")
     for name in names[:_MOST_NODES]:
         reason = decision.node_reasons.get(name)
-        failing = Text("nothing: it fits", style="green") if reason is None else Text(reason)
+        failing = "[green]nothing: it fits[/green]" if reason is None else literal(reason)
         if reason is not None and name in hopeless:
-            failing.append("\nno eviction can cure this", style="dim")
+            failing += "\n[dim]no eviction can cure this[/dim]"
         by_rule: dict[str, list[ExcludedPod]] = defaultdict(list)
         for excluded in decision.excluded(name):
             by_rule[excluded.rule].append(excluded)
-        kept = Text()
+        kept = []
         for rule, pods in by_rule.items():
-            kept.append("\n" if kept else "")
-            kept.append(rule, style="magenta")
-            kept.append(f": {listed([one.pod for one in pods])}")
             reasons = sorted({one.text for one in pods})
-            kept.append(f" — {reasons[0]}" if len(reasons) == 1 else f" — e.g. {reasons[0]}", style="dim")
-        table.add_row(escape(name), failing, _goers(decision, snapshot, plans, name), kept)
+            why = literal(reasons[0] if len(reasons) == 1 else f"e.g. {reasons[0]}")
+            pods_text = literal(_listed([one.pod for one in pods]))
+            kept.append(f"[magenta]{literal(rule)}[/magenta]: {pods_text}[dim] — {why}[/dim]")
+        table.add_row(literal(name), failing, _goers(decision, snapshot, plans, name), "\n".join(kept))
     console.print(table)
     if rest := names[_MOST_NODES:]:
         _print_counted(console, decision, rest, hopeless)
 
 
-def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> Text:
-    """The plan for the node, or who may go and why that is not enough."""
+def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> str:
+    """The plan for the node, or who may go and why that is not enough, as markup."""
     plan = plans.get(node)
     if plan is not None:
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
-        return Text(listed([victim.key for victim in plan.victims]) + beyond)
+        return literal(_listed([victim.key for victim in plan.victims])) + beyond
     protected = {excluded.pod for excluded in decision.excluded(node)}
     keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
     free = [key for key in keys if key not in protected]
     if not free:
-        return Text("nobody may go", style="dim")
+        return "[dim]nobody may go[/dim]"
     if node in decision.unresolvable:
-        return Text(f"{len(free)} may go, which would not help", style="dim")
+        return f"[dim]{len(free)} may go, which would not help[/dim]"
     if not decision.eligible or decision.fits:
-        return Text(f"{len(free)} may go, and nobody has to", style="dim")
-    return Text(f"not enough: {listed(free)} may go", style="dim")
+        return f"[dim]{len(free)} may go, and nobody has to[/dim]"
+    return f"[dim]not enough: {literal(_listed(free))} may go[/dim]"
 
 
-def listed(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
@@ -178,5 +176,5 @@ def _print_counted(console: Console, decision: Decision, rest: list[str], hopele
     for heading in ("nodes", "what fails", "would evictions help", "such as"):
         table.add_column(heading, justify="right" if heading == "nodes" else "left")
     for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
-        table.add_row(str(len(names)), reason, helps, listed(names))
+        table.add_row(str(len(names)), literal(reason), helps, literal(_listed(names)))
     console.print(table)
