@@ -86,3 +86,13 @@ def test_a_running_pod_is_told_who_could_evict_it(setting, capsys):
     assert "│ giveway, policy test │ high (100)" in text
     assert "test/opt-out: neither its annotations" in text
     assert "│ kube-scheduler │ legacy (150) │ now │ priority: by priority alone" in text
+
+
+def test_hostile_names_are_said_literally(monkeypatch, capsys):
+    """A snapshot may name pods and nodes as no API server would: nothing in a name moves the cursor or is markup."""
+    monkeypatch.setenv("COLUMNS", "400")
+    evil = "\x1b[2J[red]x[/red]\u202e\r"
+    setting = Setting(node(evil), node("n2"), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
+    text = said(setting, pod(f"{evil}p", "4", node=evil), capsys)
+    assert r"\u001b[2J[red]x[/red]\u202e\u000dp runs on \u001b[2J[red]x[/red]\u202e" in text
+    assert not {"\x1b", "\r", "\u202e"} & set(text)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from tests.simulation.clusters import (
     POLICY,
+    added,
     full,
     large,
+    node,
     pod,
     policy_text,
     run,
     write,
 )
 from webhook.cli.main import main
+from webhook.cli.simulate_tables import print_summaries
 from webhook.policy.model import Policies
 from webhook.simulation.report.compare import differences, shown
 from webhook.simulation.report.html import page
@@ -73,6 +79,21 @@ def test_the_page_is_one_file_and_everything_in_it_is_escaped():
     assert "&lt;script&gt;" in text
     assert 'class="plot"' in text
     assert not any(word in text for word in ('src="http', "@import", "url(http", 'href="http'))
+
+
+def test_hostile_texts_are_printed_literally():
+    """Terminal escapes, markup and direction marks in names and reasons are shown as text and do nothing."""
+    evil = "\x1b[2J[red]x[/red]\u202e\r"
+    pods = [pod(f"{evil}v", "2", on="c", namespace=evil), pod("p", "2", "high"), pod(f"{evil}w", "64", "high")]
+    result = run(added(full(1, pods=pods), "Node", node(f"{evil}n", "2"), node("c", "2")), None, "0s:drain zone-a")
+    result.history.refused[evil] = evil
+    result.policies.left_out[evil] = evil
+    result.history.note(0.0, evil)
+    one = summarize(evil, result)
+    output = io.StringIO()
+    print_summaries(Console(file=output, width=400, highlight=False), [one, msgspec.structs.replace(one, name="b")])
+    assert output.getvalue().count(r"\u001b[2J[red]x[/red]\u202e") > 12
+    assert not {"\x1b", "\r", "\u202e"} & set(output.getvalue())
 
 
 @pytest.fixture

@@ -221,6 +221,13 @@ def test_a_change_that_cannot_be_made_is_named(step, said):
         run(full(), None, step)
 
 
+def test_names_of_a_snapshot_do_nothing_to_the_terminal_of_who_reads_a_message():
+    """What there is instead is told with its control characters as text."""
+    with pytest.raises(WhatIfError) as raised:
+        run(cluster_of([node("\x1b[2Jn", "1")], []), None, "0s:without-node z")
+    assert r"there are \u001b[2Jn" in str(raised.value)
+
+
 def test_the_multiplication_sign_is_understood():
     """20×m is 20xm."""  # noqa: RUF002
     assert step_of("add-nodes", "20×m") == step_of("add-nodes", "20xm")  # noqa: RUF001

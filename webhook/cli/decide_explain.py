@@ -20,7 +20,7 @@ from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import ExcludedPod
 from webhook.preemption.victims.rules import Rules
 
-__all__ = ["explain_decision"]
+__all__ = ["explain_decision", "listed"]
 
 _MOST_NODES = 10
 """Nodes shown one by one; beyond, the others are counted by what fails."""
@@ -130,7 +130,7 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
         for rule, pods in by_rule.items():
             reasons = sorted({one.text for one in pods})
             why = literal(reasons[0] if len(reasons) == 1 else f"e.g. {reasons[0]}")
-            pods_text = literal(_listed([one.pod for one in pods]))
+            pods_text = literal(listed([one.pod for one in pods]))
             kept.append(f"[magenta]{literal(rule)}[/magenta]: {pods_text}[dim] — {why}[/dim]")
         table.add_row(literal(name), failing, _goers(decision, snapshot, plans, name), "\n".join(kept))
     console.print(table)
@@ -143,7 +143,7 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
     plan = plans.get(node)
     if plan is not None:
         beyond = f" ({plan.pdb_violations} beyond a budget)" if plan.pdb_violations else ""
-        return literal(_listed([victim.key for victim in plan.victims])) + beyond
+        return literal(listed([victim.key for victim in plan.victims])) + beyond
     protected = {excluded.pod for excluded in decision.excluded(node)}
     keys = [f"{pod.namespace}/{pod.name}" for pod in snapshot.pods_on(node)]
     free = [key for key in keys if key not in protected]
@@ -153,10 +153,10 @@ def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], 
         return f"[dim]{len(free)} may go, which would not help[/dim]"
     if not decision.eligible or decision.fits:
         return f"[dim]{len(free)} may go, and nobody has to[/dim]"
-    return f"[dim]not enough: {literal(_listed(free))} may go[/dim]"
+    return f"[dim]not enough: {literal(listed(free))} may go[/dim]"
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     """The first few names, and how many more there are."""
     shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
@@ -176,5 +176,5 @@ def _print_counted(console: Console, decision: Decision, rest: list[str], hopele
     for heading in ("nodes", "what fails", "would evictions help", "such as"):
         table.add_column(heading, justify="right" if heading == "nodes" else "left")
     for (reason, helps), names in sorted(groups.items(), key=lambda item: -len(item[1])):
-        table.add_row(str(len(names)), literal(reason), helps, literal(_listed(names)))
+        table.add_row(str(len(names)), literal(reason), helps, literal(listed(names)))
     console.print(table)

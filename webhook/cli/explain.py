@@ -9,12 +9,10 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from webhook.cli.decide_explain import explain_decision, listed
 from webhook.cli.output import literal
 from webhook.cli.running import runs
-from webhook.component_base.logs import visible
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
@@ -194,27 +192,24 @@ def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction]
         by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
     by_scheduler = "may at any time" if any(not one.policy and one.since is not None for one in found) else "may not"
     said = f"giveway {by_giveway}; kube-scheduler {by_scheduler}."
-    console.print(Text.assemble("\n", (pod, "bold cyan"), f" runs on {where}. {said}"))
+    console.print(f"\n[bold cyan]{literal(pod)}[/bold cyan] runs on {literal(where)}. {said}")
     table = Table(title="Who could evict it", title_justify="left", show_lines=True)
     table.add_column("who", ratio=2, overflow="fold")
     table.add_column("for pods of class", ratio=3, overflow="fold")
     table.add_column("from when", no_wrap=True)
     table.add_column("by which rule", ratio=4, overflow="fold")
     for one in sorted(found, key=lambda one: one.since is None):
-        rule = Text.assemble((one.rule, "magenta"), f": {visible(one.text)}")
-        for condition in one.conditions:
-            rule.append(f"\n{visible(condition)}")
         if one.since is None:
-            when = Text("not as things are", style="dim")
+            when = "[dim]not as things are[/dim]"
         elif one.since <= now:
-            when = Text("now", style="yellow")
+            when = "[yellow]now[/yellow]"
         else:
-            when = Text(f"{rfc3339(one.since)}\n(in {_duration(one.since - now)})", style="yellow")
+            when = f"[yellow]{rfc3339(one.since)}\n(in {_duration(one.since - now)})[/yellow]"
         table.add_row(
-            f"giveway, policy {one.policy}" if one.policy else "kube-scheduler",
-            Text(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
+            f"giveway, policy {literal(one.policy)}" if one.policy else "kube-scheduler",
+            literal(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
             when,
-            rule,
+            "\n".join((f"[magenta]{literal(one.rule)}[/magenta]: {literal(one.text)}", *map(literal, one.conditions))),
         )
     console.print(table)
 

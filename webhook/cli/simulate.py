@@ -187,7 +187,7 @@ def _print(summaries: Sequence[Summary], layout: str) -> None:
     else:
         from rich.console import Console  # noqa: PLC0415 - only if something is printed for people
 
-        from webhook.simulation.report.text import print_summaries  # noqa: PLC0415
+        from webhook.cli.simulate_tables import print_summaries  # noqa: PLC0415
 
         print_summaries(Console(highlight=False), summaries)
 

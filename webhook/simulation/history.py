@@ -10,7 +10,7 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import workload_of
 
-__all__ = ["Eviction", "PodStory", "SimulationHistory"]
+__all__ = ["Eviction", "PodStory", "SimulatedDecision", "SimulationHistory", "owner_of"]
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class SimulationHistory:
         if found is None:
             found = self.pods[uid] = PodStory(
                 key=key_of(pod),
-                owner=workload_of(pod) or f"Pod/{key_of(pod)}",
+                owner=owner_of(pod),
                 namespace=pod.metadata.namespace,
                 priority_class=pod.spec.priority_class_name,
                 priority=pod.spec.priority or 0,
@@ -109,10 +109,15 @@ class SimulationHistory:
 
     def evicted(self, pod: Pod, by: str, at: float) -> None:
         """A pod was asked to leave."""
-        line = self._grounds.get(key_of(pod), {}) if by == "giveway" else {}
-        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=self._ran(pod, at))
-        if line:
-            victim = next(one for one in line["victims"] if one["pod"] == key_of(pod))
+        try:
+            ran = max(0.0, self.start + at - epoch(pod.status.start_time or ""))
+        except InstantError:
+            ran = 0.0
+        key = key_of(pod)
+        eviction = Eviction(at=at, node=pod.spec.node_name, by=by, ran=ran)
+        line = self._grounds.get(key) if by == "giveway" else None
+        if line is not None:
+            victim = next(one for one in line["victims"] if one["pod"] == key)
             eviction.preemptor, eviction.policy = line["preemptor"], line["policy"]
             eviction.rule, eviction.because = victim["rule"], victim["because"]
         self.story(pod).eviction = eviction
@@ -145,8 +150,7 @@ class SimulationHistory:
         """Somebody changed the cluster from outside."""
         self.notes.append((at, what))
 
-    def _ran(self, pod: Pod, at: float) -> float:
-        try:
-            return max(0.0, self.start + at - epoch(pod.status.start_time or ""))
-        except InstantError:
-            return 0.0
+
+def owner_of(pod: Pod) -> str:
+    """The workload that a pod counts for, `Kind/namespace/name`; itself if it has none."""
+    return workload_of(pod) or f"Pod/{key_of(pod)}"

@@ -1,21 +1,55 @@
-"""What differs between two runs of the same future, as sentences, the weightiest first."""
+"""What differs between two runs of the same future, as sentences, the weightiest first; and numbers for people."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from webhook.simulation.report.summary import Group, Summary
 
-__all__ = ["differences", "shown"]
+__all__ = ["differences", "ending", "metric_text", "shown"]
 
 _LEAST = 1.0
 """Seconds by which a placement must differ to be worth a sentence."""
+_TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost"})
+_SHARES = frozenset({"cpu-free", "memory-free"})
 
 
 def differences(a: Summary, b: Summary) -> list[str]:
     """Sentences that say what is otherwise with `b` than with `a`; one that says so if nothing is."""
-    found = [*_totals(a, b), *_evicted(a, b), *_waiting(a, b), *_placed(a, b), *_refused(a, b)]
+    found: list[str] = []
+    for metric, words in (
+        ("evictions", "evicted"),
+        ("evictions-by-drain", "evicted by the drain"),
+        ("waiting", "waiting in the end"),
+    ):
+        before, after = int(a.metrics[metric]), int(b.metrics[metric])
+        if change := after - before:
+            more = "more" if change > 0 else "fewer"
+            pods = _by_number(abs(change), "pod", "pods")
+            found.append(f"With {b.name} {abs(change)} {more} {pods} {words}: {after}, not {before}.")
+    lost = b.metrics["work-lost"] - a.metrics["work-lost"]
+    if abs(lost) >= 60:
+        found.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
+    found += [*_owners_evicted(a, b), *_owners_placed(a, b)]
+    for one, other in ((b, a), (a, b)):
+        for name, why in one.refused.items():
+            if name not in other.refused:
+                found.append(f"With {one.name} {name} is refused, and with {other.name} it is not: {why}")
     return found or [f"With {b.name} nothing is otherwise than with {a.name}."]
+
+
+def ending(summary: Summary) -> str:
+    """How a run ended, as a sentence."""
+    end = "nothing moves any more" if summary.at_rest else "the time was over, and things still moved"
+    return f"After {shown(summary.seconds)} {end}."
+
+
+def metric_text(name: str, value: float) -> str:
+    """The value of a metric for people."""
+    if name in _TIMES:
+        return shown(value)
+    return f"{value:.0%}" if name in _SHARES else f"{value:g}"
 
 
 def shown(seconds: float) -> str:
@@ -30,86 +64,38 @@ def shown(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _totals(a: Summary, b: Summary) -> Iterator[str]:
-    for metric, words in (
-        ("evictions", "evicted"),
-        ("evictions-by-drain", "evicted by the drain"),
-        ("waiting", "waiting in the end"),
-    ):
-        before, after = int(a.metrics[metric]), int(b.metrics[metric])
-        if before != after:
-            more = "more" if after > before else "fewer"
-            count = abs(after - before)
-            yield f"With {b.name} {count} {more} {_pods(count)} {words}: {after}, not {before}."
-    before_lost, after_lost = a.metrics["work-lost"], b.metrics["work-lost"]
-    if abs(before_lost - after_lost) >= 60:
-        more = "more" if after_lost > before_lost else "less"
-        yield f"With {b.name} {shown(abs(after_lost - before_lost))} {more} of work is lost."
-
-
-def _evicted(a: Summary, b: Summary) -> Iterator[str]:
+def _owners_evicted(a: Summary, b: Summary) -> Iterator[str]:
     """By owner: pods evicted with the one that stay with the other."""
     rows = []
     for one, other in ((b, a), (a, b)):
         spared = {row.pod for row in other.evictions}
-        counts: dict[str, int] = {}
-        for row in one.evictions:
-            if row.pod not in spared:
-                counts[row.owner] = counts.get(row.owner, 0) + 1
+        counts = Counter(row.owner for row in one.evictions if row.pod not in spared)
         rows += [(count, owner, one.name, other.name) for owner, count in counts.items()]
     for count, owner, with_, stays in sorted(rows, key=lambda row: (-row[0], row[1], row[2])):
-        yield f"With {with_} {count} {_pods(count)} of {owner} {_are(count)} evicted that {_stay(count)} with {stays}."
+        pods, stay = _by_number(count, "pod", "pods"), _by_number(count, "stays", "stay")
+        are = _by_number(count, "is", "are")
+        yield f"With {with_} {count} {pods} of {owner} {are} evicted that {stay} with {stays}."
 
 
-def _waiting(a: Summary, b: Summary) -> Iterator[str]:
-    before, after = _by_name(a.owners), _by_name(b.owners)
-    rows = []
+def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:
+    """By owner: first pods that wait with the one and run with the other, then how much later they are placed."""
+    before, after = ({group.name: group for group in one.owners} for one in (a, b))
+    waiting: list[tuple[int, str]] = []
+    later: list[tuple[float, str]] = []
     for owner in before.keys() | after.keys():
         one, other = before.get(owner, Group(name=owner)), after.get(owner, Group(name=owner))
         if one.waiting != other.waiting:
-            rows.append((other.waiting - one.waiting, owner))
-    for change, owner in sorted(rows, key=lambda row: (-abs(row[0]), row[1])):
-        with_, runs = (b.name, a.name) if change > 0 else (a.name, b.name)
-        count = abs(change)
-        verb = "waits" if count == 1 else "wait"
-        yield f"With {with_} {count} {_pods(count)} of {owner} {verb} in the end that {_run(count)} with {runs}."
-
-
-def _placed(a: Summary, b: Summary) -> Iterator[str]:
-    before, after = _by_name(a.owners), _by_name(b.owners)
-    rows = []
-    for owner in before.keys() & after.keys():
-        one, other = before[owner], after[owner]
+            waiting.append((other.waiting - one.waiting, owner))
         if one.placed == other.placed and one.longest is not None and other.longest is not None:
-            change = other.longest - one.longest
-            if abs(change) >= _LEAST:
-                rows.append((change, owner))
-    for change, owner in sorted(rows, key=lambda row: (-abs(row[0]), row[1])):
-        yield f"With {b.name} {owner} is placed {shown(abs(change))} {'later' if change > 0 else 'earlier'}."
+            later.append((other.longest - one.longest, owner))
+    for change, owner in sorted(waiting, key=lambda row: (-abs(row[0]), row[1])):
+        with_, runs, count = (b.name, a.name, change) if change > 0 else (a.name, b.name, -change)
+        pods, wait, run = (_by_number(count, *words) for words in (("pod", "pods"), ("waits", "wait"), ("runs", "run")))
+        yield f"With {with_} {count} {pods} of {owner} {wait} in the end that {run} with {runs}."
+    for seconds, owner in sorted(later, key=lambda row: (-abs(row[0]), row[1])):
+        if abs(seconds) >= _LEAST:
+            yield f"With {b.name} {owner} is placed {shown(abs(seconds))} {'later' if seconds > 0 else 'earlier'}."
 
 
-def _refused(a: Summary, b: Summary) -> Iterator[str]:
-    for one, other in ((b, a), (a, b)):
-        for name, why in one.refused.items():
-            if name not in other.refused:
-                yield f"With {one.name} {name} is refused, and with {other.name} it is not: {why}"
-
-
-def _by_name(groups: list[Group]) -> dict[str, Group]:
-    return {group.name: group for group in groups}
-
-
-def _pods(count: int) -> str:
-    return "pod" if count == 1 else "pods"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _stay(count: int) -> str:
-    return "stays" if count == 1 else "stay"
-
-
-def _run(count: int) -> str:
-    return "runs" if count == 1 else "run"
+def _by_number(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many

@@ -6,11 +6,11 @@ Pictures are stretched to the width there is, so what is written beside them is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 
 from webhook.page.markup import Html, joined, number, plural, table, text
-from webhook.simulation.report.compare import differences, shown
+from webhook.simulation.report.compare import differences, ending, shown
 from webhook.simulation.report.summary import Group, Summary
 
 __all__ = ["page"]
@@ -36,7 +36,11 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
         files(package).joinpath(name).read_text()
         for package, name in (("webhook.page", "page.css"), ("webhook.simulation.report", "report.css"))
     )
-    compared = _section("Differences", _differences(*summaries)) if len(summaries) == 2 else ""
+    compared = ""
+    if len(summaries) == 2:
+        sentences = differences(*summaries)
+        items = joined(f"<li>{text(one)}</li>" for one in sentences[:_MOST_ROWS])
+        compared = _section("Differences", f'<ul class="differences">{items}</ul>{_more(len(sentences))}')
     span = max((_span(one) for one in summaries), default=1.0)
     runs = joined(_run(one, span, several=len(summaries) > 1) for one in summaries)
     return Html(
@@ -54,56 +58,43 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
 
 
 def _run(summary: Summary, span: float, *, several: bool) -> Html:
+    """The sections of one run; with several runs each heading names its own."""
     name = Html(f" <small>{text(summary.name)}</small>") if several else Html("")
-    end = "nothing moves any more" if summary.at_rest else "the time was over, and things still moved"
-    parts = [
-        _section(
-            Html(f"In short{name}"),
-            joined((_tiles(summary), f'<p class="more">After {shown(summary.seconds)} {end}.</p>')),
-        ),
-        _section(Html(f"Evictions and placements over time{name}"), _timeline(summary, span)),
-        _section(Html(f"Who displaced whom{name}"), _displaced(summary)),
-        _section(Html(f"Whose pods{name}"), _groups("Owners", summary.owners)),
-        _section(
-            Html(f"Classes and namespaces{name}"),
-            joined((_groups("PriorityClasses", summary.classes), "<br>", _groups("Namespaces", summary.namespaces))),
-        ),
-        _section(Html(f"Room by node{name}"), _room(summary)),
+    tiles = joined(
+        f"<div><dd>{text(shown(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
+        for value, words, is_time in ((summary.metrics[metric], words, is_time) for metric, words, is_time in _TILES)
+    )
+    classes = (_groups("PriorityClasses", summary.classes), "<br>", _groups("Namespaces", summary.namespaces))
+    sections: list[tuple[str, str]] = [
+        ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
+        ("Evictions and placements over time", _timeline(summary, span)),
+        ("Who displaced whom", _displaced(summary)),
+        ("Whose pods", _groups("Owners", summary.owners)),
+        ("Classes and namespaces", joined(classes)),
+        ("Room by node", _room(summary)),
     ]
     if summary.waiting:
-        parts.append(_section(Html(f"Who waits, and why{name}"), _waiting(summary)))
+        rows = [(text(row.reason), number(row.pods), text(", ".join(row.examples))) for row in summary.waiting]
+        sections.append(("Who waits, and why", _table("Who waits", ("why", "pods", "for example"), rows, numbers=(1,))))
     if summary.limits:
-        parts.append(_section(Html(f"Evictions against limits{name}"), _limits(summary)))
-    said = [*_pairs("refused by admission", summary.refused), *_pairs("cannot be judged", summary.cannot_be_judged)]
+        sections.append(("Evictions against limits", _limits(summary)))
+    refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
+    said = [(name_, "refused by admission", why) for name_, why in refused[:_MOST_ROWS]]
+    said += [(name_, "cannot be judged", why) for name_, why in not_judged[:_MOST_ROWS]]
     if said:
-        parts.append(
-            _section(
-                Html(f"Rules{name}"), table("Rules that refuse, or cannot be judged", ("what", "says", "why"), said)
-            )
-        )
-    return joined(parts)
+        heads = ("what", "says", "why")
+        rules = table("Rules that refuse, or cannot be judged", heads, [tuple(map(text, row)) for row in said])
+        sections.append(("Rules", rules))
+    return joined(_section(f"{title}{name}", body) for title, body in sections)
 
 
 def _section(title: str, body: str) -> Html:
     return Html(f"<section><h2>{title}</h2>{body}</section>")
 
 
-def _differences(a: Summary, b: Summary) -> Html:
-    sentences = differences(a, b)
-    rows = joined(f"<li>{text(one)}</li>" for one in sentences[:_MOST_ROWS])
-    more = f'<p class="more">and {len(sentences) - _MOST_ROWS} more</p>' if len(sentences) > _MOST_ROWS else ""
-    return Html(f'<ul class="differences">{rows}</ul>{more}')
-
-
-def _tiles(summary: Summary) -> Html:
-    tiles = joined(
-        f"<div><dd>{value}</dd><dt>{words}</dt></div>"
-        for value, words in (
-            (text(shown(summary.metrics[name])) if is_time else number(int(summary.metrics[name])), words)
-            for name, words, is_time in _TILES
-        )
-    )
-    return Html(f'<dl class="tiles">{tiles}</dl>')
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> Html:
+    """The first rows, and how many more there are."""
+    return joined((table(caption, heads, rows[:_MOST_ROWS], numbers=numbers), _more(len(rows))))
 
 
 def _span(summary: Summary) -> float:
@@ -117,13 +108,15 @@ def _timeline(summary: Summary, span: float) -> Html:
     evicted = [row.at for row in summary.evictions]
     placed = [row[0] for row in summary.placements]
     most = max(len(evicted), len(placed), 1)
+    evictions, placements = int(summary.metrics["evictions"]), int(summary.metrics["placed"])
+    said = f"{evictions} pods evicted and {placements} placed within {shown(_span(summary))}"
     notes = joined(
         f'<path class="note" d="M{_x(at, span)} 0V{_TALL}"><title>{text(what)}</title></path>'
         for at, what in summary.notes
     )
     svg = (
         f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{text(_said(summary))}">{notes}'
+        f'aria-label="{text(said)}">{notes}'
         f'<path class="evicted" d="{_steps(evicted, span, most)}"/>'
         f'<path class="placed" d="{_steps(placed, span, most)}"/></svg>'
     )
@@ -136,11 +129,6 @@ def _timeline(summary: Summary, span: float) -> Html:
         f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
     )
     return Html(f'{legend}{svg}<div class="axis"><span>0 s</span><span>{text(shown(span))}</span></div>')
-
-
-def _said(summary: Summary) -> str:
-    evicted, placed = int(summary.metrics["evictions"]), int(summary.metrics["placed"])
-    return f"{evicted} pods evicted and {placed} placed within {shown(_span(summary))}"
 
 
 def _steps(times: Sequence[float], span: float, most: int) -> str:
@@ -176,14 +164,14 @@ def _displaced(summary: Summary) -> Html:
             Html(f'<span class="share" style="width:{max(2, 90 * count // most)}px"></span>{number(count)}'),
             text(rule),
         )
-        for (who, whom, rule), count in ordered[:_MOST_ROWS]
+        for (who, whom, rule), count in ordered
     ]
-    return joined((table("Who displaced whom", ("for", "evicted", "pods", "by"), rows), _more(len(ordered))))
+    return _table("Who displaced whom", ("for", "evicted", "pods", "by"), rows)
 
 
 def _groups(caption: str, groups: Sequence[Group]) -> Html:
-    moved = [one for one in groups if one.evicted or one.waiting or one.placed]
-    if not moved:
+    touched = [one for one in groups if one.is_touched]
+    if not touched:
         return Html('<p class="empty">Nothing happens to any of them.</p>')
     heads = (caption.lower(), "evicted", "work lost", "placed", "longest wait", "waiting", "running")
     rows = [
@@ -196,9 +184,9 @@ def _groups(caption: str, groups: Sequence[Group]) -> Html:
             number(one.waiting),
             number(one.running),
         )
-        for one in moved[:_MOST_ROWS]
+        for one in touched
     ]
-    return joined((table(caption, heads, rows, numbers=(1, 2, 3, 4, 5, 6)), _more(len(moved))))
+    return _table(caption, heads, rows, numbers=(1, 2, 3, 4, 5, 6))
 
 
 def _room(summary: Summary) -> Html:
@@ -225,11 +213,6 @@ def _room(summary: Summary) -> Html:
     )
 
 
-def _waiting(summary: Summary) -> Html:
-    rows = [(text(row.reason), number(row.pods), text(", ".join(row.examples))) for row in summary.waiting[:_MOST_ROWS]]
-    return joined((table("Who waits", ("why", "pods", "for example"), rows, numbers=(1,)), _more(len(summary.waiting))))
-
-
 def _limits(summary: Summary) -> Html:
     rows = [
         (
@@ -239,14 +222,10 @@ def _limits(summary: Summary) -> Html:
             number(row.most),
             Html(f"{number(row.allowed)} in {text(shown(row.window))}"),
         )
-        for row in summary.limits[:_MOST_ROWS]
+        for row in summary.limits
     ]
     heads = ("owner", "policy", "evicted", "most within the window", "the limit")
-    return joined((table("Evictions against limits", heads, rows, numbers=(2, 3)), _more(len(summary.limits))))
-
-
-def _pairs(what: str, said: dict[str, str]) -> Iterable[tuple[Html, Html, Html]]:
-    return ((text(name), text(what), text(why)) for name, why in list(said.items())[:_MOST_ROWS])
+    return _table("Evictions against limits", heads, rows, numbers=(2, 3))
 
 
 def _more(count: int) -> Html:

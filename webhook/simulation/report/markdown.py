@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from webhook.simulation.report.compare import differences, shown
-from webhook.simulation.report.summary import Group, Summary
+from webhook.simulation.report.compare import differences, ending, metric_text, shown
+from webhook.simulation.report.summary import Summary
 
 __all__ = ["markdown"]
 
 _MOST = 15
 _MOST_SENTENCES = 20
 _HEADLINES = ("evictions", "waiting", "placed", "placed-p50", "placed-p99", "placed-max", "work-lost", "refused")
-_TIMES = frozenset({"placed-p50", "placed-p99", "placed-max", "work-lost"})
 _WORDS = {
     "evictions": "evicted",
     "waiting": "waiting in the end",
@@ -34,50 +33,45 @@ def markdown(summaries: Sequence[Summary]) -> str:
         if len(sentences) > _MOST_SENTENCES:
             lines.append(f"- and {len(sentences) - _MOST_SENTENCES} more differences")
         lines.append("")
-    rows = [[_WORDS[name], *(_value(name, one.metrics[name]) for one in summaries)] for name in _HEADLINES]
+    rows = [[_WORDS[name], *(metric_text(name, one.metrics[name]) for one in summaries)] for name in _HEADLINES]
     lines += _table(["", *(one.name for one in summaries)], rows)
     for summary in summaries:
-        lines += _details(summary, len(summaries) > 1)
-    return "\n".join(lines) + "\n"
-
-
-def _details(summary: Summary, several: bool) -> Iterable[str]:
-    moved = [one for one in summary.owners if one.evicted or one.waiting or one.placed]
-    lines = ["", f"<details><summary>{_text(summary.name)}: who</summary>" if several else "#### Who", ""]
-    heads = ["owner", "evicted", "work lost", "placed", "longest wait", "waiting", "running"]
-    lines += _table(heads, [_row(one) for one in moved[:_MOST]])
-    if len(moved) > _MOST:
-        lines += ["", f"and {len(moved) - _MOST} more owners"]
-    if summary.waiting:
-        lines += ["", "Who waits, and why:", ""]
+        several = len(summaries) > 1
         lines += [
-            f"- {one.pods}: {_text(one.reason)} (for example {_text(one.examples[0])})"
-            for one in summary.waiting[:_MOST]
+            "",
+            f"<details><summary>{_text(summary.name)}: who</summary>" if several else "#### Who",
+            "",
         ]
-    if summary.refused:
-        lines += ["", "Refused by admission:", ""]
-        lines += [f"- {_text(name)}: {_text(why)}" for name, why in list(summary.refused.items())[:_MOST]]
-    if summary.cannot_be_judged:
-        lines += ["", "Cannot be judged:", ""]
-        lines += [f"- {_text(name)}: {_text(why)}" for name, why in list(summary.cannot_be_judged.items())[:_MOST]]
-    end = "nothing moves any more" if summary.at_rest else "the time was over, and things still moved"
-    lines += ["", f"After {shown(summary.seconds)} {end}."]
-    return [*lines, "", "</details>"] if several else lines
-
-
-def _row(one: Group) -> list[str]:
-    longest = "" if one.longest is None else shown(one.longest)
-    lost = shown(one.lost) if one.lost else ""
-    return [_text(one.name), str(one.evicted), lost, str(one.placed), longest, str(one.waiting), str(one.running)]
+        touched = [one for one in summary.owners if one.is_touched]
+        rows = []
+        for one in touched[:_MOST]:
+            longest, lost = "" if one.longest is None else shown(one.longest), shown(one.lost) if one.lost else ""
+            numbers = [str(one.evicted), lost, str(one.placed), longest, str(one.waiting), str(one.running)]
+            rows.append([_text(one.name), *numbers])
+        lines += _table(["owner", "evicted", "work lost", "placed", "longest wait", "waiting", "running"], rows)
+        if len(touched) > _MOST:
+            lines += ["", f"and {len(touched) - _MOST} more owners"]
+        waiting = [f"{row.pods}: {_text(row.reason)} (for example {_text(row.examples[0])})" for row in summary.waiting]
+        refused, not_judged = (
+            [f"{_text(name)}: {_text(why)}" for name, why in said.items()]
+            for said in (summary.refused, summary.cannot_be_judged)
+        )
+        for heading, items in (
+            ("Who waits, and why:", waiting),
+            ("Refused by admission:", refused),
+            ("Cannot be judged:", not_judged),
+        ):
+            if items:
+                lines += ["", heading, "", *(f"- {item}" for item in items[:_MOST])]
+        lines += ["", ending(summary)]
+        if several:
+            lines += ["", "</details>"]
+    return "\n".join(lines) + "\n"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(map(_text, heads))} |", f"|{'---|' * len(heads)}"]
     return lines + [f"| {' | '.join(row)} |" for row in rows]
-
-
-def _value(name: str, value: float) -> str:
-    return shown(value) if name in _TIMES else f"{value:g}"
 
 
 def _text(value: str) -> str:

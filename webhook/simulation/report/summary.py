@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 import numpy as np
 
-from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import workload_of
+from webhook.kube.objects import Pod
+from webhook.kube.pods import is_terminal
 from webhook.policy.model import Rate
-from webhook.simulation.history import PodStory
+from webhook.simulation.history import PodStory, owner_of
 from webhook.simulation.simulation import Result
 
 __all__ = ["METRICS", "EvictionRow", "Group", "LimitRow", "Room", "Summary", "WaitingRow", "summarize"]
 
-_OVER = ("Succeeded", "Failed")
 _EXAMPLES = 3
 
 
@@ -36,6 +35,11 @@ class Group(_Part):
     lost: float = 0.0
     longest: float | None = None
     """The longest time until one of them was placed, in seconds."""
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether anything happened to them, or one of them waits."""
+        return bool(self.evicted or self.waiting or self.placed)
 
 
 class EvictionRow(_Part):
@@ -134,31 +138,37 @@ METRICS = {
 def summarize(name: str, result: Result) -> Summary:
     """The answers to one run."""
     stories = list(result.history.pods.values())
-    owners = _owners(result, stories)
-    evictions = _evictions(stories, owners)
+    evictions = _evictions(result, stories)
     room, free = _room(result)
-    limits = _limits(result, stories)
+    nodes = _grouped(
+        result,
+        stories,
+        lambda pod: pod.spec.node_name,
+        lambda story: story.eviction.node if story.eviction else story.node,
+    )
+    waiting: dict[str, list[str]] = {}
+    for key, reason in sorted(result.reasons.items()):
+        waiting.setdefault(reason, []).append(key)
     return Summary(
         name=name,
         seconds=result.seconds,
         at_rest=result.at_rest,
         metrics=_metrics(result, stories, evictions, free),
         namespaces=_grouped(result, stories, lambda pod: pod.metadata.namespace, lambda story: story.namespace),
-        owners=_grouped(result, stories, _owner, lambda story: story.owner),
+        owners=_grouped(result, stories, owner_of, lambda story: story.owner),
         classes=_grouped(
             result, stories, lambda pod: pod.spec.priority_class_name or "-", lambda story: story.priority_class or "-"
         ),
-        nodes=[
-            one
-            for one in _grouped(result, stories, lambda pod: pod.spec.node_name, _node_of)
-            if one.name and (one.placed or one.evicted)
+        nodes=[one for one in nodes if one.name and (one.placed or one.evicted)],
+        waiting=[
+            WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES])
+            for reason, keys in sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0]))
         ],
-        waiting=_waiting(result.reasons),
         evictions=evictions,
         placements=sorted(
             (story.placed, story.key, story.owner, story.node) for story in stories if story.placed is not None
         ),
-        limits=limits,
+        limits=_limits(result, stories),
         room=room,
         plans=dict(sorted(result.history.endings.items())),
         refused=dict(sorted(result.history.refused.items())),
@@ -169,41 +179,31 @@ def summarize(name: str, result: Result) -> Summary:
     )
 
 
-def _owner(pod: Pod) -> str:
-    return workload_of(pod) or f"Pod/{key_of(pod)}"
-
-
-def _node_of(story: PodStory) -> str:
-    return story.eviction.node if story.eviction else story.node
-
-
-def _owners(result: Result, stories: Iterable[PodStory]) -> dict[str, str]:
-    """Pod's key to whose it is, for those that others were evicted for."""
-    found = {story.key: story.owner for story in stories}
-    wanted = {story.eviction.preemptor for story in stories if story.eviction} - found.keys()
-    pods = {key: result.tracker.pod(key) for key in wanted}
-    return found | {key: _owner(pod) for key, pod in pods.items() if pod is not None}
-
-
-def _evictions(stories: Iterable[PodStory], owners: dict[str, str]) -> list[EvictionRow]:
-    rows = [
-        EvictionRow(
-            at=story.eviction.at,
+def _evictions(result: Result, stories: Iterable[PodStory]) -> list[EvictionRow]:
+    owners = {story.key: story.owner for story in stories}
+    rows = []
+    for story in stories:
+        eviction = story.eviction
+        if eviction is None:
+            continue
+        preemptor_owner = owners.get(eviction.preemptor, "")
+        if not preemptor_owner and (pod := result.tracker.pod(eviction.preemptor)) is not None:
+            preemptor_owner = owner_of(pod)
+        row = EvictionRow(
+            at=eviction.at,
             pod=story.key,
             owner=story.owner,
             priority=story.priority,
-            node=story.eviction.node,
-            by=story.eviction.by,
-            preemptor=story.eviction.preemptor,
-            preemptor_owner=owners.get(story.eviction.preemptor, ""),
-            policy=story.eviction.policy,
-            rule=story.eviction.rule,
-            because=story.eviction.because,
-            ran=story.eviction.ran,
+            node=eviction.node,
+            by=eviction.by,
+            preemptor=eviction.preemptor,
+            preemptor_owner=preemptor_owner,
+            policy=eviction.policy,
+            rule=eviction.rule,
+            because=eviction.because,
+            ran=eviction.ran,
         )
-        for story in stories
-        if story.eviction is not None
-    ]
+        rows.append(row)
     return sorted(rows, key=lambda row: (row.at, row.pod))
 
 
@@ -212,7 +212,7 @@ def _metrics(
 ) -> dict[str, float]:
     waits = sorted(story.waited for story in stories if story.waited is not None)
     pods = result.tracker.all("Pod").values()
-    running = sum(bool(pod.spec.node_name) and pod.status.phase not in _OVER for pod in pods)
+    running = sum(bool(pod.spec.node_name) and not is_terminal(pod) for pod in pods)
     preempted = [row for row in evictions if row.by in {"giveway", "kube-scheduler"}]
     per_owner = Counter(row.owner for row in preempted)
     values: dict[str, float] = {
@@ -244,58 +244,32 @@ def _at(ordered: list[float], share: float) -> float:
     return round(ordered[max(0, math.ceil(share * len(ordered)) - 1)], 3) if ordered else 0.0
 
 
-class _Tally:
-    """Numbers of one group while they are counted."""
-
-    __slots__ = ("evicted", "longest", "lost", "placed", "running", "waiting")
-
-    def __init__(self) -> None:
-        self.running = self.waiting = self.placed = self.evicted = 0
-        self.lost = 0.0
-        self.longest: float | None = None
-
-
 def _grouped(
     result: Result, stories: list[PodStory], of_pod: Callable[[Pod], str], of_story: Callable[[PodStory], str]
 ) -> list[Group]:
     """Groups in which something happened or waits first, the rest by name."""
-    groups: dict[str, _Tally] = {}
+    groups: dict[str, Group] = {}
     for pod in result.tracker.all("Pod").values():
-        if pod.status.phase not in _OVER:
-            group = groups.setdefault(of_pod(pod), _Tally())
+        if not is_terminal(pod):
+            name = of_pod(pod)
+            group = groups.get(name) or groups.setdefault(name, Group(name=name))
             if pod.spec.node_name:
                 group.running += 1
             else:
                 group.waiting += 1
     for story in stories:
-        group = groups.setdefault(of_story(story), _Tally())
+        name = of_story(story)
+        group = groups.get(name) or groups.setdefault(name, Group(name=name))
         if story.eviction is not None:
             group.evicted += 1
             group.lost += story.eviction.ran
         if story.waited is not None:
             group.placed += 1
             group.longest = max(group.longest or 0.0, story.waited)
-    rows = [
-        Group(
-            name=name,
-            running=one.running,
-            waiting=one.waiting,
-            placed=one.placed,
-            evicted=one.evicted,
-            lost=round(one.lost, 3),
-            longest=None if one.longest is None else round(one.longest, 3),
-        )
-        for name, one in groups.items()
-    ]
-    return sorted(rows, key=lambda row: (-row.evicted, -row.waiting, -row.placed, row.name))
-
-
-def _waiting(reasons: dict[str, str]) -> list[WaitingRow]:
-    by_reason: dict[str, list[str]] = {}
-    for key, reason in sorted(reasons.items()):
-        by_reason.setdefault(reason, []).append(key)
-    rows = [WaitingRow(reason=reason, pods=len(keys), examples=keys[:_EXAMPLES]) for reason, keys in by_reason.items()]
-    return sorted(rows, key=lambda row: (-row.pods, row.reason))
+    for group in groups.values():
+        group.lost = round(group.lost, 3)
+        group.longest = None if group.longest is None else round(group.longest, 3)
+    return sorted(groups.values(), key=lambda row: (-row.evicted, -row.waiting, -row.placed, row.name))
 
 
 def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from webhook.component_base.logs import visible
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.pods import controller_of
@@ -190,6 +191,6 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 def _unknown(option: str, name: str, known: Any) -> NoReturn:
-    shown = ", ".join(list(known)[:8])
+    shown = ", ".join(map(visible, list(known)[:8]))
     more = f" and {len(known) - 8} more" if len(known) > 8 else ""
     raise WhatIfError(f"{option} {name}: not in the snapshot; there are {shown}{more}")
