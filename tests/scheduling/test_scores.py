@@ -16,8 +16,7 @@ from webhook.preemption.filters.filtering import prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import Selecting, Selectors
-from webhook.scheduling.placement import best_node
-from webhook.scheduling.scores import View, scores
+from webhook.scheduling.scores import View, best_node, scores
 from webhook.scheduling.tally import Tally
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -134,6 +133,17 @@ def test_soft_spread():
     found = scored(over, labelled(pod("p", topologySpreadConstraints=[soft]), app="web"))
     # ln(2 + 2) * 3 rounds to 4, ln(4) * 2 to 3: (4 + 3 - 4) * 100 // 4 and (4 + 3 - 3) * 100 // 4
     assert {name: found[name] - plain[name] for name in found} == {"a": 2 * 75, "b": 2 * 100}
+
+
+def test_soft_spread_by_the_pods_own_labels():
+    """`matchLabelKeys` narrow an empty selector, too, to pods with the same values; by itself it counts nobody."""
+    soft = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    over = view(two_zones(), [labelled(pod(name, on="a", cpu="0"), app=name) for name in ("web", "other")])
+    plain = scored(over, labelled(pod("p"), app="web"))
+    for keys, points in ((["app"], {"a": 0, "b": 2 * 100}), ([], {"a": 2 * 100, "b": 2 * 100})):
+        comes = labelled(pod("p", topologySpreadConstraints=[{**soft, "matchLabelKeys": keys}]), app="web")
+        found = scored(over, comes)
+        assert {name: found[name] - plain[name] for name in found} == points
 
 
 @pytest.mark.parametrize("resource", [SERVICE, REPLICA_SET], ids=["service", "replicaset"])

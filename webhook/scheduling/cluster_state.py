@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from webhook.kube.object_cache import Change, ObjectCache
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Pod
 from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import NODES, PODS, PRIORITY_CLASSES, SNAPSHOT_KINDS, SnapshotKind
@@ -35,16 +35,14 @@ class Informers(Protocol):
 class ClusterState:
     """Keeps `snapshot` current.
 
-    `on_pod` and `on_node` are called after a change was taken over, `on_other` with the kind of anything else
-    that changed.
+    `on_pod` is called after a change of a pod was taken over, `on_other` after that of any other object.
     """
 
     def __init__(
         self,
         informers: Informers,
         on_pod: Callable[[Change[Pod]], None],
-        on_node: Callable[[Change[Node]], None],
-        on_other: Callable[[str], None],
+        on_other: Callable[[Resource, Change[Any]], None],
     ) -> None:
         self.snapshot = Snapshot()
         self.tally = Tally()
@@ -52,15 +50,12 @@ class ClusterState:
         self.pods: ObjectCache[Pod] = informers.cache(PODS.resource, Pod)
         self._assumed: dict[str, Pod] = {}
         self._on_pod = on_pod
-        self._on_node = on_node
         self._on_other = on_other
         self.pods.handlers.append(self._pod_changed)
-        informers.cache(NODES.resource, Node).handlers.append(self._node_changed)
+        for kind in (NODES, *(one for one in SNAPSHOT_KINDS if one not in {PODS, NODES, PRIORITY_CLASSES})):
+            informers.cache(kind.resource, kind.type_).handlers.append(partial(self._other_changed, kind))
         for resource in SELECTING:
             informers.cache(resource, Selecting).handlers.append(partial(self.selectors.changed, resource))
-        for kind in SNAPSHOT_KINDS:
-            if kind not in {PODS, NODES, PRIORITY_CLASSES}:
-                informers.cache(kind.resource, kind.type_).handlers.append(partial(self._other_changed, kind))
 
     @property
     def view(self) -> View:
@@ -97,21 +92,14 @@ class ClusterState:
             self.snapshot.set_pod(pod)
             self.tally.put(key, pod)
 
-    def _node_changed(self, change: Change[Node]) -> None:
-        if change.new is None:
-            self.snapshot.remove_node(change.key)
-        else:
-            self.snapshot.set_node(change.new)
-        self._on_node(change)
-
     def _other_changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
-        name, new = kind.resource.kind, change.new
+        new = change.new
         try:
             if new is not None:
                 kind.put(self.snapshot, new)
         except ClusterError as error:
-            log.warning("%s %s is ignored: %s", name, change.key, error)
+            log.warning("%s %s is ignored: %s", kind.resource.kind, change.key, error)
             new = None
         if new is None:
             kind.remove(self.snapshot, change.key)
-        self._on_other(name)
+        self._on_other(kind.resource, change)

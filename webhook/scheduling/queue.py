@@ -132,8 +132,10 @@ class SchedulingQueue:
             if entry is not None:
                 return entry
             self._more.clear()
+            ends = [entry.backoff_until for entry in self._backing_off.values()]
+            wait = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
             try:
-                async with asyncio.timeout_at(self._next_end_of_backoff()):
+                async with asyncio.timeout(wait):
                     await self._more.wait()
             except TimeoutError:
                 continue
@@ -148,6 +150,7 @@ class SchedulingQueue:
         entry.failed_at, entry.error = self._clock.monotonic(), error
 
     def _next(self) -> Entry | None:
+        """The best active entry, else the one whose backoff ends first; None if neither is there."""
         now = self._clock.monotonic()
         for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
             self._activate(entry)
@@ -162,12 +165,6 @@ class SchedulingQueue:
         first = min(early, key=lambda entry: (entry.backoff_until // BACKOFF_WINDOW, entry.rank))
         del self._backing_off[first.key]
         return first
-
-    def _next_end_of_backoff(self) -> float | None:
-        ends = [entry.backoff_until for entry in self._backing_off.values()]
-        if not ends:
-            return None
-        return asyncio.get_running_loop().time() + max(0.0, min(ends) - self._clock.monotonic())
 
     def _move(self, entry: Entry) -> None:
         self._unschedulable.pop(entry.key, None)

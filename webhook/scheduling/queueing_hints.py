@@ -54,28 +54,23 @@ def is_reshaped(old: Pod, new: Pod) -> bool:
 
 def _room_on(snapshot: Snapshot, node: str) -> Helps:
     """Whether a node has room for a pod, worked out once for pods that ask for the same."""
+    nodes = snapshot.nodes
     known: dict[tuple[tuple[str, int], ...], bool] = {}
 
     def has_room(entry: Entry) -> bool:
+        """Whether the node has what the pod asks for, reservations and placement aside."""
         found = known.get(entry.shape)
         if found is None:
-            found = known[entry.shape] = _has_room(snapshot, entry, node)
+            row = nodes.find(node)
+            found = row is not None and bool(nodes.pod_count[row] < nodes.pod_limit[row])
+            for name, amount in entry.shape if found else ():
+                resource = nodes.resources.index.get(name)
+                if resource is None or nodes.allocatable[resource, row] - nodes.used[resource, row] < amount:
+                    found = False
+            known[entry.shape] = found
         return found
 
     return has_room
-
-
-def _has_room(snapshot: Snapshot, entry: Entry, node: str) -> bool:
-    """Whether the node has what the pod asks for, reservations and placement aside."""
-    nodes = snapshot.nodes
-    row = nodes.find(node)
-    if row is None or nodes.pod_count[row] >= nodes.pod_limit[row]:
-        return False
-    for name, amount in entry.incoming.amounts.items():
-        resource = nodes.resources.index.get(name)
-        if resource is None or nodes.allocatable[resource, row] - nodes.used[resource, row] < amount:
-            return False
-    return True
 
 
 def _ended(pod: Pod) -> bool:

@@ -9,28 +9,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Any
+
+import numpy as np
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.events import EventType, Occurrence, Recorder, reference
 from webhook.kube.informer import Change
 from webhook.kube.instants import Clock, SystemClock, rfc3339
-from webhook.kube.objects import Node, Pod
-from webhook.kube.resources import POD
+from webhook.kube.objects import Pod
+from webhook.kube.resources import (
+    CSI_NODE,
+    NODE,
+    PERSISTENT_VOLUME,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    STORAGE_CLASS,
+    Resource,
+)
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling import queueing_hints
 from webhook.scheduling.cluster_state import ClusterState, Informers
 from webhook.scheduling.default_preemption import Preemption
-from webhook.scheduling.placement import best_node, no_fit_message
 from webhook.scheduling.queue import Entry, SchedulingQueue
+from webhook.scheduling.scores import best_node
 
 __all__ = ["Scheduler"]
 
 log = logging.getLogger(__name__)
 
 NAME = "default-scheduler"
+NO_NODES = "no nodes available to schedule pods"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 BINDERS = 16
 FLUSH_SECONDS = 30.0
@@ -61,7 +73,7 @@ class Scheduler:
         self._preemption = preemption
         self._clock = clock or SystemClock()
         self._queue = SchedulingQueue(self._clock)
-        self._state = ClusterState(informers, self._pod_changed, self._node_changed, self._other_changed)
+        self._state = ClusterState(informers, self._pod_changed, self._other_changed)
         self._events = events
         self._everybody = everybody
         self._binders = asyncio.Semaphore(BINDERS)
@@ -103,7 +115,7 @@ class Scheduler:
         node = best_node(self._state.view, entry.incoming, failures)
         if node is None:
             self._queue.failed(entry)
-            await self._report(entry, failures)
+            await self._report(pod, failures)
             return
         self._queue.remove(entry.key)
         self._state.assume(entry.key, pod, node)
@@ -130,48 +142,33 @@ class Scheduler:
             await self._client.create(POD.path(metadata.namespace, metadata.name, "binding"), body)
         except ApiError as error:
             self._state.forget(entry.key)
-            self._return(entry, error)
+            known = self._state.pods.get(entry.key)
+            if error.status == NOT_FOUND or known is None or not _is_pending(known):
+                return  # it is gone, or has a node
+            log.info("binding %s: %s", entry.key, error)
+            if self._queue.get(entry.key) is None and known.metadata.uid == pod.metadata.uid:
+                self._queue.broke(entry)
             return
-        note = f"Successfully assigned {entry.key} to {node}"
-        self._event(pod, "Normal", "Scheduled", "Binding", note)
+        self._event(pod, "Normal", "Scheduled", "Binding", f"Successfully assigned {entry.key} to {node}")
 
-    def _return(self, entry: Entry, error: ApiError) -> None:
-        """Queue a pod again whose binding failed, unless it is gone or has a node."""
-        pod = self._state.pods.get(entry.key)
-        if error.status == NOT_FOUND or pod is None or not _is_pending(pod):
-            return
-        log.info("binding %s: %s", entry.key, error)
-        if self._queue.get(entry.key) is None and pod.metadata.uid == entry.pod.metadata.uid:
-            self._queue.broke(entry)
-
-    async def _report(self, entry: Entry, failures: Failures) -> None:
+    async def _report(self, pod: Pod, failures: Failures) -> None:
         """Preempt where that is this scheduler's to do, and write the reasons into the pod's status."""
-        pod, nominated, outcome = entry.pod, "", ""
-        if self._preemption is None:
-            outcome = ""
-        elif pod.spec.preemption_policy == "Never":
+        snapshot, nominated, outcome = self._state.snapshot, "", ""
+        if self._preemption is not None and pod.spec.preemption_policy == "Never":
             outcome = NEVER
-        elif len(self._state.snapshot.nodes.known()):
-            nominated, outcome = self._preemption.attempt(self._state.snapshot, pod)
-        message = no_fit_message(self._state.snapshot, failures, outcome)
-        await self._write_status(pod, message, nominated)
-        self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
-
-    def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
-        if self._events is not None:
-            self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
-
-    async def _write_status(self, pod: Pod, message: str, nominated: str) -> None:
+        elif self._preemption is not None and len(snapshot.nodes.known()):
+            nominated, outcome = self._preemption.attempt(snapshot, pod)
+        message = no_fit_message(snapshot, failures, outcome)
         known = next((one for one in pod.status.conditions or () if one.type == "PodScheduled"), None)
+        since = known.last_transition_time if known and known.status == "False" else rfc3339(self._clock.wall())
         status: dict[str, Any] = {}
         if known is None or (known.status, known.message) != ("False", message):
-            same = known is not None and known.status == "False"
             condition = {
                 "type": "PodScheduled",
                 "status": "False",
                 "observedGeneration": pod.metadata.generation or 0,
                 "lastProbeTime": None,
-                "lastTransitionTime": known.last_transition_time if same and known else rfc3339(self._clock.wall()),
+                "lastTransitionTime": since,
                 "reason": "Unschedulable",
                 "message": message,
             }
@@ -180,14 +177,19 @@ class Scheduler:
             status["nominatedNodeName"] = nominated
         if self._preemption is None and pod.status.nominated_node_name:
             status["nominatedNodeName"] = None
-        if not status:
-            return
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-        try:
+        if status:
             path = POD.path(pod.metadata.namespace, pod.metadata.name, "status")
-            await self._client.patch(path, body, kind="strategic")
-        except ApiError as error:
-            log.debug("status of %s: %s", pod.metadata.name, error)
+            try:
+                await self._client.patch(
+                    path, {"metadata": {"uid": pod.metadata.uid}, "status": status}, kind="strategic"
+                )
+            except ApiError as error:
+                log.debug("status of %s: %s", pod.metadata.name, error)
+        self._event(pod, "Warning", "FailedScheduling", "Scheduling", message)
+
+    def _event(self, pod: Pod, type_: EventType, reason: str, action: str, note: str) -> None:
+        if self._events is not None:
+            self._events.event(Occurrence(reference(POD, pod.metadata), None, type_, reason, action, note))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         helps = queueing_hints.after_pod_change(self._state.snapshot, change)
@@ -212,14 +214,14 @@ class Scheduler:
             incoming = compile_pod(pod) if reshaped else known.incoming._replace(pod=pod)
             self._queue.update(key, pod, incoming, wake=reshaped)
 
-    def _node_changed(self, change: Change[Node]) -> None:
-        helps = queueing_hints.after_node_change(self._state.snapshot, change)
+    def _other_changed(self, resource: Resource, change: Change[Any]) -> None:
+        helps = None
+        if resource is NODE:
+            helps = queueing_hints.after_node_change(self._state.snapshot, change)
+        elif resource in (PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS, CSI_NODE):
+            helps = queueing_hints.after_volume_change
         if helps is not None:
             self._queue.wake(helps)
-
-    def _other_changed(self, kind: str) -> None:
-        if kind in ("PersistentVolume", "PersistentVolumeClaim", "StorageClass", "CSINode"):
-            self._queue.wake(queueing_hints.after_volume_change)
 
 
 def _is_pending(pod: Pod) -> bool:
@@ -230,3 +232,22 @@ def _is_pending(pod: Pod) -> bool:
         and not pod.spec.scheduling_gates
         and pod.status.phase in ("", "Pending")
     )
+
+
+def no_fit_message(snapshot: Snapshot, failures: Failures, preemption: str) -> str:
+    """kube-scheduler's sentence: how many nodes fail for which reason, and what became of preemption."""
+    known = snapshot.nodes.known()
+    if not len(known):
+        return NO_NODES
+    counts = Counter[str]()
+    for code in np.unique(failures.code[failures.code > 0]):
+        check, at = failures.checks[code - 1], failures.code == code
+        if check.kind != "resources":
+            counts[check.reason] += int(at.sum())
+            continue
+        for counter, lacking in zip(failures.counters, failures.lacking, strict=False):  # these come first
+            reason = f"Insufficient {counter.name}" if counter.name else "Too many pods"
+            counts[reason] += int(lacking[at].sum())
+    rows = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
+    tail = f" {preemption}" if preemption else ""
+    return f"0/{len(known)} nodes are available: {', '.join(rows)}.{tail}"

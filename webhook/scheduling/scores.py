@@ -8,21 +8,22 @@ equally good nodes the first by name, where kube-scheduler takes one at random. 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import LabelSelector, NodeSelector, Pod, Taint, TopologySpreadConstraint
-from webhook.kube.selectors import Matcher, SelectorError, label_matcher
+from webhook.kube.objects import NodeSelector, Pod, Taint, TopologySpreadConstraint
+from webhook.kube.selectors import SelectorError
+from webhook.preemption.filters.filtering import Failures
 from webhook.preemption.filters.placement import affinity_mask, required_mask, taint_mask, tolerates
 from webhook.preemption.snapshot.amounts import CPU, MEMORY
-from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.pod_info import PodInfo, compile_spread
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.scheduling.default_spread import Selectors
 from webhook.scheduling.tally import Counts, Tally, nonzero_requests, preferences_of
 
-__all__ = ["WEIGHTS", "View", "scores"]
+__all__ = ["WEIGHTS", "View", "best_node", "scores"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -50,6 +51,22 @@ class View(NamedTuple):
     snapshot: Snapshot
     tally: Tally
     selectors: Selectors
+
+
+def best_node(view: View, incoming: PodInfo, failures: Failures) -> str | None:
+    """The nominated node if the pod fits there, else the one with the best score, of equals the first by name."""
+    nodes = view.snapshot.nodes
+    fitting = failures.fits
+    if not len(fitting):
+        return None
+    nominated = nodes.find(incoming.pod.status.nominated_node_name)
+    if nominated is not None and nominated in fitting:
+        return nodes.names[nominated]
+    if len(fitting) == 1:
+        return nodes.names[int(fitting[0])]
+    total = scores(view, incoming, fitting)
+    best = fitting[total == total.max()]
+    return nodes.names[int(best[int(np.argmin(nodes.alphabetical()[best]))])]
 
 
 def scores(view: View, incoming: PodInfo, rows: Rows) -> Ints:
@@ -195,16 +212,24 @@ def _spread(view: View, incoming: PodInfo, rows: Rows) -> Ints | None:
 
 
 def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows, whole: NDArray[np.bool_]) -> Floats:
-    """What one constraint adds on each of the nodes; nothing on a node without its label."""
+    """What one constraint adds on each of the nodes; nothing on a node without its label.
+
+    A selector that is empty or cannot be read counts nobody.
+    """
     nodes, key = view.snapshot.nodes, constraint.topology_key
     domains = nodes.label(key)
     counts = np.zeros(nodes.rows, np.int64)
-    asked = (constraint.label_selector.match_labels if constraint.label_selector else None) or {}
-    for group in view.tally.matching(pod.metadata.namespace, asked, _matcher(constraint, pod)):
-        for node, count in group.items():
-            row = nodes.find(node)
-            if row is not None:
-                counts[row] += count
+    try:
+        compiled = compile_spread(pod, constraint)
+    except SelectorError:
+        compiled = None
+    if compiled is not None and not compiled.counts_nothing:
+        asked = (constraint.label_selector.match_labels if constraint.label_selector else None) or {}
+        for group in view.tally.matching(pod.metadata.namespace, asked, compiled.matches):
+            for node, count in group.items():
+                row = nodes.find(node)
+                if row is not None:
+                    counts[row] += count
     here = rows[whole[rows]]
     if key == _HOSTNAME:
         size, found = len(here), counts[rows]
@@ -219,21 +244,3 @@ def _skew(view: View, pod: Pod, constraint: TopologySpreadConstraint, rows: Rows
         found = per_domain[domains[rows] + 1].astype(np.int64)
     worth = found * math.log(size + 2) + (constraint.max_skew - 1)
     return np.where(domains[rows] >= 0, worth, 0.0)
-
-
-def _matcher(constraint: TopologySpreadConstraint, pod: Pod) -> Matcher:
-    """Which labels a constraint counts; an empty or unreadable selector counts nothing."""
-    selector = constraint.label_selector
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return _nothing
-    labels = pod.metadata.labels or {}
-    same = {key: labels[key] for key in constraint.match_label_keys or () if key in labels}
-    try:
-        matches, alike = label_matcher(selector), label_matcher(LabelSelector(match_labels=same or None))
-    except SelectorError:
-        return _nothing
-    return lambda given: matches(given) and alike(given)
-
-
-def _nothing(_labels: Any) -> bool:
-    return False

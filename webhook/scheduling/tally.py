@@ -81,8 +81,13 @@ class Tally:
         meta, node = pod.metadata, pod.spec.node_name
         if not node or pod.status.phase in {"Succeeded", "Failed"}:
             return
+        containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+        more = (0, 0)
+        if not all(map(_is_complete, containers)):
+            asked, counted = requests(pod), nonzero_requests(pod)
+            more = counted.get(CPU, 0) - asked.get(CPU, 0), counted.get(MEMORY, 0) - asked.get(MEMORY, 0)
         labels = b"" if meta.deletion_timestamp else msgspec.json.encode(meta.labels or {}, order="sorted")
-        taken = _Taken(node, labels, _wishes_key(pod), _missing(pod))
+        taken = _Taken(node, labels, _wishes_key(pod), more)
         self._pods[key] = taken
         if labels:
             namespace = self._alike.setdefault(meta.namespace, {})
@@ -99,10 +104,10 @@ class Tally:
                 wishes = self._wishes[taken.wishes] = _Wishes(preferences_of(pod, incoming=False))
                 self._met.clear()
             wishes.counts[node] = wishes.counts.get(node, 0) + 1
-        if any(taken.more):
-            more = self.more.setdefault(node, [0, 0])
-            more[0] += taken.more[0]
-            more[1] += taken.more[1]
+        if any(more):
+            of_node = self.more.setdefault(node, [0, 0])
+            of_node[0] += more[0]
+            of_node[1] += more[1]
 
     def drop(self, key: str) -> None:
         """Count a pod no more."""
@@ -204,14 +209,6 @@ def nonzero_requests(pod: Pod) -> dict[str, int]:
     containers = [_defaulted(one) for one in spec.containers or ()]
     before = [_defaulted(one) for one in spec.init_containers or ()]
     return requests(_with(pod, containers, before))
-
-
-def _missing(pod: Pod) -> tuple[int, int]:
-    spec = pod.spec
-    if all(_is_complete(one) for one in (*(spec.containers or ()), *(spec.init_containers or ()))):
-        return 0, 0
-    asked, counted = requests(pod), nonzero_requests(pod)
-    return counted.get(CPU, 0) - asked.get(CPU, 0), counted.get(MEMORY, 0) - asked.get(MEMORY, 0)
 
 
 def _is_complete(container: Container) -> bool:

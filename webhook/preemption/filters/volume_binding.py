@@ -17,7 +17,6 @@ from webhook.kube.objects import (
     NodeSelectorTerm,
     PersistentVolumeClaim,
     Requirement,
-    StorageClass,
 )
 from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.preemption.filters.placement import affinity_mask
@@ -56,10 +55,16 @@ def _suiting(snapshot: Snapshot, claim: PersistentVolumeClaim) -> list[Offer]:
     reserved = _large_enough(claim, snapshot.volumes.reserved(claim))
     if reserved:
         return reserved[:1]
-    modes = frozenset(claim.spec.access_modes or ())
+    modes, selector = frozenset(claim.spec.access_modes or ()), claim.spec.selector
     free = _large_enough(claim, snapshot.volumes.free(class_of_claim(claim)))
     offers = [offer for offer in free if modes <= offer.access_modes]
-    return offers if claim.spec.selector is None else _selected(claim, offers)
+    if selector is None:
+        return offers
+    try:
+        selects = label_matcher(selector)
+    except SelectorError:
+        return []
+    return [offer for offer in offers if selects(offer.labels)]
 
 
 def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
@@ -73,14 +78,6 @@ def _large_enough(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Off
     ]
 
 
-def _selected(claim: PersistentVolumeClaim, offers: list[Offer]) -> list[Offer]:
-    try:
-        selects = label_matcher(claim.spec.selector)
-    except SelectorError:
-        return []
-    return [offer for offer in offers if selects(offer.labels)]
-
-
 def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
     """Nodes from which one of the volumes can be reached.
 
@@ -89,23 +86,15 @@ def _within_reach(nodes: Nodes, offers: list[Offer]) -> Mask:
     mask = np.zeros(nodes.rows, np.bool_)
     values: dict[str, set[str]] = {}
     for reach in {offer.reach_key: offer.reach for offer in offers}.values():
-        row = _only_requirement(reach)
-        if row is not None:
-            values.setdefault(row.key, set()).update(row.values or ())
+        terms = (reach.node_selector_terms or []) if reach else []
+        rows = (terms[0].match_expressions or []) if len(terms) == 1 and not terms[0].match_fields else []
+        if len(rows) == 1 and rows[0].operator == "In" and rows[0].values:
+            values.setdefault(rows[0].key, set()).update(rows[0].values)
         else:
             mask |= affinity_mask(nodes, reach, fields=False)
     for key, wanted in values.items():
         mask |= nodes.has_label_in(key, wanted)
     return mask
-
-
-def _only_requirement(reach: NodeSelector | None) -> Requirement | None:
-    """The requirement of a selector that is nothing but one label that must have one of some values."""
-    terms = (reach.node_selector_terms or []) if reach else []
-    if len(terms) != 1 or terms[0].match_fields or len(terms[0].match_expressions or ()) != 1:
-        return None
-    row = (terms[0].match_expressions or [])[0]
-    return row if row.operator == "In" and row.values else None
 
 
 def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mask]) -> Mask:
@@ -120,7 +109,14 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     def satisfied(reachable: bytes, may_provision: bytes) -> bool:
         rows = np.flatnonzero(np.frombuffer(reachable, np.bool_)).tolist()
         here = sorted((offer for row in rows for offer in within[row]), key=lambda offer: (offer.capacity, offer.name))
-        return _all_satisfied(suits, [offer.name for offer in here], may_provision)
+        left = [offer.name for offer in here]
+        for mine, provisioned in zip(suits, may_provision, strict=True):
+            chosen = next((name for name in left if name in mine), None)
+            if chosen is not None:
+                left.remove(chosen)
+            elif not provisioned:
+                return False
+        return True
 
     reach = np.stack([affinity_mask(nodes, some[0].reach, fields=False) for some in within], axis=1)
     provision = np.stack(provisionable, axis=1)
@@ -128,44 +124,22 @@ def _competing(nodes: Nodes, suiting: list[list[Offer]], provisionable: list[Mas
     return np.array(answers, np.bool_)
 
 
-def _all_satisfied(suits: list[set[str]], volumes: list[str], may_provision: bytes) -> bool:
-    """Whether every claim finds one of the volumes, smallest first, or a provisioner."""
-    left = list(volumes)
-    for mine, provisionable in zip(suits, may_provision, strict=True):
-        chosen = next((name for name in left if name in mine), None)
-        if chosen is not None:
-            left.remove(chosen)
-        elif not provisionable:
-            return False
-    return True
-
-
 def _provisionable(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
+    """Nodes, by row, for which a volume could be made: by its class's allowed topologies, or only the selected node."""
     nodes = snapshot.nodes
     storage_class = snapshot.storage_classes.get(class_of_claim(claim))
     if storage_class is None or storage_class.provisioner in _NOT_PROVISIONED:
         return np.zeros(nodes.rows, np.bool_)
-    mask = affinity_mask(nodes, _topologies(storage_class))
+    terms = []
+    for term in storage_class.allowed_topologies or ():
+        rows = [
+            Requirement(key=str(row.get("key", "")), operator="In", values=[str(v) for v in row.get("values") or ()])
+            for row in term.get("matchLabelExpressions") or ()
+        ]
+        terms.append(NodeSelectorTerm(match_expressions=rows))
+    mask = affinity_mask(nodes, NodeSelector(node_selector_terms=terms) if terms else None)
     selected = (claim.metadata.annotations or {}).get(_SELECTED_NODE)
     if selected is not None:
         row = nodes.find(selected)
         mask &= np.arange(nodes.rows) == (-1 if row is None else row)
     return mask
-
-
-def _topologies(storage_class: StorageClass) -> NodeSelector | None:
-    """A class's allowed topologies as a node selector; none allows every node."""
-    if not storage_class.allowed_topologies:
-        return None
-    terms = [
-        NodeSelectorTerm(
-            match_expressions=[
-                Requirement(
-                    key=str(row.get("key", "")), operator="In", values=[str(v) for v in row.get("values") or ()]
-                )
-                for row in term.get("matchLabelExpressions") or ()
-            ]
-        )
-        for term in storage_class.allowed_topologies
-    ]
-    return NodeSelector(node_selector_terms=terms)

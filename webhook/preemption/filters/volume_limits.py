@@ -11,7 +11,6 @@ of the in-tree kind, and `preventPodSchedulingIfMissing` of a CSIDriver (off in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
 from webhook.preemption.snapshot.attached_volumes import AttachedVolume
-from webhook.preemption.snapshot.pod_info import PodClaims
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["EXCEEDED", "AttachLimits", "Attached", "attach_limits"]
@@ -113,16 +111,24 @@ def attach_limits(snapshot: Snapshot, claims: list[str], live: PlacedPods) -> At
         return None
     drivers = Counter(volume.driver for volume in own)
     counts = np.array(list(drivers.values()), np.int64)
-    limit = np.stack([_limits_of(snapshot, snapshot.attach_limits[driver]) for driver in drivers])
+    limit = np.full((len(drivers), snapshot.nodes.rows), UNBOUNDED, np.int64)
+    for number, driver in enumerate(drivers):
+        for name, most in snapshot.attach_limits[driver].items():
+            row = snapshot.nodes.find(name)
+            if row is not None:
+                limit[number, row] = most
+    # Only nodes where a limit would not do were every claim there a volume of its own of this driver
     users = _users(snapshot, live)
-    tight = _tight(snapshot, users, counts, limit)
+    sizes = snapshot.table(("claims",), snapshot.pods.claims, np.int64, lambda one: len(one.named) + len(one.made))
+    claimed = np.bincount(users.nodes, sizes[snapshot.pods.claim_set[users.rows]], minlength=snapshot.nodes.rows)
+    tight = np.asarray((claimed + counts[:, None] > limit).any(axis=0))
     pairs = _Pairs(snapshot, own, users.on(tight))
-    node, driver, is_own = pairs.columns(list(drivers))
+    node, driver_of, is_own = pairs.columns(list(drivers))
     return AttachLimits(
         limit=np.where(tight, limit, UNBOUNDED),
         own=counts,
         node=node,
-        driver=driver,
+        driver=driver_of,
         is_own=is_own,
         users=pairs.users(),
         place=pairs.place,
@@ -143,16 +149,6 @@ class _Users(NamedTuple):
         return _Users(self.rows[chosen], self.nodes[chosen], self.nominated[chosen])
 
 
-def _limits_of(snapshot: Snapshot, by_node: Mapping[str, int]) -> Ints:
-    nodes = snapshot.nodes
-    limit = np.full(nodes.rows, UNBOUNDED, np.int64)
-    for name, count in by_node.items():
-        row = nodes.find(name)
-        if row is not None:
-            limit[row] = count
-    return limit
-
-
 def _users(snapshot: Snapshot, live: PlacedPods) -> _Users:
     pods = snapshot.pods
     running = pods.claim_set[live.rows] > 0
@@ -162,17 +158,6 @@ def _users(snapshot: Snapshot, live: PlacedPods) -> _Users:
         np.concatenate([live.nodes[running], pods.nominated[waiting].astype(np.intp)]),
         np.arange(np.count_nonzero(running) + len(waiting)) >= np.count_nonzero(running),
     )
-
-
-def _tight(snapshot: Snapshot, users: _Users, own: Ints, limit: Ints) -> Mask:
-    """Nodes where a driver's limit would not do were every claim there a volume of its own of this driver."""
-
-    def count(claims: PodClaims) -> int:
-        return len(claims.named) + len(claims.made)
-
-    sizes = snapshot.table(("claims",), snapshot.pods.claims, np.int64, count)
-    most = np.bincount(users.nodes, weights=sizes[snapshot.pods.claim_set[users.rows]], minlength=limit.shape[1])
-    return np.asarray((most + own[:, None] > limit).any(axis=0))
 
 
 class _Pairs:

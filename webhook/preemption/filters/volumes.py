@@ -5,13 +5,12 @@ Limits of volumes per node are in `volume_limits`. Free space of storage classes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.kube.objects import PersistentVolume, PersistentVolumeClaim, Pod, Volume, key_of
+from webhook.kube.objects import PersistentVolumeClaim, Pod, Volume, key_of
 from webhook.preemption.filters.counters import Counter, PlacedPods
 from webhook.preemption.filters.placement import affinity_mask
 from webhook.preemption.filters.volume_binding import find_volumes
@@ -79,14 +78,12 @@ def check(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> Storage:
             for volume in incoming.pod.spec.volumes or ()
             if (name := claim_name(incoming.pod, volume)) is not None
         ]
-        bound, unbound = _sorted_out(snapshot, claims)
-        volumes = _volumes_in_zones(snapshot, claims)
+        bound, unbound = _bound_and_waiting(snapshot, [one.claim for one in claims])
+        named = [one.claim for one in claims if not one.ephemeral]
+        wrong_zone = _zone_conflicts(snapshot, named)
     except Refusal as refusal:
         return Storage(str(refusal), [], [])
-    nodes = snapshot.nodes
-    masks = _binding_masks(snapshot, [one.claim for one in bound], [one.claim for one in unbound])
-    masks.append((_WRONG_ZONE, _zone_conflicts(nodes, volumes)))
-    named = [one.claim for one in claims if not one.ephemeral]
+    masks = [*_binding_masks(snapshot, bound, unbound), (_WRONG_ZONE, wrong_zone)]
     limits = attach_limits(snapshot, [key_of(one.claim) for one in claims], live)
     return Storage("", masks, _exclusive_use(snapshot, named, live), limits)
 
@@ -137,46 +134,39 @@ def _claim(snapshot: Snapshot, pod: Pod, volume: Volume, name: str) -> Persisten
     return claim
 
 
-def _sorted_out(snapshot: Snapshot, claims: list[_Claim]) -> tuple[list[_Claim], list[_Claim]]:
+def _bound_and_waiting(
+    snapshot: Snapshot, claims: list[PersistentVolumeClaim]
+) -> tuple[list[PersistentVolumeClaim], list[PersistentVolumeClaim]]:
     """Bound claims, and those that wait for their first consumer. Raises Refusal for one that waits for no one."""
     bound, waiting = [], []
-    for one in claims:
-        claim = one.claim
+    for claim in claims:
         if claim.spec.volume_name and "pv.kubernetes.io/bind-completed" in (claim.metadata.annotations or {}):
-            bound.append(one)
+            bound.append(claim)
             continue
         storage_class = snapshot.storage_classes.get(class_of_claim(claim))
         waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
         if not waits or claim.spec.volume_name:
             raise Refusal("pod has unbound immediate PersistentVolumeClaims")
-        waiting.append(one)
+        waiting.append(claim)
     return bound, waiting
 
 
-def _volumes_in_zones(snapshot: Snapshot, claims: list[_Claim]) -> list[PersistentVolume]:
-    """The volumes of the claims that the pod names; VolumeZone does not look at those made for the pod.
+def _zone_conflicts(snapshot: Snapshot, claims: list[PersistentVolumeClaim]) -> Mask:
+    """Nodes in a zone or region that a volume's labels do not name; nodes without any zone pass.
 
-    Raises Refusal if one is missing.
+    The claims are those that the pod names: VolumeZone does not look at those made for the pod. Raises Refusal if a
+    volume is missing.
     """
-    volumes = []
-    for claim in (one.claim for one in claims if not one.ephemeral and one.claim.spec.volume_name):
-        volume = snapshot.volumes.get(claim.spec.volume_name)
-        if volume is None:
-            raise Refusal(f'persistentvolume "{claim.spec.volume_name}" not found')
-        volumes.append(volume)
-    return volumes
-
-
-def _zone_conflicts(nodes: Nodes, volumes: list[PersistentVolume]) -> Mask:
-    """Nodes in a zone or region that a bound volume's labels do not name; nodes without any zone pass."""
-    zoned = np.zeros(nodes.rows, np.bool_)
+    nodes = snapshot.nodes
+    zoned, conflict = np.zeros(nodes.rows, np.bool_), np.zeros(nodes.rows, np.bool_)
     for key in _ZONE_LABELS:
         zoned |= nodes.label(key) >= 0
-    conflict = np.zeros(nodes.rows, np.bool_)
-    for volume in volumes:
-        labels = volume.metadata.labels or {}
+    for name in (claim.spec.volume_name for claim in claims if claim.spec.volume_name):
+        volume = snapshot.volumes.get(name)
+        if volume is None:
+            raise Refusal(f'persistentvolume "{name}" not found')
         for key in _ZONE_LABELS:
-            zones = [zone.strip() for zone in labels.get(key, "").split("__")]
+            zones = [zone.strip() for zone in (volume.metadata.labels or {}).get(key, "").split("__")]
             if all(zones):  # Kubernetes ignores the label if a part of it is empty
                 conflict |= ~_in_zones(nodes, key, zones)
     return conflict & zoned
@@ -199,8 +189,8 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     }
     if not exclusive:
         return []
-    pods = snapshot.pods
-    uses = np.zeros(len(pods.claims), np.int64)
+    pods, nodes = snapshot.pods, snapshot.nodes
+    uses: NDArray[np.int64] = np.zeros(len(pods.claims), np.int64)
     for identity, claims_there in pods.claims.used():
         uses[identity] = len(claims_there.named & exclusive)
     users = live.rows[uses[pods.claim_set[live.rows]] > 0]
@@ -208,10 +198,13 @@ def _exclusive_use(snapshot: Snapshot, claims: list[PersistentVolumeClaim], live
     taken = {name for claims_there in used if claims_there for name in claims_there.named & exclusive}
     if not taken:
         return []
-    count = snapshot.nodes.rows
-    base = np.full(count, len(taken), np.int64)
-    return [Counter("claims", base, np.zeros(count, np.int64), _uses_of(uses, pods.claim_set), "claims")]
-
-
-def _uses_of(uses: NDArray[np.int64], claim_set: NDArray[np.int32]) -> Callable[[Any, Any], NDArray[np.int64]]:
-    return lambda rows, _nodes: uses[claim_set[rows]]
+    claim_set = pods.claim_set
+    return [
+        Counter(
+            stage="claims",
+            base=np.full(nodes.rows, len(taken), np.int64),
+            limit=np.zeros(nodes.rows, np.int64),
+            share=lambda rows, _nodes: uses[claim_set[rows]],
+            name="claims",
+        )
+    ]

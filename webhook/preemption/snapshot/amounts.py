@@ -27,6 +27,9 @@ CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
 LARGEST = 2**54
 """Amounts are capped here, so that no sum over a node's pods leaves an int64."""
 
+_COUNTED = ("hugepages-", "attachable-volumes-")
+"""What the scheduler counts, by how its name begins, beside cpu, memory, ephemeral storage and names with a slash."""
+
 Amounts = dict[str, int]
 
 
@@ -61,7 +64,13 @@ def occupied(pod: Pod) -> Amounts:
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return requests(pod)
     try:
-        return _total(pod, _resized_containers(pod), _resized_pod(pod))
+        of_pod = _of_pod(pod)
+        if of_pod and status.resources is not None:
+            # Of the resources that the pod as a whole asks for, what it has and was allotted
+            told = (_parse(status.resources.requests), _parse(status.allocated_resources))
+            effective = _effective(of_pod, told, infeasible=_is_infeasible(pod))
+            of_pod = {name: effective.get(name, 0) for name in of_pod}
+        return _total(pod, _resized_containers(pod), of_pod)
     except QuantityError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
 
@@ -81,21 +90,10 @@ def _total(pod: Pod, resized: Mapping[str, Amounts], of_pod: Amounts) -> Amounts
     total = _of_container(containers[0], resized) if containers else {}
     for container in containers[1:]:
         _add(total, _of_container(container, resized))
-    if spec.init_containers:
-        total = _with_init_containers(total, spec.init_containers, resized)
-    total.update(of_pod)
-    if spec.overhead:
-        _add(total, _parse(spec.overhead))
-    return total
-
-
-def _with_init_containers(
-    running: Amounts, init_containers: list[Container], resized: Mapping[str, Amounts]
-) -> Amounts:
-    """Init containers run one after the other beside the sidecars started before them."""
+    # Init containers run one after the other, beside the sidecars that were started before them
     sidecars: Amounts = {}
     peak: Amounts = {}
-    for container in init_containers:
+    for container in spec.init_containers or ():
         mine = _of_container(container, resized)
         if container.restart_policy == "Always":
             _add(sidecars, mine)
@@ -105,9 +103,13 @@ def _with_init_containers(
             _add(at_once, sidecars)
         for name, amount in at_once.items():
             peak[name] = max(peak.get(name, 0), amount)
-    total = dict(running)
-    _add(total, sidecars)
-    return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
+    if spec.init_containers:
+        _add(total, sidecars)
+        total = {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
+    total.update(of_pod)
+    if spec.overhead:
+        _add(total, _parse(spec.overhead))
+    return total
 
 
 def _of_container(container: Container, resized: Mapping[str, Amounts]) -> Amounts:
@@ -145,16 +147,6 @@ def _resized_containers(pod: Pod) -> dict[str, Amounts]:
     }
 
 
-def _resized_pod(pod: Pod) -> Amounts:
-    """Pod-level requests while they are resized: the same resources, with what the pod has and was allotted."""
-    asked, resources = _of_pod(pod), pod.status.resources
-    if not asked or resources is None:
-        return asked
-    told = (_parse(resources.requests), _parse(pod.status.allocated_resources))
-    effective = _effective(asked, told, infeasible=_is_infeasible(pod))
-    return {name: effective.get(name, 0) for name in asked}
-
-
 def _effective(asked: Amounts, told: tuple[Amounts, Amounts], *, infeasible: bool) -> Amounts:
     """The most of what is asked for, had and allotted; a resize that the node can never grant is not counted."""
     effective = {} if infeasible else dict(asked)
@@ -178,10 +170,13 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False) -> Amounts:
     amounts: Amounts = {}
+    by_name = (MEMORY, EPHEMERAL_STORAGE, "pods") if and_pods else (MEMORY, EPHEMERAL_STORAGE)
     for name, quantity in (quantities or {}).items():
         if name == CPU:
             amount = millis(quantity)
-        elif name in (MEMORY, EPHEMERAL_STORAGE) or _is_scalar(name) or (and_pods and name == "pods"):
+        elif name.startswith("requests."):
+            continue  # how quotas name a resource; no pod can ask for it
+        elif name in by_name or name.startswith(_COUNTED) or "/" in name:
             amount = units(quantity)
         else:
             continue
@@ -189,10 +184,3 @@ def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False)
             raise QuantityError(f"{name} is {quantity}: an amount must not be negative")
         amounts[name] = min(LARGEST, amount)
     return amounts
-
-
-def _is_scalar(name: str) -> bool:
-    """Whether the scheduler counts the resource beside cpu, memory and ephemeral storage."""
-    if name.startswith("requests."):  # how quotas name a resource; no pod can ask for it
-        return False
-    return name.startswith(("hugepages-", "attachable-volumes-")) or "/" in name

@@ -53,7 +53,18 @@ class AttachedVolumes:
         if claim not in self._claims:
             return None  # and not remembered: nothing would tell when to forget it
         if claim not in self._known:
-            self._known[claim] = self._look_up(claim, self._claims[claim])
+            name, of_class = self._claims[claim].spec.volume_name, class_of_claim(self._claims[claim])
+            volume = self._volumes.get(name) if name else None
+            if name:
+                self._claims_of.setdefault(name, set()).add(claim)
+            if volume is not None:
+                self._known[claim] = _of_volume(volume)
+            elif of_class in self._storage_classes:
+                provisioner = self._storage_classes[of_class].provisioner
+                # It will be a volume of its own
+                self._known[claim] = AttachedVolume(_MIGRATED.get(provisioner, provisioner), f"claim {claim}")
+            else:
+                self._known[claim] = None
         return self._known[claim]
 
     def claim_changed(self, claim: str) -> None:
@@ -69,19 +80,6 @@ class AttachedVolumes:
         """Look everything up again: classes hardly ever change."""
         self._known.clear()
         self._claims_of.clear()
-
-    def _look_up(self, key: str, claim: PersistentVolumeClaim) -> AttachedVolume | None:
-        name = claim.spec.volume_name
-        if name:
-            self._claims_of.setdefault(name, set()).add(key)
-            volume = self._volumes.get(name)
-            if volume is not None:
-                return _of_volume(volume)
-        storage_class = self._storage_classes.get(class_of_claim(claim))
-        if storage_class is None:
-            return None
-        driver = _MIGRATED.get(storage_class.provisioner, storage_class.provisioner)
-        return AttachedVolume(driver, f"claim {key}")  # it will be one of its own
 
 
 def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:

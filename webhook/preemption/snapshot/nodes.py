@@ -136,8 +136,28 @@ class Nodes:
     def claim(self, name: str) -> int:
         """The row of the name, made if it has none."""
         row = self._index.get(name)
-        if row is None:
-            row = self._index[name] = self._new_row(name)
+        if row is not None:
+            return row
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = self.rows
+            if row == len(self.valid):
+                size = 2 * row  # the columns grow
+                for column in (
+                    "valid", "unschedulable", "taints", "pod_limit", "pod_count", "nominations", "allocatable", "used",
+                ):  # fmt: skip
+                    setattr(self, column, grown(getattr(self, column), size))
+                for labels in self._columns.values():
+                    labels.ids = grown(labels.ids, size, -1)
+            self.rows += 1
+            self.names.append(name)
+            self.labels.append({})
+            self.declared.append(frozenset())
+        self.taints[row] = self.taint_sets.take((), [])
+        self._alphabet = None
+        self._index[name] = row
         return row
 
     def release(self, row: int) -> None:
@@ -214,35 +234,3 @@ class Nodes:
         self.labels[row] = labels
         for key, column in self._columns.items():
             column.put(row, labels.get(key))
-
-    def _new_row(self, name: str) -> int:
-        """A row for another node: a free one, or the next one, for which the columns grow if they have to."""
-        if self._free:
-            row = self._free.pop()
-            self.names[row] = name
-        else:
-            row = self.rows
-            if row == len(self.valid):
-                self._grow(2 * row)
-            self.rows += 1
-            self.names.append(name)
-            self.labels.append({})
-            self.declared.append(frozenset())
-        self.taints[row] = self.taint_sets.take((), [])
-        self._alphabet = None
-        return row
-
-    def _grow(self, size: int) -> None:
-        for name in (
-            "valid",
-            "unschedulable",
-            "taints",
-            "pod_limit",
-            "pod_count",
-            "nominations",
-            "allocatable",
-            "used",
-        ):
-            setattr(self, name, grown(getattr(self, name), size))
-        for column in self._columns.values():
-            column.ids = grown(column.ids, size, -1)

@@ -12,6 +12,7 @@ from webhook.kube.objects import (
     PodAffinity,
     PodAffinityTerm,
     Requirement,
+    TopologySpreadConstraint,
     Volume,
 )
 from webhook.kube.selectors import Labels, Matcher, SelectorError, label_matcher
@@ -30,6 +31,7 @@ __all__ = [
     "claim_name",
     "claims_of",
     "compile_pod",
+    "compile_spread",
     "compile_terms",
     "conflicts",
     "host_ports",
@@ -86,7 +88,7 @@ class Term:
 
 
 class SpreadConstraint(NamedTuple):
-    """A hard topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts.
+    """A topology spread constraint; `matches` and `counts_nothing` tell which pods of the namespace it counts.
 
     Constraints of equal `key` match the same label sets.
     """
@@ -188,34 +190,34 @@ def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Te
 
 def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
     """The incoming pod's hard constraints. Raises ClusterError for a selector or number that cannot be read."""
-    labels = pod.metadata.labels or {}
     hard = [one for one in pod.spec.topology_spread_constraints or () if one.when_unsatisfiable == "DoNotSchedule"]
     place = f"pod {pod.metadata.namespace}/{pod.metadata.name}: spec.topologySpreadConstraints"
-    compiled = []
     for constraint in hard:
-        selector = constraint.label_selector
-        if selector is not None and constraint.match_label_keys:
-            own = {key: labels[key] for key in constraint.match_label_keys if key in labels}
-            selector = _and_labels(selector, own, {})
-        empty = selector is not None and not selector.match_labels and not selector.match_expressions
-        try:
-            matches = label_matcher(selector)
-        except SelectorError as error:
-            raise ClusterError(f"{place}: {error}") from error
-        compiled.append(
-            SpreadConstraint(
-                namespace=pod.metadata.namespace,
-                topology_key=constraint.topology_key,
-                max_skew=int32(constraint.max_skew, f"{place}: maxSkew"),
-                min_domains=int32(constraint.min_domains or 1, f"{place}: minDomains"),
-                honor_affinity=constraint.node_affinity_policy in (None, "Honor"),
-                honor_taints=constraint.node_taints_policy == "Honor",
-                matches=matches,
-                counts_nothing=empty,
-                key=msgspec.json.encode(selector),
-            )
-        )
-    return compiled
+        int32(constraint.max_skew, f"{place}: maxSkew")
+        int32(constraint.min_domains or 1, f"{place}: minDomains")
+    try:
+        return [compile_spread(pod, constraint) for constraint in hard]
+    except SelectorError as error:
+        raise ClusterError(f"{place}: {error}") from error
+
+
+def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadConstraint:
+    """One constraint of the pod, with its own labels in place of `matchLabelKeys`. Raises SelectorError."""
+    selector, labels = constraint.label_selector, pod.metadata.labels or {}
+    if selector is not None and constraint.match_label_keys:
+        selector = _and_labels(selector, {k: labels[k] for k in constraint.match_label_keys if k in labels}, {})
+    empty = selector is not None and not selector.match_labels and not selector.match_expressions
+    return SpreadConstraint(
+        namespace=pod.metadata.namespace,
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        min_domains=constraint.min_domains or 1,
+        honor_affinity=constraint.node_affinity_policy in (None, "Honor"),
+        honor_taints=constraint.node_taints_policy == "Honor",
+        matches=label_matcher(selector),
+        counts_nothing=empty,
+        key=msgspec.json.encode(selector),
+    )
 
 
 def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:

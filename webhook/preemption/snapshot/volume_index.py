@@ -81,8 +81,14 @@ class VolumeIndex:
     def reserved(self, claim: PersistentVolumeClaim) -> list[Offer]:
         """The volumes of the claim's class that are reserved for it, by name."""
         meta, of_class = claim.metadata, class_of_claim(claim)
-        volumes = [self._volumes[name] for name in sorted(self._reserved.get((meta.namespace, meta.name), ()))]
-        return [_offer(volume) for volume in volumes if _class_of(volume) == of_class and _is_for(volume, meta.uid)]
+        offers = []
+        for name in sorted(self._reserved.get((meta.namespace, meta.name), ())):
+            volume = self._volumes[name]
+            holder = volume.spec.claim_ref
+            is_its = holder is not None and holder.uid in ("", meta.uid)
+            if is_its and _class_of(volume) == of_class and volume.metadata.deletion_timestamp is None:
+                offers.append(_offer(volume))
+        return offers
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
@@ -113,11 +119,6 @@ def _offer(volume: PersistentVolume) -> Offer:
 
 def _class_of(volume: PersistentVolume) -> str:
     return (volume.metadata.annotations or {}).get(_BETA_CLASS) or volume.spec.storage_class_name
-
-
-def _is_for(volume: PersistentVolume, uid: str) -> bool:
-    holder = volume.spec.claim_ref
-    return holder is not None and holder.uid in ("", uid) and volume.metadata.deletion_timestamp is None
 
 
 def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:

@@ -72,7 +72,11 @@ class PotentialVictims(NamedTuple):
             case Exclusion.PROFILE:
                 rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
             case Exclusion.PROTECTED:
-                rule, text = "protection", self._protection_text(row)
+                seconds, start = self.rules.protection(self._profile(row)), float(pods.start[row])
+                left = f"{start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
+                if np.isinf(start):
+                    left = f"{seconds:g} s from its start and has not started"
+                rule, text = "protection", f"it is protected for {left}"
             case Exclusion.PAIRS:
                 rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
             case Exclusion.RESTRAINT:
@@ -103,14 +107,6 @@ class PotentialVictims(NamedTuple):
             return f"its disruption budget allows no more disruptions: {spent}"
         stale = ", ".join(budget.name for budget in budgets if budget.stale)
         return f"the status of its disruption budget is older than its spec: {stale}"
-
-    def _protection_text(self, row: int) -> str:
-        """For how long the pod is protected, and still is."""
-        seconds = self.rules.protection(self._profile(row))
-        start = float(self.snapshot.pods.start[row])
-        if np.isinf(start):
-            return f"it is protected for {seconds:g} s from its start and has not started"
-        return f"it is protected for {start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
 
 
 def potential_victims(
