@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from webhook.admission.context import RECONCILER
 from webhook.demo.recorded_reviews import loopback_serving
-from webhook.demo.scenarios import POLICIES, SCENARIOS, Scenario, ScenarioOutcome, Stage, prepare
+from webhook.demo.scenarios import POLICIES, SCENARIOS, QuickstartScenario, ScenarioOutcome, Stage, prepare
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import MUTATING_WEBHOOK_CONFIGURATION, NAMESPACE, VALIDATING_WEBHOOK_CONFIGURATION
@@ -113,7 +113,7 @@ async def _play(console: Console, client: Client) -> list[ScenarioOutcome | None
     outcomes: list[ScenarioOutcome | None] = [None] * len(SCENARIOS)
     begun = time.monotonic()
 
-    async def play(place: int, scenario: Scenario) -> None:
+    async def play(place: int, scenario: QuickstartScenario) -> None:
         def show(text: str) -> None:
             progress[place] = text
             if not console.is_terminal:

@@ -17,7 +17,16 @@ from webhook.kube.instants import epoch
 from webhook.kube.resources import DEPLOYMENT, EVENT, NAMESPACE, NODE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 
-__all__ = ["LABEL", "POLICIES", "SCENARIOS", "Scenario", "ScenarioOutcome", "Stage", "class_is_usable", "prepare"]
+__all__ = [
+    "LABEL",
+    "POLICIES",
+    "SCENARIOS",
+    "QuickstartScenario",
+    "ScenarioOutcome",
+    "Stage",
+    "class_is_usable",
+    "prepare",
+]
 
 LABEL = "demo.giveway.dev/scenario"
 """The node label that keeps every scenario on its own node."""
@@ -174,7 +183,7 @@ Play = Callable[[Stage], Awaitable[ScenarioOutcome]]
 
 
 @dataclass(frozen=True)
-class Scenario:
+class QuickstartScenario:
     """One row of the document: its situation, what it says comes out, and the play."""
 
     number: int
@@ -183,7 +192,7 @@ class Scenario:
     play: Play
 
 
-SCENARIOS: list[Scenario] = []
+SCENARIOS: list[QuickstartScenario] = []
 """The rows of the document, in its order; `_scenario` adds one."""
 
 
@@ -233,7 +242,7 @@ def _scenario(number: int, situation: str, document: str) -> Callable[[Play], Pl
     """Add a play to the table of scenarios."""
 
     def add(play: Play) -> Play:
-        SCENARIOS.append(Scenario(number, situation, document, play))
+        SCENARIOS.append(QuickstartScenario(number, situation, document, play))
         return play
 
     return add

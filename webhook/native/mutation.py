@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from webhook.native.expressions import FALSE, all_of, any_of, if_else, listing, mapping, negate, quote
 from webhook.native.matching import NEW_POD, excluded, managed, managed_if_generated, twins_of, who_is_given
 from webhook.native.objects import (
-    Condition,
+    CompiledCondition,
     Object,
     binding,
     classes_rule,
@@ -61,9 +61,9 @@ def mutating_objects(policies: Policies, table: ClassTable | None, sink: Sink) -
         description="Makes managed PriorityClasses `Never`, so that kube-scheduler leaves preemption to giveway.",
         constraints={"resourceRules": [classes_rule(["CREATE", "UPDATE"])]},
         conditions=[
-            Condition("managed", ours),
-            Condition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
-            Condition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
+            CompiledCondition("managed", ours),
+            CompiledCondition("not-never", f"object.?preemptionPolicy.orValue('') != {quote(NEVER)}"),
+            CompiledCondition("new-or-never", f"request.operation == 'CREATE' || {was_never}"),
         ],
         patch=f"[{_add(quote('/preemptionPolicy'), quote(NEVER))}]",
     )
@@ -111,7 +111,9 @@ def _pods(policies: Policies, table: ClassTable | None, sink: Sink) -> Object:
             "namespaceSelector": namespaces_reached(sink.settings),
             "resourceRules": [resource_rule(["pods"], ["CREATE"])],
         },
-        conditions=[Condition("no-mirror-pod", f"!({quote(_MIRROR)} in object.metadata.?annotations.orValue({{}}))")],
+        conditions=[
+            CompiledCondition("no-mirror-pod", f"!({quote(_MIRROR)} in object.metadata.?annotations.orValue({{}}))")
+        ],
         variables=variables,
         patch=_patch(copies=bool(copies), moves=moves, defaults=default != quote("")),
     )

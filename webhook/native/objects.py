@@ -24,7 +24,7 @@ __all__ = [
     "MUTATING",
     "RULES",
     "VALIDATING",
-    "Condition",
+    "CompiledCondition",
     "Object",
     "Settings",
     "Validation",
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kept: bool = False
 
 
-class Condition(msgspec.Struct, frozen=True):
+class CompiledCondition(msgspec.Struct, frozen=True):
     """A match condition; it is evaluated only if no other one is false."""
 
     name: str
@@ -141,7 +141,7 @@ def validating_policy(
     *,
     description: str,
     constraints: Object,
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[CompiledCondition] = (),
     validations: Sequence[Validation],
     variables: Sequence[tuple[str, str]] = (),
 ) -> Object:
@@ -162,7 +162,7 @@ def mutating_policy(
     *,
     description: str,
     constraints: Object,
-    conditions: Sequence[Condition],
+    conditions: Sequence[CompiledCondition],
     variables: Sequence[tuple[str, str]] = (),
     patch: str,
 ) -> Object:

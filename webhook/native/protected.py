@@ -14,7 +14,7 @@ from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concate
 from webhook.native.matching import BINDING, CHANGED_POD, NEW_POD, USER, Asked, managed, may, who_is_given
 from webhook.native.objects import (
     EXCEPTED,
-    Condition,
+    CompiledCondition,
     Object,
     Validation,
     binding,
@@ -309,9 +309,9 @@ def _policy(  # noqa: PLR0917 - a row of a table
         return
     conditions = []
     if place is _CHANGES:
-        conditions.append(Condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"))
+        conditions.append(CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"))
         by_reconciler = ["request.?subResource.orValue('') != 'status'", f"{USER} != {quote(sink.settings.reconciler)}"]
-        conditions.append(Condition("not-the-reconciler", any_of(by_reconciler)))
+        conditions.append(CompiledCondition("not-the-reconciler", any_of(by_reconciler)))
     operation = "UPDATE" if place is _CHANGES else "CREATE"
     used = repr([(one.expression, one.text) for one in validations])
     made = validating_policy(

@@ -30,7 +30,7 @@ from webhook.native.matching import (
 )
 from webhook.native.objects import (
     EXCEPTED,
-    Condition,
+    CompiledCondition,
     Object,
     Settings,
     Validation,
@@ -178,12 +178,12 @@ def excepting(
     return found
 
 
-def conditions_of(policy: PriorityPolicy) -> list[Condition]:
+def conditions_of(policy: PriorityPolicy) -> list[CompiledCondition]:
     """The policy's own conditions. Raises InexpressibleError."""
     found = []
     for place, one in enumerate(policy.conditions, 1):
         name = f"condition-{one.name}" if len(one.name) <= 50 else f"condition-{place}"
-        found.append(Condition(name, rewriting.condition(one.expression)))
+        found.append(CompiledCondition(name, rewriting.condition(one.expression)))
     return found
 
 
@@ -326,7 +326,7 @@ def _selector(selector: LabelSelector | None) -> Object:
 
 def _conditions(
     policy: PriorityPolicy, kind: str, operations: frozenset[str], rows: Sequence[_Row]
-) -> Iterator[Condition]:
+) -> Iterator[CompiledCondition]:
     """What else must hold for the policy to apply."""
     about = tuple(one for one in _asked(kind) if one.operation in operations)
     match = policy.match
@@ -336,7 +336,7 @@ def _conditions(
         yield from _unless_true("subjects", restricted(RequestMatch(subjects=match.subjects), about[0]))
     yield from _unless_true("not-excluded", by_operation(lambda asked: negate(excluded(policy.exclude, asked)), *about))
     if "UPDATE" in operations:
-        yield Condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
+        yield CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
     if "UPDATE" in operations and kind == PODS:
         # Otherwise a pod that violates a newer rule could not lose a finalizer, or renew a leader election's label
         reads = reads_on_update(Policies(priority=(policy,)))
@@ -344,16 +344,16 @@ def _conditions(
         if "labels" not in reads.parts:
             tests += [changed_key("labels", key) for key in sorted(reads.labels - {MARK})]
         changes = if_else("request.operation == 'CREATE'", TRUE, any_of(tests))
-        yield Condition("changes-what-is-read", changes)
+        yield CompiledCondition("changes-what-is-read", changes)
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
         value = "object.spec.?priority.orValue(0)" if kind == PODS else "object.value"
         inside = (f"({value} >= {one.from_} && {value} <= {one.to})" for one in ranges if one is not None)
-        yield Condition("in-a-reserved-range", any_of(inside))
+        yield CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)
 
 
-def _unless_true(name: str, expression: str) -> Iterator[Condition]:
+def _unless_true(name: str, expression: str) -> Iterator[CompiledCondition]:
     if expression != TRUE:
-        yield Condition(name, expression)
+        yield CompiledCondition(name, expression)
