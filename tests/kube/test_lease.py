@@ -35,12 +35,15 @@ async def candidates(server):
             self.client = Client.for_server(server.url, timeout=30)
             self.elector = LeaderElector(self.client, "giveway-system", "giveway", name, **times)
             self.log = []
-            self.task = asyncio.create_task(self.elector.run(self.work, lambda: self.log.append("stopped")))
+            self.task = asyncio.create_task(self.elector.run(self.work))
             running.append(self)
 
         async def work(self):
             self.log.append("started")
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.log.append("stopped")
 
         async def stop(self):
             self.task.cancel()
@@ -171,7 +174,7 @@ async def test_work_that_ends_ends_the_contest(server):
 
         elector = LeaderElector(client, "giveway-system", "giveway", "a", **QUICK)
         with pytest.raises(RuntimeError, match="broken"):
-            await elector.run(fail, lambda: None)
+            await elector.run(fail)
         assert server.objects[PATH]["spec"]["holderIdentity"] == ""
         assert not elector.is_leader()
 

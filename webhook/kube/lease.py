@@ -113,12 +113,12 @@ class LeaderElector:
         if not self.is_leader():
             raise LeadershipLost(f"lease {self._namespace}/{self._name} is not held by {self.identity}")
 
-    async def run(self, on_started: Callable[[], Awaitable[None]], on_stopped: Callable[[], None]) -> None:
+    async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease until cancelled.
 
-        Whenever it is won, `on_started()` runs as a task; when it is lost, that task is cancelled and awaited, then
-        `on_stopped()` is called, and this contends again. When `on_started()` ends by itself, the lease is released
-        and this returns or raises what it raised.
+        Whenever it is won, `on_started()` runs as a task; when it is lost, that task is cancelled and awaited, and
+        this contends again. When `on_started()` ends by itself, the lease is released and this returns or raises what
+        it raised.
         """
         while True:
             while not await self._attempt():
@@ -136,11 +136,11 @@ class LeaderElector:
                 if not ended:
                     log.warning("lease %s/%s: %s has lost it", self._namespace, self._name, self.identity)
             finally:
-                await self._step_down(work, on_stopped)
+                await self._step_down(work)
             if ended:
                 return await work
 
-    async def _step_down(self, work: asyncio.Future[None], on_stopped: Callable[[], None]) -> None:
+    async def _step_down(self, work: asyncio.Future[None]) -> None:
         """End the work, and let go of the lease only then."""
         ended = work.done()
         work.cancel()
@@ -151,11 +151,8 @@ class LeaderElector:
                 "the work under lease %s/%s failed while it was stopped", self._namespace, self._name, exc_info=error
             )
         held, self._held_until = self.is_leader(), _NEVER
-        try:
-            on_stopped()
-        finally:
-            if held:
-                await self._release()
+        if held:
+            await self._release()
 
     async def _attempt(self) -> bool:
         """Try once to take or renew the lease; a failure is logged. Whether it is held now."""

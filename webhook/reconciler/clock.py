@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from webhook.kube.instants import Clock
@@ -26,8 +27,8 @@ class MeasuringClock(Clock, Protocol):
         ...
 
 
-def _since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+"""Seconds since boot, those asleep included."""
 
 
 class SteadyClock:

@@ -153,8 +153,4 @@ class ReconcilerService:
         if self._elector is None:
             await self.reconciler.lead()
         else:
-            await self._elector.run(self.reconciler.lead, _nothing)
-
-
-def _nothing() -> None:
-    """`lead()` has cleaned up by itself."""
+            await self._elector.run(self.reconciler.lead)  # which cleans up by itself

@@ -104,7 +104,7 @@ class Unschedulable:
 
     @property
     def result(self) -> str:
-        """Whether it was a rate of the policy that did not let anybody help it."""
+        """`limited` if the policy's limits leave out what might have helped."""
         return "limited" if self.limited else "unschedulable"
 
 
@@ -163,15 +163,14 @@ class Evaluator:
             return Unschedulable(decision.reason)
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
-        most = policy.limits.attempts_per_preemptor
         if decision.selected is None:
             outcome = self._unschedulable(pod, rules, decision, exhausted, rates)
         else:
             outcome = _evicts(self.state, decision, decision.selected)
-            if attempts >= most and isinstance(outcome, Evicts):
-                forgiven = "one stops to count every 15 min"
-                reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
-                outcome = Unschedulable(reason, limited=True)
+        if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
+            forgiven = "one stops to count every 15 min"
+            reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
+            outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
         return (self._wait(pod, decision, later) or outcome) if len(later) > len(leaving) else outcome
