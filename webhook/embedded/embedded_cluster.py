@@ -19,7 +19,7 @@ from webhook.embedded.access.authorization import RbacAuthorizer, review_handler
 from webhook.embedded.access.bootstrap import bootstrap_objects
 from webhook.embedded.admission.chain import AdmissionChain
 from webhook.embedded.admission.webhook_client import WebhookClient
-from webhook.embedded.admission.webhook_dispatcher import AuditLog, WebhookDispatcher
+from webhook.embedded.admission.webhook_dispatcher import WebhookDispatcher
 from webhook.embedded.protocol.api_resources import by_kind
 from webhook.embedded.protocol.calls import UserInfo
 from webhook.embedded.server.api_server import ApiServer
@@ -32,7 +32,7 @@ from webhook.embedded.storage.persistence import Journal
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import NODE
 
-__all__ = ["EmbeddedCluster", "node", "server_context", "write_kubeconfig"]
+__all__ = ["EmbeddedCluster", "node", "server_context"]
 
 ADMIN = UserInfo("admin", ("system:masters", "system:authenticated"), "admin")
 ALREADY_EXISTS = 409
@@ -57,22 +57,6 @@ def server_context(directory: Path) -> tuple[ssl.SSLContext, Path]:
     return context, ca_file
 
 
-def write_kubeconfig(path: Path, url: str, ca_file: Path, token: str, user: str = "admin") -> Path:
-    """Write a kubeconfig (JSON, which YAML readers read) for a bearer token, readable by its owner only."""
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "giveway", "cluster": {"server": url, "certificate-authority": str(ca_file)}}],
-        "users": [{"name": user, "user": {"token": token}}],
-        "contexts": [{"name": "giveway", "context": {"cluster": "giveway", "user": user}}],
-        "current-context": "giveway",
-    }
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(config, file, indent=2)
-        file.write("\n")
-    return path
-
-
 @dataclass
 class EmbeddedCluster:
     """A control plane, started and stopped as an async context manager.
@@ -80,7 +64,7 @@ class EmbeddedCluster:
     `without` names stand-ins that do not run, `disabled_plugins` admission plugins. `services` maps
     `namespace/name:port` to the `host:port` that webhooks' `service` references are sent to. State is kept in
     `data` where given, with the kubeconfig; else it goes with the process. `audit_log` is the file for webhooks'
-    audit annotations, of which the latest are in `audit`. An eviction waits for the next of the progress notices that
+    audit annotations. An eviction waits for the next of the progress notices that
     come every `progress_period` seconds, as on a real server; with 0 it does not wait.
     """
 
@@ -102,12 +86,11 @@ class EmbeddedCluster:
         self._read = StoreReader(self.store)
         self.authentication = Authentication(self.tokens, self._uid_of)
         self.authorizer = RbacAuthorizer(self._read)
-        self.audit = AuditLog(self.audit_log)
         self._webhooks = WebhookClient(
             self.services, lambda namespace, name: self._read.one("services", namespace, name) is not None
         )
         chain = AdmissionChain(
-            self._read, WebhookDispatcher(self._read, self._webhooks, self.audit), self.disabled_plugins
+            self._read, WebhookDispatcher(self._read, self._webhooks, self.audit_log), self.disabled_plugins
         )
         self.api = ApiServer(self.authentication, self.authorizer, chain, self.store)
         self.api.subresources["pods", "eviction"] = Evictor(self._read, self.api.writer, self.progress_period)
@@ -197,9 +180,24 @@ class EmbeddedCluster:
         return self.authentication.signer.issue(namespace, name, uid, lifetime)[0]
 
     def write_kubeconfig(self, user: str, token: str, path: Path | None = None) -> Path:
-        """Write a kubeconfig for a user's token, to `path` or beside the server's certificates."""
+        """Write a kubeconfig for a user's token, readable by its owner only.
+
+        It is JSON, which YAML readers read, and goes to `path` or beside the server's certificates.
+        """
         where = path or self._directory / f"{user}.kubeconfig"
-        return write_kubeconfig(where, self.url, self.ca.absolute(), token, user)
+        cluster = {"server": self.url, "certificate-authority": str(self.ca.absolute())}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "giveway", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "giveway", "context": {"cluster": "giveway", "user": user}}],
+            "current-context": "giveway",
+        }
+        with os.fdopen(os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            json.dump(config, file, indent=2)
+            file.write("\n")
+        return where
 
     def failures(self) -> list[BaseException]:
         """What ended a stand-in that should have run on; a test's clue."""

@@ -103,6 +103,10 @@ def test_eviction_with_options():
         (envelope("v9", "Thing", b""), 'no kind "Thing" is registered for version "v9"'),
         (b"k8s\0\x0b", "wire type 3"),
         (b"k8s\0" + struct.pack("B", 0x80), "truncated"),
+        pytest.param(b"k8s\0" + b"\xff" * 200_000, "more than 64 bits", id="a number without end"),
+        (envelope("v1", "Pod", field(1, 7)), "does not fit"),
+        (envelope("v1", "Pod", metadata("p") + field(2, field(10, 7))), "does not fit"),
+        (envelope("v1", "Pod", field(1, field(17, field(1, "m") + field(7, field(1, "{"))))), "does not fit"),
     ],
 )
 def test_what_is_no_body(body, why):

@@ -90,11 +90,6 @@ class UsedRights:
         """What the user was not allowed to do."""
         return frozenset(self._refused.get(user, ()))
 
-    def clear(self) -> None:
-        """Forget everything noted so far."""
-        self._granted.clear()
-        self._refused.clear()
-
 
 class RbacAuthorizer:
     """Decides requests from the stored RBAC objects; the rights that were exercised are kept in `used`."""

@@ -7,8 +7,7 @@ validating webhooks. Each plugin can be switched off by its name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 from webhook.embedded.admission.webhook_dispatcher import WebhookDispatcher
 from webhook.embedded.protocol.calls import Attributes, Object
@@ -17,62 +16,12 @@ from webhook.embedded.storage.object_store import StoreReader
 
 __all__ = ["PLUGINS", "AdmissionChain"]
 
-PLUGINS = (
-    "NamespaceLifecycle",
-    "Priority",
-    "DefaultTolerationSeconds",
-    "MutatingAdmissionWebhook",
-    "ValidatingAdmissionWebhook",
-)
-"""The plugins by the names that `--disable-admission-plugins` takes."""
-
 IMMORTAL = ("default", "kube-system", "kube-public")
 TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 TOLERATION_SECONDS = 300
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 NOT_IN_SPEC = "must not be provided in pod spec; priority admission controller computed"
 FROM_CLASS = "from the given PriorityClass name"
-
-
-class AdmissionChain:
-    """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
-
-    def __init__(self, read: StoreReader, webhooks: WebhookDispatcher, disabled: Collection[str] = ()) -> None:
-        unknown = set(disabled) - set(PLUGINS)
-        if unknown:
-            raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")
-        self._read = read
-        self._enabled = frozenset(PLUGINS) - frozenset(disabled)
-        self._webhooks = webhooks
-
-    async def mutate(self, attributes: Attributes) -> Object | None:
-        """Run everything that may change the object; the object to go on with, None at DELETE.
-
-        Raises StatusError to refuse.
-        """
-        if "NamespaceLifecycle" in self._enabled:
-            _admit_namespace(attributes, self._read)
-        self._in_tree(attributes)
-        if "MutatingAdmissionWebhook" in self._enabled:
-            await self._webhooks.mutate(attributes, self._in_tree)
-        return attributes.object
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Judge the final object. Raises StatusError to refuse."""
-        if "Priority" in self._enabled:
-            _validate_global_default(attributes, self._read)
-        if "ValidatingAdmissionWebhook" in self._enabled:
-            await self._webhooks.validate(attributes)
-
-    def _in_tree(self, attributes: Attributes) -> None:
-        resource = attributes.resource
-        if resource.group or resource.plural != "pods" or attributes.subresource or attributes.object is None:
-            return
-        spec: dict[str, Any] = attributes.object.setdefault("spec", {})
-        if "Priority" in self._enabled:
-            _admit_priority(attributes, spec, self._read)
-        if "DefaultTolerationSeconds" in self._enabled and attributes.operation == "CREATE":
-            _add_default_tolerations(spec)
 
 
 def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
@@ -94,8 +43,11 @@ def _admit_namespace(attributes: Attributes, read: StoreReader) -> None:
         raise error
 
 
-def _add_default_tolerations(spec: Object) -> None:
+def _add_default_tolerations(attributes: Attributes, _read: StoreReader) -> None:
     """Let a new pod tolerate a node that is not ready or unreachable for 300 s, unless it says otherwise."""
+    spec = _pod_spec(attributes)
+    if spec is None or attributes.operation != "CREATE":
+        return
     present = list(spec.get("tolerations") or ())
     keys = [one.get("key") for one in present if one.get("effect") in ("NoExecute", None, "")]
     missing = [key for key in TOLERATED if not any(tolerated in (key, None, "") for tolerated in keys)]
@@ -106,12 +58,15 @@ def _add_default_tolerations(spec: Object) -> None:
         ]
 
 
-def _admit_priority(attributes: Attributes, spec: Object, read: StoreReader) -> None:
+def _admit_priority(attributes: Attributes, read: StoreReader) -> None:
     """Fill in a pod's priority from its class. Raises StatusError (403) where the pod disagrees with the class.
 
     The Priority plugin does what docs/kubernetes-behaviour.md K1 to K4 tell: it runs before the mutating webhooks,
     and once more after one of them changed the object.
     """
+    spec = _pod_spec(attributes)
+    if spec is None:
+        return
     if attributes.operation == "UPDATE":
         old = (attributes.old_object or {}).get("spec") or {}
         for field in ("priority", "preemptionPolicy"):
@@ -160,3 +115,58 @@ def _global_default(classes: Iterable[Object]) -> Object | None:
     """The class that pods without one get: of several global defaults the lowest value."""
     defaults = [one for one in classes if one.get("globalDefault")]
     return min(defaults, key=lambda one: int(one.get("value", 0)), default=None)
+
+
+def _pod_spec(attributes: Attributes) -> Object | None:
+    """The spec of the pod that is written; None for everything else."""
+    resource, obj = attributes.resource, attributes.object
+    if resource.group or resource.plural != "pods" or attributes.subresource or obj is None:
+        return None
+    spec: Object = obj.setdefault("spec", {})
+    return spec
+
+
+_MUTATING: dict[str, Callable[[Attributes, StoreReader], None]] = {
+    "NamespaceLifecycle": _admit_namespace,
+    "Priority": _admit_priority,
+    "DefaultTolerationSeconds": _add_default_tolerations,
+}
+_VALIDATING = {"Priority": _validate_global_default}
+
+PLUGINS = (*_MUTATING, "MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+"""The plugins by the names that `--disable-admission-plugins` takes."""
+
+
+class AdmissionChain:
+    """`read` looks into the store; `disabled` names plugins of PLUGINS that do not run."""
+
+    def __init__(self, read: StoreReader, webhooks: WebhookDispatcher, disabled: Collection[str] = ()) -> None:
+        unknown = set(disabled) - set(PLUGINS)
+        if unknown:
+            raise ValueError(f"no such admission plugin: {', '.join(sorted(unknown))}; there are {', '.join(PLUGINS)}")
+        self._read = read
+        self._enabled = frozenset(PLUGINS) - frozenset(disabled)
+        self._webhooks = webhooks
+
+    async def mutate(self, attributes: Attributes) -> Object | None:
+        """Run everything that may change the object; the object to go on with, None at DELETE.
+
+        Raises StatusError to refuse.
+        """
+        self._in_tree(attributes)
+        if "MutatingAdmissionWebhook" in self._enabled:
+            await self._webhooks.mutate(attributes, self._in_tree)
+        return attributes.object
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Judge the final object. Raises StatusError to refuse."""
+        for name, plugin in _VALIDATING.items():
+            if name in self._enabled:
+                plugin(attributes, self._read)
+        if "ValidatingAdmissionWebhook" in self._enabled:
+            await self._webhooks.validate(attributes)
+
+    def _in_tree(self, attributes: Attributes) -> None:
+        for name, plugin in _MUTATING.items():
+            if name in self._enabled:
+                plugin(attributes, self._read)

@@ -1,6 +1,5 @@
 """Dispatch to admission webhooks: mutating ones in order with reinvocation, validating ones side by side.
 
-Their audit annotations go to the audit log, with the request they are about.
 Mirrors `k8s.io/apiserver/pkg/admission/plugin/webhook`.
 """
 
@@ -9,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,51 +20,23 @@ from webhook.embedded.admission.webhook_configurations import (
     conditions_hold,
 )
 from webhook.embedded.merging.patches import json_patch
-from webhook.embedded.protocol.calls import Attributes, Object
+from webhook.embedded.protocol.calls import Attributes
 from webhook.embedded.protocol.statuses import StatusError, internal_error
 from webhook.embedded.storage.object_store import Memo, StoreReader
 
-__all__ = ["AuditLog", "WebhookDispatcher"]
-
-MOST_ENTRIES = 10_000
-
-
-class AuditLog:
-    """The latest entries in memory, and with `path` every one as a line of JSON in a file.
-
-    An entry has `operation`, `resource`, `namespace`, `name`, `user`, `allowed` and `annotations`, whose keys are
-    `WEBHOOK/KEY` as in a real audit log.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.entries: deque[Object] = deque(maxlen=MOST_ENTRIES)
-        self._path = path
-
-    def record(self, attributes: Attributes, webhook: str, annotations: Mapping[str, str], *, allowed: bool) -> None:
-        """Note what a webhook annotated; nothing if it annotated nothing."""
-        if not annotations:
-            return
-        entry: Object = {
-            "operation": attributes.operation,
-            "resource": attributes.resource.qualified,
-            "namespace": attributes.namespace,
-            "name": attributes.shown_name,
-            "user": attributes.user.username,
-            "allowed": allowed,
-            "annotations": {f"{webhook}/{key}": value for key, value in annotations.items()},
-        }
-        self.entries.append(entry)
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(entry) + "\n")
+__all__ = ["WebhookDispatcher"]
 
 
 class WebhookDispatcher:
-    """Calls the webhooks that ask for a request, as the stored configurations say."""
+    """Calls the webhooks that ask for a request, as the stored configurations say.
 
-    def __init__(self, read: StoreReader, caller: WebhookClient, audit: AuditLog) -> None:
+    To the file `audit_log` goes a line of JSON for each answer with audit annotations: `operation`, `resource`,
+    `namespace`, `name`, `user`, `allowed` and `annotations`, whose keys are `WEBHOOK/KEY` as in a real audit log.
+    """
+
+    def __init__(self, read: StoreReader, caller: WebhookClient, audit_log: Path | None = None) -> None:
         self._read = read
-        self._audit = audit
+        self._audit_log = audit_log
         self._mutating = _registered(read, "mutatingwebhookconfigurations")
         self._validating = _registered(read, "validatingwebhookconfigurations")
         self._caller = caller
@@ -156,7 +126,18 @@ class WebhookDispatcher:
                 return None
             raise _failed(webhook, str(error)) from error
         attributes.warnings.extend(answer.warnings)
-        self._audit.record(attributes, webhook.name, answer.audit_annotations, allowed=answer.allowed)
+        if self._audit_log is not None and answer.audit_annotations:
+            entry = {
+                "operation": attributes.operation,
+                "resource": attributes.resource.qualified,
+                "namespace": attributes.namespace,
+                "name": attributes.shown_name,
+                "user": attributes.user.username,
+                "allowed": answer.allowed,
+                "annotations": {f"{webhook.name}/{key}": value for key, value in answer.audit_annotations.items()},
+            }
+            with self._audit_log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
         if not answer.allowed:
             raise denial(webhook.name, answer.status)
         return answer

@@ -10,11 +10,10 @@ import msgspec
 
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import RESOURCES, ApiResource, Object
-from webhook.embedded.protocol.calls import Reply
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
 
-__all__ = ["reply"]
+__all__ = ["document"]
 
 _ROOTS = {row.root.lstrip("/"): row.root for row in RESOURCES}
 _PREFIX = "#/components/schemas/"
@@ -35,25 +34,20 @@ _NAMED: dict[str, tuple[str, Object]] = {
 _PATCHES = ("json-patch+json", "merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml")
 
 
-def reply(path: str) -> Reply:
-    """A document below `/openapi/v3`. Raises StatusError (404)."""
+@lru_cache(maxsize=1 + len(_ROOTS))
+def document(path: str) -> bytes:
+    """A document below `/openapi/v3`: the index, or that of one group and version. Raises StatusError (404).
+
+    Of its paths it has the addresses with the verbs and parameters by which kubectl tells what the server can.
+    """
     name = path.removeprefix("/openapi/v3").lstrip("/")
     if path == "/openapi/v3":
         # A document may be cached for good, for its address changes with what it is made of.
         digest = hashlib.sha256(repr(RESOURCES).encode()).hexdigest().upper()
-        paths = {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"} for root in _ROOTS}
-        return Reply(200, msgspec.json.encode({"paths": paths}))
-    if path.startswith("/openapi/v3/") and name in _ROOTS:
-        return Reply(200, _document(name))
-    raise statuses.path_not_found()
-
-
-@lru_cache(maxsize=len(_ROOTS))
-def _document(name: str) -> bytes:
-    """The OpenAPI document of one group and version.
-
-    Of its paths it has the addresses with the verbs and parameters by which kubectl tells what the server can.
-    """
+        index = {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest}"} for root in _ROOTS}
+        return msgspec.json.encode({"paths": index})
+    if not path.startswith("/openapi/v3/") or name not in _ROOTS:
+        raise statuses.path_not_found()
     components: dict[str, Object] = {}
     paths: Object = {}
     for row in RESOURCES:
@@ -73,8 +67,8 @@ def _document(name: str) -> bytes:
                 "delete": _operation(row, "delete"),
             }
     info = {"title": "Kubernetes", "version": "v1.36.0"}
-    document = {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": components}}
-    return msgspec.json.encode(document)
+    found = {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": components}}
+    return msgspec.json.encode(found)
 
 
 def _component(model: str) -> str:

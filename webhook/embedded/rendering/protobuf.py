@@ -83,6 +83,8 @@ def decode(body: bytes) -> Object:
         return {"kind": kind, "apiVersion": version, **_message(schemas.of_model(model), unknown.get(2, b""), model)}
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise statuses.bad_request(_TRUNCATED) from error
+    except (AttributeError, TypeError, msgspec.DecodeError) as error:  # a field of another wire type, or not JSON
+        raise statuses.bad_request(f"the protobuf body does not fit its kind: {error}") from error
 
 
 def _message(schema: Schema, data: bytes, name: str) -> Object:
@@ -182,3 +184,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 128:
             return value, at
+        if shift > 63:
+            raise statuses.bad_request("the protobuf body has a number of more than 64 bits")

@@ -117,7 +117,7 @@ class ApiServer:
         if path == "/apis":
             return reply_of(discovery.groups())
         if path.startswith("/openapi/"):
-            return openapi.reply(path)
+            return Reply(200, openapi.document(path))
         if path in _ROOTS:
             return reply_of(discovery.resource_list(path, self.subresources))
         if path == "/":

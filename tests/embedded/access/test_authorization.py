@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.workloads import Json, namespace, pod
-from webhook.embedded.access.authorization import unused
+from webhook.embedded.access.authorization import UsedRights, unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.protocol.calls import Right, UserInfo
 from webhook.kube.client import ApiError
@@ -201,7 +201,7 @@ async def test_used_rights_show_what_was_granted_in_vain(cluster):
     """What was exercised, refused and granted but unused can be told apart afterwards."""
     rules = [rule("get list delete", "pods"), rule("create", "pods/eviction")]
     await allow(cluster, "team-a", rules, USER)
-    cluster.authorizer.used.clear()
+    cluster.authorizer.used = UsedRights()
     await allowed(cluster, "list", POD.path("team-a"))
     await allowed(cluster, "get", POD.path("team-a", "one"))
     await allowed(cluster, "list", NODE.path())
