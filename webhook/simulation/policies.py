@@ -43,8 +43,10 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
             for rule in policy.rules:
                 keys.update(rule.copy_annotations or ())
                 keys.update(rule.protect_annotations.keys if rule.protect_annotations else ())
-            for expression in _expressions(policy):
-                keys.update(_annotations_in(expression))
+                for expression in _expressions(rule):
+                    keys.update(_annotations_in(expression))
+            for condition in policy.conditions:
+                keys.update(_annotations_in(condition.expression))
     return frozenset(keys - set(OWN_ANNOTATIONS))
 
 
@@ -69,14 +71,16 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     left_out: dict[str, str] = {}
     kept: list[PriorityPolicy] = []
     for policy in policies.priority:
-        why = next((why for one in policy.conditions if (why := _lacking(one.expression, objects))), "")
-        if why:
+        if why := next(filter(None, (_lacking(one.expression, objects) for one in policy.conditions)), ""):
             left_out |= {f"{policy.name}/{rule.name}": why for rule in policy.rules}
             continue
-        reasons = {rule.name: _why_not(rule, objects) for rule in policy.rules}
-        left_out |= {f"{policy.name}/{name}": why for name, why in reasons.items() if why}
-        rules = tuple(rule for rule in policy.rules if not reasons[rule.name])
-        kept.append(msgspec.structs.replace(policy, rules=rules))
+        rules = []
+        for rule in policy.rules:
+            if why := next(filter(None, (_lacking(one, objects) for one in _expressions(rule))), ""):
+                left_out[f"{policy.name}/{rule.name}"] = why
+            else:
+                rules.append(rule)
+        kept.append(msgspec.structs.replace(policy, rules=tuple(rules)))
     preemption = []
     for one in policies.preemption:
         if why := unreadable(one, objects):
@@ -88,11 +92,8 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
     return Judgeable(Policies(priority=tuple(kept), preemption=tuple(preemption)), left_out)
 
 
-def _why_not(rule: PriorityRule, objects: ClusterObjects) -> str:
-    if rule.validate is not None:
-        texts = (rule.validate.expression, rule.validate.message_expression)
-        return next((why for text in texts if (why := _lacking(text, objects))), "")
-    return ""
+def _expressions(rule: PriorityRule) -> tuple[str, ...]:
+    return (rule.validate.expression, rule.validate.message_expression) if rule.validate is not None else ()
 
 
 def _lacking(expression: str, objects: ClusterObjects) -> str:
@@ -109,13 +110,6 @@ def _lacking(expression: str, objects: ClusterObjects) -> str:
 def _annotations_in(expression: str) -> set[str]:
     found = {match["index"] or match["name"] for match in _IN_EXPRESSION.finditer(expression)}
     return found | {match["text"] for match in _MENTIONED.finditer(expression)}
-
-
-def _expressions(policy: PriorityPolicy) -> Iterator[str]:
-    yield from (condition.expression for condition in policy.conditions)
-    for rule in policy.rules:
-        if rule.validate is not None:
-            yield from (rule.validate.expression, rule.validate.message_expression)
 
 
 def _texts(node: Any) -> Iterator[str]:

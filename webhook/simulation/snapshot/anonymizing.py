@@ -60,17 +60,15 @@ class Anonymizer:
             return text
         found = self._known.get(text)
         if found is None:
-            parts = _PARTS.split(text)
-            found = "".join(part if at % 2 else self._part(part) for at, part in enumerate(parts))
+            found = ""
+            for at, part in enumerate(_PARTS.split(text)):
+                if at % 2 or not part or _ORDINAL.fullmatch(part) or part in self._words:
+                    found += part
+                else:
+                    found += f"x{hmac.new(self._key, part.encode(), hashlib.sha256).hexdigest()[:_LENGTH]}"
             if len(self._known) < 1_000_000:
                 self._known[text] = found
         return found
-
-    def _part(self, part: str) -> str:
-        if not part or _ORDINAL.fullmatch(part) or part in self._words:
-            return part
-        digest = hmac.new(self._key, part.encode(), hashlib.sha256).hexdigest()
-        return f"x{digest[:_LENGTH]}"
 
     def _value(self, text: str) -> str:
         """A label's value; numbers stay, since `Gt` and `Lt` compare them."""
@@ -89,17 +87,12 @@ class Anonymizer:
                 changed[field] = {self.text(key): text for key, text in value.items()}
             elif field == "values" or (field == "value" and isinstance(value, str)):
                 changed[field] = [self._value(one) for one in value] if isinstance(value, list) else self._value(value)
+            elif isinstance(value, dict):
+                changed[field] = self._walk(value)
+            elif isinstance(value, list) and field in _LISTS:
+                changed[field] = [self.text(one) for one in value]
+            elif isinstance(value, list):
+                changed[field] = [self._walk(one) if isinstance(one, dict) else one for one in value]
             else:
-                changed[field] = self._other(field, value)
+                changed[field] = self.text(value) if field in _NAMES and isinstance(value, str) else value
         return changed
-
-    def _other(self, field: str, value: Any) -> Any:
-        if isinstance(value, dict):
-            return self._walk(value)
-        if isinstance(value, list):
-            if field in _LISTS:
-                return [self.text(one) for one in value]
-            return [self._walk(one) if isinstance(one, dict) else one for one in value]
-        if isinstance(value, str) and field in _NAMES:
-            return self.text(value)
-        return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import IO, Any
 
@@ -11,6 +11,8 @@ import msgspec
 
 from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
+from webhook.kube.pods import is_terminal
 from webhook.simulation.snapshot.anonymizing import Anonymizer
 from webhook.simulation.snapshot.format import FORMAT, VERSION, Header, SnapshotError, SnapshotWriter
 from webhook.simulation.snapshot.objects import KINDS, Kind
@@ -19,7 +21,6 @@ from webhook.simulation.snapshot.redacting import redact
 __all__ = ["collect"]
 
 _PAGE = 500
-_OVER = ("Succeeded", "Failed")
 Tell = Callable[[str, int, int | None], None]
 """Gets a plural, how many were read, and of how many if that is known."""
 
@@ -33,19 +34,30 @@ async def collect(
     read, ApiError if the cluster cannot be reached.
     """
     absent = {kind.name: why for kind in KINDS if (why := await _why_absent(client, kind))}
+    try:
+        giveway = version("giveway")
+    except PackageNotFoundError:
+        giveway = ""
     header = Header(
         format=FORMAT,
         version=VERSION,
         taken_at=rfc3339(time.time()),
-        giveway=_version(),
+        giveway=giveway,
         anonymized=anonymizer is not None,
         annotations=sorted(annotations),
         absent=absent,
     )
     writer = SnapshotWriter(stream, header)
     for kind in KINDS:
-        if kind.name not in absent:
-            await _write(client, kind, writer, annotations, anonymizer, tell)
+        if kind.name in absent:
+            continue
+        done = 0
+        async for page in client.pages(kind.resource.path(), kind.type, limit=_PAGE, resume=True):
+            items = [redact(one, annotations) for one in _decoded(kind, page.items or [])]
+            writer.write(kind, items if anonymizer is None else [anonymizer(kind, one) for one in items])
+            done += len(page.items or ())
+            left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
+            tell(kind.resource.plural, done, None if left is None else done + left)
     writer.close()
     return writer.objects, absent
 
@@ -65,41 +77,12 @@ async def _why_absent(client: Client, kind: Kind) -> str:
     return ""
 
 
-async def _write(  # noqa: PLR0917 - one caller
-    client: Client,
-    kind: Kind,
-    writer: SnapshotWriter,
-    annotations: Collection[str],
-    anonymizer: Anonymizer | None,
-    tell: Tell,
-) -> None:
-    done = 0
-    async for page in client.pages(kind.resource.path(), kind.type, limit=_PAGE, resume=True):
-        items = [redact(_decoded(kind, item), annotations) for item in page.items or () if not _is_over(kind, item)]
-        if anonymizer is not None:
-            items = [anonymizer(kind, item) for item in items]
-        writer.write(kind, items)
-        done += len(page.items or ())
-        left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
-        tell(kind.resource.plural, done, None if left is None else done + left)
-
-
-def _decoded(kind: Kind, item: Any) -> Any:
-    """A page in which one object cannot be decoded comes undecoded."""
-    if not isinstance(item, msgspec.Raw):
-        return item
-    try:
-        return msgspec.json.decode(item, type=kind.type)
-    except msgspec.DecodeError as error:
-        raise SnapshotError(f"a {kind.name} of this cluster cannot be read: {error}") from error
-
-
-def _is_over(kind: Kind, item: Any) -> bool:
-    return kind.name == "Pod" and not isinstance(item, msgspec.Raw) and item.status.phase in _OVER
-
-
-def _version() -> str:
-    try:
-        return version("giveway")
-    except PackageNotFoundError:
-        return ""
+def _decoded(kind: Kind, page: list[Any]) -> Iterator[Any]:
+    """The objects of a page without pods that have ended; a page in which one cannot be decoded comes undecoded."""
+    for item in page:
+        try:
+            obj = msgspec.json.decode(item, type=kind.type) if isinstance(item, msgspec.Raw) else item
+        except msgspec.DecodeError as error:
+            raise SnapshotError(f"a {kind.name} of this cluster cannot be read: {error}") from error
+        if not isinstance(obj, Pod) or not is_terminal(obj):
+            yield obj

@@ -118,21 +118,33 @@ def objects_in(
     """
     yield _header(name, first)
     total, number, told = hashlib.sha256(first), 0, len(first)
-    while True:
-        line = next_line(stream, name)
+    while not (line := next_line(stream, name)).startswith(b"{"):
         told += len(line)
         check_size(name, told, packed)
-        if line.startswith(b"{"):
-            _check_end(stream, name, line, number, total.hexdigest())
-            tell()
-            return
         if not line.endswith(b"\n"):
             raise _cut(name, number)
         number += 1
         total.update(line)
         if not number % 1000:
             tell()
-        yield _object(name, number, line)
+        kind = ""
+        try:
+            kind, raw = _LINE.decode(line)
+            item = _DECODERS[kind].decode(raw)
+        except KeyError:
+            raise SnapshotError(f"{name}: object {number} is of kind {kind!r}, which no snapshot has") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise SnapshotError(f"{name}: object {number} cannot be read: {error}") from None
+        yield BY_KIND[kind], item
+    try:
+        footer = msgspec.json.decode(line, type=_Footer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _cut(name, number) from None
+    if footer.objects != number or footer.sha256 != total.hexdigest():
+        raise SnapshotError(f"{name} was changed after it was written: its checksum does not fit its content")
+    if next_line(stream, name):
+        raise SnapshotError(f"{name} goes on after its end: it was changed after it was written")
+    tell()
 
 
 def check_size(name: str, unpacked: int, packed: int) -> None:
@@ -173,28 +185,6 @@ def _header(name: str, line: bytes) -> Header:
     if header.version < VERSION:
         raise SnapshotError(f"{name} is of version {header.version}, which is no longer read: take the snapshot again")
     return header
-
-
-def _object(name: str, number: int, line: bytes) -> tuple[Kind, Any]:
-    kind = ""
-    try:
-        kind, raw = _LINE.decode(line)
-        return BY_KIND[kind], _DECODERS[kind].decode(raw)
-    except KeyError:
-        raise SnapshotError(f"{name}: object {number} is of kind {kind!r}, which no snapshot has") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SnapshotError(f"{name}: object {number} cannot be read: {error}") from None
-
-
-def _check_end(stream: IO[bytes], name: str, line: bytes, number: int, found: str) -> None:
-    try:
-        footer = msgspec.json.decode(line, type=_Footer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _cut(name, number) from None
-    if footer.objects != number or footer.sha256 != found:
-        raise SnapshotError(f"{name} was changed after it was written: its checksum does not fit its content")
-    if next_line(stream, name):
-        raise SnapshotError(f"{name} goes on after its end: it was changed after it was written")
 
 
 def _cut(name: str, number: int) -> SnapshotError:

@@ -23,7 +23,7 @@ from webhook.simulation.snapshot.format import (
     next_line,
     objects_in,
 )
-from webhook.simulation.snapshot.objects import BY_KIND, KINDS, ClusterObjects, Kind
+from webhook.simulation.snapshot.objects import BY_KIND, KINDS, ClusterObjects
 from webhook.simulation.snapshot.redacting import redact
 
 __all__ = ["is_snapshot", "read_cluster"]
@@ -53,11 +53,7 @@ _ITEM = msgspec.json.Decoder(_Item)
 Tell = Callable[[int, int], None]
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Nobody watches."""
-
-
-def read_cluster(paths: Iterable[Path], tell: Tell = _silent) -> ClusterObjects:
+def read_cluster(paths: Iterable[Path], tell: Tell | None = None) -> ClusterObjects:
     """The cluster in these files: one snapshot, or lists of kubectl.
 
     `tell` gets how many bytes of how many have been read, packed. Raises SnapshotError.
@@ -82,40 +78,29 @@ def read_cluster(paths: Iterable[Path], tell: Tell = _silent) -> ClusterObjects:
     return found
 
 
-def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, tell: Tell) -> bool:
-    """Read one file; whether it is a snapshot."""
+def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, tell: Tell | None) -> bool:
+    """Read one file; whether it is a snapshot. Of a List the objects of kinds that decide nothing are passed over."""
     name, size = str(path), path.stat().st_size
-    packed = raw.read(2) == _GZIP
+    is_packed = raw.read(2) == _GZIP
+    packed = size if is_packed else 0
     raw.seek(0)
-    stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if packed else raw)
-    first = _first_line(stream, name)
-    if not first.strip():
-        raise SnapshotError(f"{name} is empty")
-    if not is_header(first):
-        _read_lists(stream, name, first, size if packed else 0, found, share)
-        return False
-    for item in objects_in(stream, name, first, size if packed else 0, lambda: tell(raw.tell(), size)):
-        if isinstance(item, Header):
-            found.taken_at, found.annotations = epoch(item.taken_at), frozenset(item.annotations)
-            found.absent, found.anonymized = item.absent, item.anonymized
-        else:
-            found.add(item[0], share(item[1]) if isinstance(item[1], Pod) else item[1])
-    return True
-
-
-def _first_line(stream: IO[bytes], name: str) -> bytes:
+    stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw) if is_packed else raw)
     try:
-        return next_line(stream, name)
+        first = next_line(stream, name)
     except LongLineError:
         # one long line is what `kubectl get -o json | jq -c .` prints
         stream.seek(0)
-        return stream.read(1 << 20)
-
-
-def _read_lists(  # noqa: PLR0917 - one caller
-    stream: IO[bytes], name: str, first: bytes, packed: int, found: ClusterObjects, share: SharedPods
-) -> None:
-    """Take the objects of a List, or a single object. Those of kinds that decide nothing are passed over."""
+        first = stream.read(1 << 20)
+    if not first.strip():
+        raise SnapshotError(f"{name} is empty")
+    if is_header(first):
+        for item in objects_in(stream, name, first, packed, lambda: tell(raw.tell(), size) if tell else None):
+            if isinstance(item, Header):
+                found.taken_at, found.annotations = epoch(item.taken_at), frozenset(item.annotations)
+                found.absent, found.anonymized = item.absent, item.anonymized
+            else:
+                found.add(item[0], share(item[1]) if isinstance(item[1], Pod) else item[1])
+        return True
     text = bytearray(first)
     try:
         while chunk := stream.read(_CHUNK):
@@ -124,33 +109,32 @@ def _read_lists(  # noqa: PLR0917 - one caller
     except (EOFError, OSError, zlib.error) as error:
         raise SnapshotError(f"{name} is damaged: {error}") from None
     _take(name, text, "", found, share)
+    return False
 
 
-def _take(name: str, text: Any, kind: str, found: ClusterObjects, share: SharedPods) -> None:
+def _take(name: str, text: Any, kind_name: str, found: ClusterObjects, share: SharedPods) -> None:
+    """Take an object, or those of a List; `kind_name` is what the List says of an object that does not say it."""
     try:
         item = _ITEM.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotError(
             f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: {error}"
         ) from None
-    kind = item.kind or kind
+    kind_name = item.kind or kind_name
     if item.items is not None:
-        of = kind.removesuffix("List")
         for raw in item.items:
-            _take(name, raw, of, found, share)
+            _take(name, raw, kind_name.removesuffix("List"), found, share)
         return
-    if kind in BY_KIND:
-        found.add(BY_KIND[kind], _converted(name, BY_KIND[kind], text, share))
-    elif not kind:
+    if not kind_name:
         raise SnapshotError(f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: no kind")
-
-
-def _converted(name: str, kind: Kind, text: Any, share: SharedPods) -> Any:
+    kind = BY_KIND.get(kind_name)
+    if kind is None:
+        return
     try:
-        item = msgspec.json.decode(text, type=kind.type)
+        obj = msgspec.json.decode(text, type=kind.type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SnapshotError(f"{name}: a {kind.name} cannot be read: {error}") from None
-    if not item.metadata.name:
-        raise SnapshotError(f"{name}: a {kind.name} has no metadata.name")
-    item = redact(item, item.metadata.annotations or {})
-    return share(item) if isinstance(item, Pod) else item
+        raise SnapshotError(f"{name}: a {kind_name} cannot be read: {error}") from None
+    if not obj.metadata.name:
+        raise SnapshotError(f"{name}: a {kind_name} has no metadata.name")
+    obj = redact(obj, obj.metadata.annotations or {})
+    found.add(kind, share(obj) if isinstance(obj, Pod) else obj)

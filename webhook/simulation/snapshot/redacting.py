@@ -35,7 +35,13 @@ def redact(item: Any, annotations: Collection[str]) -> Any:
     match item:
         case Pod():
             _strip(item.spec)
-            item.status.conditions = [_condition(one) for one in item.status.conditions or ()] or None
+            # Of a condition that decides all but its message, of any other no more than that there is one
+            item.status.conditions = [
+                msgspec.structs.replace(one, message="")
+                if one.type in _CONDITIONS
+                else Condition(type=one.type, status=one.status)
+                for one in item.status.conditions or ()
+            ] or None
         case Node():
             item.status.conditions = item.status.capacity = None
         case PriorityClass():
@@ -63,10 +69,3 @@ def _strip(spec: PodSpec) -> None:
         if volume.ephemeral is not None:
             volume.ephemeral = {}
     spec.volumes = volumes or None
-
-
-def _condition(condition: Condition) -> Condition:
-    """A condition that decides, without its message; of the others no more than that there is one."""
-    if condition.type not in _CONDITIONS:
-        return Condition(type=condition.type, status=condition.status)
-    return msgspec.structs.replace(condition, message="")

@@ -123,7 +123,28 @@ def read_scenario(path: Path) -> tuple[list[Step], float | None]:
         scenario = msgspec.convert(documents[0], Scenario)
     except msgspec.ValidationError as error:
         raise WhatIfError(f"{path}: {str(error).replace('`$.', '`')}") from error
-    steps = [_step(path, number, one) for number, one in enumerate(scenario.spec.steps)]
+    steps: list[Step] = []
+    for number, one in enumerate(scenario.spec.steps):
+        place = f"spec.steps[{number}]"
+        at = _at(path, f"{place}.at", one.at)
+        made: list[Step] = []
+        if one.apply is not None:
+            made.append(applied([path.parent / name for name in one.apply], at))
+        if one.scale is not None:
+            try:
+                made.append(_scaled(f"{one.scale.workload}={one.scale.replicas}", at))
+            except WhatIfError as error:
+                raise WhatIfError(f"{path}: {place}: {error}") from error
+        if one.remove_node is not None:
+            made.append(RemoveNode(at, one.remove_node))
+        if one.drain is not None:
+            made.append(Drain(at, one.drain))
+        if one.add_nodes is not None:
+            made.append(AddNodes(at, one.add_nodes.count, one.add_nodes.like))
+        if len(made) != 1:
+            one_of = "exactly one of apply, scale, removeNode, drain and addNodes"
+            raise WhatIfError(f"{path}: {place}: expected {one_of}, found {len(made)}")
+        steps += made
     until = scenario.spec.until
     return steps, _at(path, "spec.until", until) if until is not None else None
 
@@ -165,30 +186,6 @@ def _scaled(argument: str, at: float) -> Step:
     if (found := _SCALE.fullmatch(argument)) is None:
         raise WhatIfError(f"--scale {argument!r}: expected NAMESPACE/NAME=REPLICAS, such as web/api=20")
     return Scale(at, found[1], int(found[2]))
-
-
-def _step(path: Path, number: int, one: _Step) -> Step:
-    place = f"spec.steps[{number}]"
-    at = _at(path, f"{place}.at", one.at)
-    made: list[Step] = []
-    if one.apply is not None:
-        made.append(applied([path.parent / name for name in one.apply], at))
-    if one.scale is not None:
-        try:
-            made.append(_scaled(f"{one.scale.workload}={one.scale.replicas}", at))
-        except WhatIfError as error:
-            raise WhatIfError(f"{path}: {place}: {error}") from error
-    if one.remove_node is not None:
-        made.append(RemoveNode(at, one.remove_node))
-    if one.drain is not None:
-        made.append(Drain(at, one.drain))
-    if one.add_nodes is not None:
-        made.append(AddNodes(at, one.add_nodes.count, one.add_nodes.like))
-    if len(made) != 1:
-        raise WhatIfError(
-            f"{path}: {place}: expected exactly one of apply, scale, removeNode, drain and addNodes, found {len(made)}"
-        )
-    return made[0]
 
 
 def _at(path: Path, place: str, text: str) -> float:
