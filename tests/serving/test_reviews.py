@@ -209,6 +209,25 @@ async def test_a_review_ends_within_its_share_of_the_timeout(start):
     assert 0.7 < took < 1
 
 
+async def test_a_server_that_stops_gives_requests_in_hand_its_timeout_and_no_more(start):
+    """Kubernetes kills a process that takes too long to stop: whoever hangs does not take longer than is set."""
+    asked = asyncio.Event()
+
+    async def slow(below):
+        asked.set()
+        await asyncio.sleep(30)
+
+    async with start(source=Live(slow), shutdown_timeout=1.0) as running:
+        hanging = asyncio.create_task(running.post("/validate?timeout=10s", GOOD))
+        await asked.wait()
+        began = asyncio.get_running_loop().time()
+        await running.server.__aexit__()
+        took = asyncio.get_running_loop().time() - began
+        hanging.cancel()
+        await asyncio.gather(hanging, return_exceptions=True)
+    assert 0.9 < took < 1.6
+
+
 async def test_a_body_that_never_comes_ends_in_time(start, authority):
     """A client that stops sending does not hold its place."""
     head = b"POST /mutate?timeout=300ms HTTP/1.1\r\nHost: a\r\n"

@@ -17,6 +17,8 @@ from webhook.component_base.supervision import Supervisor
 
 __all__ = ["LOOPBACK", "ProcessMetrics", "ReadinessCheck", "plain_port", "probes"]
 
+_LAST_SECONDS = 1.0
+"""For answers under way when the process ends, twice: aiohttp then waits as long for whoever does not take them."""
 LOOPBACK = "127.0.0.1"
 """Reached from inside the pod only, and by `kubectl port-forward`."""
 
@@ -98,7 +100,7 @@ async def plain_port(
     app: web.Application, address: str, port: int, supervisor: Supervisor, name: str
 ) -> AsyncIterator[int]:
     """Serve an application; yields the port, which is a free one for 0. `name` is the task's. Raises OSError."""
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_SECONDS)
     await runner.setup()
     try:
         assert runner.server is not None

@@ -35,6 +35,8 @@ reads at a time by default (`--max-mutating-requests-inflight`), of which change
 _HEAD_SECONDS = 10.0
 """From a connection's beginning until its first request must have begun."""
 _HANDSHAKE_SECONDS = 5
+_GIVING_UP_SECONDS = 0.1
+"""From telling the requests that are still in hand to end, until their connections are closed."""
 _CLOSING_SECONDS = 2
 """Wait for the peer's half of a TLS connection's end."""
 
@@ -221,7 +223,11 @@ class TlsListener:
         self.acceptor.socket.close()
         self._connections.end_new()
         self._server.pre_shutdown()
-        await self._server.shutdown(grace)
+        # aiohttp waits for so long twice: for requests to be finished, and for them to be given up
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._server.shutdown(grace)
+        await self._server.shutdown(_GIVING_UP_SECONDS)
 
     async def _serve(self, connection: socket.socket) -> None:
         """Begin TLS on the connection, after room was made for it."""
