@@ -22,12 +22,11 @@ from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
 from webhook.kube.selectors import label_matcher
 from webhook.policy.model import DECISION, PLAN
 from webhook.simulation.policies import annotations_read, judgeable, words_of
-from webhook.simulation.snapshot.anonymizing import Anonymizer
 from webhook.simulation.snapshot.collecting import collect
 from webhook.simulation.snapshot.format import SnapshotError
 from webhook.simulation.snapshot.objects import BY_KIND, KINDS
 from webhook.simulation.snapshot.reading import read_cluster
-from webhook.simulation.snapshot.redacting import redact
+from webhook.simulation.snapshot.redacting import Anonymizer, redact
 
 SECRET = "correct-horse"
 

@@ -96,8 +96,8 @@ def _answer_pods(
     """Decide for pods of a snapshot."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model import Policies  # noqa: PLC0415
-    from webhook.simulation.offline import check_judgeable, offline_state, pending  # noqa: PLC0415
-    from webhook.simulation.policies import annotations_read  # noqa: PLC0415
+    from webhook.simulation.policies import annotations_read, check_judgeable  # noqa: PLC0415
+    from webhook.simulation.reconciler import offline_state  # noqa: PLC0415
     from webhook.simulation.snapshot.format import SnapshotError  # noqa: PLC0415
     from webhook.simulation.snapshot.reading import read_cluster  # noqa: PLC0415
 
@@ -112,7 +112,7 @@ def _answer_pods(
     started = time.perf_counter()
     snapshot = offline_state(objects, annotations_read([policies])).snapshot
     taken = time.perf_counter() - started
-    for pod in [objects.of("Pod")[key] for key in keys] or pending(objects):
+    for pod in [objects.of("Pod")[key] for key in keys] or objects.pending():
         cluster = Cluster(key_of(pod), None, pod, objects.taken_at)
         try:
             _decide(cluster, snapshot, choose(pod), timing, taken, explain=explain)

@@ -10,10 +10,11 @@ import msgspec
 
 from webhook.kube.objects import Pod, PriorityClass
 from webhook.policy.model import OWN_ANNOTATIONS, Policies, PreemptionPolicy, PriorityPolicy, PriorityRule
+from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 from webhook.simulation.snapshot.objects import ClusterObjects
 
-__all__ = ["Judgeable", "annotations_read", "judgeable", "unreadable", "words_of"]
+__all__ = ["Judgeable", "annotations_read", "check_judgeable", "judgeable", "unreadable", "words_of"]
 
 _IN_EXPRESSION = re.compile(r"""annotations\s*(?:\[\s*(["'])(?P<index>[^"']+)\1\s*\]|\.\s*(?P<name>\w+))""")
 _MENTIONED = re.compile(r"""(["'])(?P<text>[^"']+)\1\s*in\s+[\w.?]*annotations""")
@@ -61,6 +62,13 @@ def unreadable(policy: PreemptionPolicy, objects: ClusterObjects) -> str:
     if objects.annotations is None or not (lacking := sorted(read - objects.annotations)):
         return ""
     return f"it reads the annotation {', '.join(lacking)} of pods, which the snapshot does not have"
+
+
+def check_judgeable(policies: Policies, objects: ClusterObjects) -> None:
+    """Raise ClusterError if a PreemptionPolicy reads of pods what these objects do not have."""
+    for policy in policies.preemption:
+        if why := unreadable(policy, objects):
+            raise ClusterError(f"policy {policy.name} cannot be judged: {why}; take it with --policies")
 
 
 def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:

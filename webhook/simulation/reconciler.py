@@ -1,4 +1,4 @@
-"""The reconciler in a simulated cluster: its real code, fed by the tracker instead of list and watch.
+"""The reconciler in a simulated cluster: its real code, fed by the object tracker instead of list and watch.
 
 Everything that the simulation needs to know of `webhook.reconciler` is in this file.
 """
@@ -6,6 +6,7 @@ Everything that the simulation needs to know of `webhook.reconciler` is in this 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
@@ -24,8 +25,9 @@ from webhook.reconciler.state.state import State
 from webhook.simulation.clock import VirtualClock
 from webhook.simulation.cluster.api import Api, SimulatedClient
 from webhook.simulation.history import SimulationHistory
+from webhook.simulation.snapshot.objects import ClusterObjects
 
-__all__ = ["SimulatedReconciler"]
+__all__ = ["SimulatedReconciler", "offline_state"]
 
 
 class _Reporter(Reporter):
@@ -92,3 +94,13 @@ class SimulatedReconciler:
         """The name of the policy that manages a pod; empty without one."""
         policy = self._reconciler.policy_set.policy_of(pod)
         return policy.name if policy else ""
+
+
+def offline_state(objects: ClusterObjects, annotations: Collection[str]) -> State:
+    """The state of a reconciler that has listed these objects and will hear of nothing more."""
+    state = State(cast("Client", None), annotations)
+    for resource, cache in state.caches.items():
+        for key, item in objects.of(resource.kind).items():
+            cache.take(key, item)
+        cache.synced.set()
+    return state

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, cast
 
@@ -70,12 +69,14 @@ class Running:
     clock: VirtualClock
     policies: Judgeable
     objects: ClusterObjects
+    end: asyncio.Future[bool]
+    """Whether nothing moves any more; or why a step cannot be made."""
 
     @classmethod
     def assemble(
         cls, objects: ClusterObjects, policies: Policies, clock: VirtualClock, termination: float | None
     ) -> Running:
-        """The parts over a cluster, filled, before anything moves."""
+        """The parts over a cluster, filled, before anything moves. Call it in the loop in which they run."""
         tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
         known = judgeable(policies, objects)
         budgets = Budgets(tracker)
@@ -89,7 +90,8 @@ class Running:
         scheduler = Scheduler(tracker, client, Preemption(client, events, clock), events, clock, everybody=True)
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
-        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, clock, known, objects)
+        end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, clock, known, objects, end)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
@@ -102,6 +104,19 @@ class Running:
         if self.api.outstanding or not self.scheduler.is_idle:
             return False
         return self.reconciler.is_at_rest()
+
+    def make(self, step: Step) -> None:
+        """Make a step; one that cannot be made ends the run."""
+        try:
+            step.make(self)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end gets it
+            if not self.end.done():
+                self.end.set_exception(error)
+
+    def stop(self, *, at_rest: bool = False) -> None:
+        """End the run: the time is over, or nothing moves any more."""
+        if not self.end.done():
+            self.end.set_result(at_rest)
 
     def reasons(self) -> dict[str, str]:
         """Why pods wait, by key: what the reconciler says of its preemptors, and what kube-scheduler says."""
@@ -149,9 +164,18 @@ def simulate(
     progress: Progress = lambda _at, _running: None,
 ) -> Result:
     """Let the future of a cluster pass. Deterministic: the same input gives the same result."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner, _ErrorLog() as errors, _few_collections():
-        made = sorted(steps, key=lambda one: one.at)
-        return runner.run(_run(objects, policies, made, options or Options(), progress, errors))
+    made = sorted(steps, key=lambda one: one.at)
+    # Next to nothing of a cluster is garbage, so its collector must not walk all of it again and again
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
+    try:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner, _ErrorLog() as errors:
+            return runner.run(_run(objects, policies, made, options or Options(), progress, errors))
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 async def _run(  # noqa: PLR0917 - one caller
@@ -166,37 +190,24 @@ async def _run(  # noqa: PLR0917 - one caller
     loop.set_exception_handler(lambda _, context: errors.keep(context["message"], context.get("exception")))
     clock = VirtualClock(loop, objects.taken_at)
     running = Running.assemble(objects, policies, clock, options.termination)
-    end: asyncio.Future[bool] = loop.create_future()
-    """Whether nothing moves any more; or why a step cannot be made."""
 
     def before_jump() -> bool:
         progress(loop.time(), running)
-        if end.done() or not running.is_at_rest():
+        if running.end.done() or not running.is_at_rest():
             return True
-        end.set_result(True)
+        running.stop(at_rest=True)
         return False
-
-    def time_is_over() -> None:
-        if not end.done():
-            end.set_result(False)
-
-    def make(step: Step) -> None:
-        try:
-            step.make(running)
-        except Exception as error:  # noqa: BLE001 - it ends the run, and is raised there
-            if not end.done():
-                end.set_exception(error)
 
     running.api.start()
     for step in steps:
         if step.at <= 0:
             step.make(running)
         elif step.at < options.until:
-            running.api.later(step.at, make, step)
-    loop.call_later(options.until, time_is_over)
+            running.api.later(step.at, running.make, step)
+    loop.call_later(options.until, running.stop)
     loop.before_jump = before_jump
     tasks = [asyncio.create_task(running.scheduler.run()), asyncio.create_task(running.reconciler.run())]
-    parts: list[asyncio.Future[Any]] = [end, *tasks]
+    parts: list[asyncio.Future[Any]] = [running.end, *tasks]
     await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
     loop.before_jump = lambda: True
     seconds, reasons, evaluations = loop.time(), running.reasons(), running.reconciler.evaluations
@@ -210,7 +221,7 @@ async def _run(  # noqa: PLR0917 - one caller
         running.tracker,
         running.scheduler.snapshot.nodes,
         seconds,
-        end.done() and end.result(),
+        running.end.done() and running.end.result(),
         running.policies,
         reasons,
         frozenset(key for key in reasons if running.reconciler.policy_of(running.tracker.pod(key))),
@@ -232,20 +243,6 @@ class _PreemptedEvents:
         regarding, related = occurrence.regarding, occurrence.related
         if occurrence.reason == "Preempted" and related:
             self._history.preempted(regarding["uid"], f"{related['namespace']}/{related['name']}")
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """Keep the garbage collector from walking a whole cluster again and again: next to nothing of it is garbage."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 1000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 class _ErrorLog(logging.Handler):

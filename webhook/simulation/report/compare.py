@@ -31,7 +31,17 @@ def differences(a: Summary, b: Summary) -> list[str]:
     lost = b.metrics["work-lost"] - a.metrics["work-lost"]
     if abs(lost) >= 60:
         found.append(f"With {b.name} {shown(abs(lost))} {'more' if lost > 0 else 'less'} of work is lost.")
-    found += [*_owners_evicted(a, b), *_owners_placed(a, b)]
+    # Pods evicted with the one that stay with the other
+    evicted = []
+    for one, other in ((b, a), (a, b)):
+        spared = {row.pod for row in other.evictions}
+        counts = Counter(row.owner for row in one.evictions if row.pod not in spared)
+        evicted += [(count, owner, one.name, other.name) for owner, count in counts.items()]
+    for count, owner, with_, stays in sorted(evicted, key=lambda row: (-row[0], row[1], row[2])):
+        pods, are = _by_number(count, "pod", "pods"), _by_number(count, "is", "are")
+        stay = _by_number(count, "stays", "stay")
+        found.append(f"With {with_} {count} {pods} of {owner} {are} evicted that {stay} with {stays}.")
+    found += _owners_placed(a, b)
     for one, other in ((b, a), (a, b)):
         for name, why in one.refused.items():
             if name not in other.refused:
@@ -62,19 +72,6 @@ def shown(seconds: float) -> str:
             count, rest = divmod(whole, size)
             return f"{count} {unit} {rest // least} {lesser}" if rest // least else f"{count} {unit}"
     return f"{whole} s"
-
-
-def _owners_evicted(a: Summary, b: Summary) -> Iterator[str]:
-    """By owner: pods evicted with the one that stay with the other."""
-    rows = []
-    for one, other in ((b, a), (a, b)):
-        spared = {row.pod for row in other.evictions}
-        counts = Counter(row.owner for row in one.evictions if row.pod not in spared)
-        rows += [(count, owner, one.name, other.name) for owner, count in counts.items()]
-    for count, owner, with_, stays in sorted(rows, key=lambda row: (-row[0], row[1], row[2])):
-        pods, stay = _by_number(count, "pod", "pods"), _by_number(count, "stays", "stay")
-        are = _by_number(count, "is", "are")
-        yield f"With {with_} {count} {pods} of {owner} {are} evicted that {stay} with {stays}."
 
 
 def _owners_placed(a: Summary, b: Summary) -> Iterator[str]:

@@ -77,13 +77,19 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
         rows = [(text(row.reason), number(row.pods), text(", ".join(row.examples))) for row in summary.waiting]
         sections.append(("Who waits, and why", _table("Who waits", ("why", "pods", "for example"), rows, numbers=(1,))))
     if summary.limits:
-        sections.append(("Evictions against limits", _limits(summary)))
+        heads = ("owner", "policy", "evicted", "most within the window", "the limit")
+        limits = []
+        for one in summary.limits:
+            allowed = f"{number(one.allowed)} in {text(shown(one.window))}"
+            limits.append((text(one.owner), text(one.policy), number(one.evicted), number(one.most), allowed))
+        against = _table("Evictions against limits", heads, limits, numbers=(2, 3))
+        sections.append(("Evictions against limits", against))
     refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
     said = [(name_, "refused by admission", why) for name_, why in refused[:_MOST_ROWS]]
     said += [(name_, "cannot be judged", why) for name_, why in not_judged[:_MOST_ROWS]]
     if said:
-        heads = ("what", "says", "why")
-        rules = table("Rules that refuse, or cannot be judged", heads, [tuple(map(text, row)) for row in said])
+        rows_said = [tuple(map(text, row)) for row in said]
+        rules = table("Rules that refuse, or cannot be judged", ("what", "says", "why"), rows_said)
         sections.append(("Rules", rules))
     return joined(_section(f"{title}{name}", body) for title, body in sections)
 
@@ -211,21 +217,6 @@ def _room(summary: Summary) -> Html:
         f'aria-label="{text(said)}">{bars}</svg>'
         '<div class="axis"><span>the fullest</span><span>the emptiest</span></div>'
     )
-
-
-def _limits(summary: Summary) -> Html:
-    rows = [
-        (
-            text(row.owner),
-            text(row.policy),
-            number(row.evicted),
-            number(row.most),
-            Html(f"{number(row.allowed)} in {text(shown(row.window))}"),
-        )
-        for row in summary.limits
-    ]
-    heads = ("owner", "policy", "evicted", "most within the window", "the limit")
-    return _table("Evictions against limits", heads, rows, numbers=(2, 3))
 
 
 def _more(count: int) -> Html:

@@ -13,10 +13,9 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
-from webhook.simulation.snapshot.anonymizing import Anonymizer
 from webhook.simulation.snapshot.format import FORMAT, VERSION, Header, SnapshotError, SnapshotWriter
 from webhook.simulation.snapshot.objects import KINDS, Kind
-from webhook.simulation.snapshot.redacting import redact
+from webhook.simulation.snapshot.redacting import Anonymizer, redact
 
 __all__ = ["collect"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,7 +160,11 @@ class ClusterObjects:
         """The objects of a kind by key."""
         return self.objects.get(kind, {})
 
-    def all(self) -> Iterator[tuple[Kind, Iterable[Any]]]:
-        """Every kind with its objects, pods last."""
-        for kind in KINDS:
-            yield kind, self.of(kind.name).values()
+    def pending(self) -> list[Pod]:
+        """The pods that wait for a node, the most important first, then by name."""
+        found: list[Pod] = [
+            pod
+            for pod in self.of("Pod").values()
+            if not pod.spec.node_name and not pod.metadata.deletion_timestamp and pod.status.phase in {"", "Pending"}
+        ]
+        return sorted(found, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.namespace, pod.metadata.name))
