@@ -185,6 +185,8 @@ def test_names_are_replaced_everywhere_alike():
     change = Anonymizer(words_of(policies))
     body = pod("web-5d4f-abc", "1", on="node-1", owner=("ReplicaSet", "web-5d4f"), labels={"team": "gold", "gen": "12"})
     body["spec"] |= {"nodeSelector": {"pool": "gold"}, "affinity": affinity("gold")}
+    body["spec"]["resourceClaims"] = [{"name": "gold", "resourceClaimName": "web", "resourceClaimTemplateName": "web"}]
+    body["spec"]["schedulingGroup"] = {"podGroupName": "web-gold"}
     one = change(BY_KIND["Pod"], msgspec.convert(body, Pod))
     there = change(BY_KIND["Node"], msgspec.convert(node("node-1", "4"), BY_KIND["Node"].type))
     owner = change(BY_KIND["ReplicaSet"], msgspec.convert(replica_set("web-5d4f", 1), BY_KIND["ReplicaSet"].type))

@@ -1,8 +1,7 @@
 """What of an object is written down: what decides, under its own names or under others.
 
-Images, messages and most annotations are no part of that.
-
-Commands, arguments and the environment are not even decoded (`webhook.kube.objects`).
+Images, messages and most annotations are no part of that. Commands, arguments and the environment are not even decoded
+(`webhook.kube.objects`).
 """
 
 from __future__ import annotations
@@ -36,11 +35,9 @@ _PARTS = re.compile(r"([-./_:]+)")
 _ORDINAL = re.compile(r"\d{1,3}")
 _NUMBER = re.compile(r"[+-]?\d+")
 _LENGTH = 6
-_NAMES = frozenset(
-    {"name", "namespace", "generateName", "uid", "nodeName", "nominatedNodeName", "claimName", "volumeName",
-     "storageClassName", "volumeHandle", "hostIP", "volumeID", "pdName", "diskName", "diskURI"}
-)  # fmt: skip
-"""Fields whose text is a name."""
+_NAMES = frozenset({"name", "namespace", "uid", "volumeHandle", "hostIP", "volumeID", "diskURI"})
+"""Fields whose text is a name, beside those that end in `Name`."""
+_KEPT_NAMES = frozenset({"priorityClassName", "schedulerName"})
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 """Fields with label keys and values."""
 _LISTS = frozenset({"namespaces", "finalizers"})
@@ -154,6 +151,8 @@ class Anonymizer:
                 changed[field] = [self.text(one) for one in value]
             elif isinstance(value, list):
                 changed[field] = [self._walk(one) if isinstance(one, dict) else one for one in value]
+            elif isinstance(value, str) and (field in _NAMES or field.endswith("Name")) and field not in _KEPT_NAMES:
+                changed[field] = self.text(value)
             else:
-                changed[field] = self.text(value) if field in _NAMES and isinstance(value, str) else value
+                changed[field] = value
         return changed
