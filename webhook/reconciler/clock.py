@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol
 
 from webhook.kube.instants import Clock
@@ -27,8 +26,8 @@ class MeasuringClock(Clock, Protocol):
         ...
 
 
-_since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-"""Seconds since boot, those asleep included."""
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SteadyClock:
