@@ -140,6 +140,14 @@ async def test_dry_run_checks_and_changes_nothing(admin):
         await evict(admin, names[0], dryRun=["All"])
 
 
+async def test_wrong_types_are_400(admin):
+    """Delete options of another type are the caller's fault."""
+    await admin.create(POD.path(NS), pod("p"))
+    with pytest.raises(ApiError) as caught:
+        await admin.create(POD.path(NS, "p", "eviction"), {"deleteOptions": "now"})
+    assert caught.value.status == 400
+
+
 async def test_grace_period_is_honoured(admin):
     """GracePeriodSeconds of the eviction becomes the pod's."""
     names = await running_web(admin, 1)

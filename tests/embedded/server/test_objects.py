@@ -1,6 +1,7 @@
 """Creating, changing and deleting objects: what the server fills in, keeps, refuses and waits for."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -252,6 +253,26 @@ async def test_scale(client):
     await client.replace(f"{DEPLOYMENTS}/d/scale", {**scale, "spec": {"replicas": 5}})
     assert (await client.get(f"{DEPLOYMENTS}/d"))["spec"]["replicas"] == 5
     assert (await refusal(client.patch(f"{DEPLOYMENTS}/d/scale", {"spec": {"replicas": -1}}))).status == 422
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        pytest.param("DELETE", f"{PODS}/a", {"gracePeriodSeconds": "soon"}, id="delete"),
+        pytest.param("DELETE", f"{PODS}/a", {"preconditions": "x"}, id="preconditions"),
+        pytest.param("POST", f"{PODS}/a/binding", {"target": "n"}, id="binding"),
+        pytest.param("POST", f"{PODS}/a/binding", {"metadata": "a"}, id="metadata"),
+        pytest.param("PUT", f"{DEPLOYMENTS}/d/scale", {"spec": "x"}, id="scale"),
+        pytest.param("PATCH", f"{DEPLOYMENTS}/d/scale", {"spec": "x"}, id="patched-scale"),
+    ],
+)
+async def test_wrong_types_in_options_and_subresources(api, client, method, path, body):
+    """A value of another type is the caller's fault (400) in options and in the objects of sub-resources, too."""
+    await client.create(PODS, pod())
+    await client.create(DEPLOYMENTS, deployment(2))
+    headers = {"content-type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+    reply = await api.handle(ApiCall(method, path, headers=headers, body=json.dumps(body).encode()))
+    assert (reply.status, b"json: cannot unmarshal" in reply.body) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -267,27 +267,22 @@ def pod_status(pod: Object) -> str:
             of_containers = _ended(state["terminated"])
         elif row.get("ready") and state.get("running") is not None:
             running = True
-    if of_containers == "Completed" and running:
-        of_containers = "Running"
-    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
-        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
-    return _init_state(pod, status) or of_containers or own
-
-
-def _init_state(pod: Object, status: Object) -> str:
-    """What the first init container says that has not ended well; "" if there is none."""
-    total = len(pod["spec"].get("initContainers") or ())
+    shown = "Running" if of_containers == "Completed" and running else of_containers or own
     for index, row in enumerate(status.get("initContainerStatuses") or ()):
         state = row.get("state") or {}
-        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
         if terminated is not None and not terminated.get("exitCode"):
             continue
+        reason = f"{index}/{len(pod['spec'].get('initContainers') or ())}"
         if terminated is not None:
-            return f"Init:{_ended(terminated)}"
-        if waiting.get("reason") not in (None, "", "PodInitializing"):
-            return f"Init:{waiting['reason']}"
-        return f"Init:{index}/{total}"
-    return ""
+            reason = _ended(terminated)
+        elif waiting and waiting != "PodInitializing":
+            reason = waiting
+        shown = f"Init:{reason}"
+        break
+    if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return shown
 
 
 def _ended(terminated: Object) -> str:

@@ -30,11 +30,13 @@ _PATCHES = f"application/json-patch+json, application/merge-patch+json, applicat
 _DELETE_KEYS = ("gracePeriodSeconds", "propagationPolicy", "orphanDependents", "preconditions", "dryRun")
 
 
-def decode_any(call: ApiCall) -> Object:
-    """The body as an object of any kind. Raises StatusError (400)."""
+def decode_any(call: ApiCall, model: str = "") -> Object:
+    """The body as an object of any kind, or of a model such as V1Eviction. Raises StatusError (400)."""
     obj = serialization.decode(call.body, call.headers.get("content-type", ""))
     if not isinstance(obj, dict):
         raise statuses.bad_request("the body of the request must be an object")
+    if model:
+        fields.settle(schemas.of_model(model), obj)
     return obj
 
 
@@ -100,6 +102,7 @@ def delete_options(call: ApiCall) -> Object:
     found = options(call)
     body = serialization.decode(call.body, call.headers.get("content-type", ""))
     if isinstance(body, dict):
+        fields.settle(schemas.of_model("V1DeleteOptions"), body)
         found |= {key: body[key] for key in _DELETE_KEYS if body.get(key) is not None}
     query = call.query
     if seconds := query.get("gracePeriodSeconds"):

@@ -35,6 +35,8 @@ __all__ = ["Handlers", "refusal", "reply_of"]
 
 _LONGEST_MANAGER = 128
 _BUILT_IN = {"status", "scale", "finalize"}
+_MODELS = {"binding": "V1Binding", "eviction": "V1Eviction", "token": "AuthenticationV1TokenRequest"}
+"""What the sub-resources that take a POST take."""
 
 
 def reply_of(obj: Any, status: int = 200) -> Reply:
@@ -94,8 +96,9 @@ class Handlers:
         """Hand a POST to its handler; a sub-resource's own object goes through admission like any other."""
         if call.method != "POST":
             raise statuses.method_not_allowed()
-        body = decoding.decode_any(call)
-        if change.resource.stored or change.resource.plural == "bindings":
+        resource = change.resource
+        body = decoding.decode_any(call, _MODELS.get(change.subresource) or schemas.model_of(resource))
+        if resource.stored or resource.plural == "bindings":
             metadata = body.setdefault("metadata", {})
             metadata.setdefault("name", change.name)
             metadata.setdefault("namespace", change.namespace)

@@ -13,7 +13,7 @@ from webhook.embedded.merging import managed_fields
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import BY_URL, Object
 from webhook.embedded.protocol.calls import ApiCall, SubresourceCall, WriteRequest
-from webhook.embedded.schema import schemas
+from webhook.embedded.schema import fields, schemas
 from webhook.embedded.server import decoding
 from webhook.embedded.server.writing import ObjectWriter
 from webhook.kube.instants import rfc3339
@@ -86,8 +86,9 @@ async def scale(writer: ObjectWriter, call: ApiCall, verb: str, change: WriteReq
             wanted = decoding.decode_any(call)
         else:
             wanted = decoding.patched(call, schemas.of_model("V1Scale"))(_scale_of(current))
+        fields.settle(schemas.of_model("V1Scale"), wanted)
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
-        if not isinstance(replicas, int) or replicas < 0:
+        if replicas < 0:
             text = f"Invalid value: {replicas}: must be greater than or equal to 0"
             cause = statuses.Cause("spec.replicas", "FieldValueInvalid", text)
             raise statuses.invalid(change.resource, change.name, [cause], kind="Scale")

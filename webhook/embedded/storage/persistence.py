@@ -46,8 +46,27 @@ class Journal:
     def __init__(self, store: ObjectStore, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / _NAME
-        if path.exists():
-            _load(store, path)
+        found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        if lines.pop():
+            log.warning("%s:%d: the last line was cut off and is dropped", path, len(lines) + 1)
+        for number, text in enumerate(lines, 1):
+            try:
+                line = _decode(text)
+                if line.storage and line.body:
+                    record = record_of(BY_STORAGE[line.storage], msgspec.json.decode(line.body), line.revision)
+                    found[line.storage][record.key] = record
+                elif line.storage:
+                    found[line.storage].pop(line.key, None)
+            except (msgspec.DecodeError, KeyError) as error:
+                raise DataError(
+                    f"{path}:{number}: not a line of a state file: {error}; move it away to start again"
+                ) from error
+            store.revision = max(store.revision, line.revision)
+        for storage, records in found.items():
+            collection = store.collections[storage]
+            collection.restore(list(records.values()))
+            collection.floor = store.revision
         fresh = path.with_suffix(".new")
         with fresh.open("wb") as file:
             file.write(_encode(_Line(store.revision)) + b"\n")
@@ -74,28 +93,3 @@ class Journal:
 
 def _put(storage: str, record: StoredObject) -> _Line:
     return _Line(record.revision, storage, body=msgspec.Raw(record.body))
-
-
-def _load(store: ObjectStore, path: Path) -> None:
-    """Read the state back, line by line. Raises DataError with file and line."""
-    found: dict[str, dict[str, StoredObject]] = {storage: {} for storage in store.collections}
-    lines = path.read_bytes().split(b"\n")
-    if lines.pop():
-        log.warning("%s:%d: the last line was cut off and is dropped", path, len(lines) + 1)
-    for number, text in enumerate(lines, 1):
-        try:
-            line = _decode(text)
-            if line.storage and line.body:
-                record = record_of(BY_STORAGE[line.storage], msgspec.json.decode(line.body), line.revision)
-                found[line.storage][record.key] = record
-            elif line.storage:
-                found[line.storage].pop(line.key, None)
-        except (msgspec.DecodeError, KeyError) as error:
-            raise DataError(
-                f"{path}:{number}: not a line of a state file: {error}; move it away to start again"
-            ) from error
-        store.revision = max(store.revision, line.revision)
-    for storage, records in found.items():
-        collection = store.collections[storage]
-        collection.restore(list(records.values()))
-        collection.floor = store.revision
