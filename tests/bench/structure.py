@@ -19,8 +19,9 @@ import statistics
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -37,7 +38,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PLAN, Priority
 from webhook.preemption.decision import decide
 from webhook.preemption.victims.rules import Rules, kubernetes_rules
 
-__all__ = ["Package", "Way", "main", "packages", "ways"]
+__all__ = ["WAYS", "Package", "Way", "follow", "main", "packages"]
 
 ROOT = Path(__file__).parents[2]
 Json = dict[str, Any]
@@ -162,10 +163,15 @@ def _module(frame: FrameType) -> str:
 
 
 def _counts(frame: FrameType, module: str, event: str) -> bool:
-    """Whether this is a call of the program: no comprehension, and no coroutine or generator that goes on."""
+    """Whether this is a call of the program: no comprehension, no dataclass's own method, no coroutine that goes on."""
     code = frame.f_code
     goes_on = code.co_flags & 0x2A0 and (event == "return" or frame.f_lasti > 0)
-    return module.startswith("webhook.") and code.co_name[0] != "<" and not goes_on
+    return (
+        module.startswith("webhook.")
+        and code.co_name[0] != "<"
+        and "__create_fn__" not in code.co_qualname
+        and not goes_on
+    )
 
 
 def _caller(frame: FrameType) -> FrameType | None:
@@ -178,27 +184,18 @@ def _caller(frame: FrameType) -> FrameType | None:
     return above
 
 
-def ways() -> Iterator[Way]:
-    """Follow every way once."""
-    for phase in ("mutate", "validate"):
-        yield _followed(Way(f"review, {phase}"), _review(phase))
-    for name, rules in (("Kubernetes' rules", kubernetes_rules()), ("a policy", building.rules())):
-        yield _followed(Way(f"decision, {name}"), _decision(rules))
-    plan = Way("plan, from event to binding", "webhook.reconciler")
-    run(_plan(plan))
-    yield plan
-    for name, until in (("until its executor begins", "webhook.reconciler.evict"), ("to the last eviction", "")):
-        adoption = Way(f"adoption, {name}", "webhook.reconciler", until)
-        run(_adoption(adoption))
-        yield adoption
+def follow(name: str) -> Way:
+    """Follow a way of WAYS."""
+    way = Way(name)
+    WAYS[name](way)
+    return way
 
 
-def _followed(way: Way, work: Callable[[], None]) -> Way:
+def _called_twice(work: Callable[[], None], way: Way) -> None:
     work()  # what is compiled or interned once is not the way
     sys.setprofile(way)
     work()
     sys.setprofile(None)
-    return way
 
 
 def _review(phase: Literal["mutate", "validate"]) -> Callable[[], None]:
@@ -331,6 +328,22 @@ async def _synced() -> None:
     """The cluster is there: nothing is listed."""
 
 
+def _in_reconciler(way: Way, live: Callable[[Way], Coroutine[Any, Any, None]], until: str = "") -> None:
+    way.within, way.until = "webhook.reconciler", until
+    run(live(way))
+
+
+WAYS: dict[str, Callable[[Way], None]] = {
+    "review, mutate": partial(_called_twice, _review("mutate")),
+    "review, validate": partial(_called_twice, _review("validate")),
+    "decision, Kubernetes' rules": partial(_called_twice, _decision(kubernetes_rules())),
+    "decision, a policy": partial(_called_twice, _decision(building.rules())),
+    "plan, from event to binding": partial(_in_reconciler, live=_plan),
+    "adoption, until its executor begins": partial(_in_reconciler, live=_adoption, until="webhook.reconciler.evict"),
+    "adoption, to the last eviction": partial(_in_reconciler, live=_adoption),
+}
+
+
 def main() -> None:
     """Print the table and the ways."""
     found = packages()
@@ -350,7 +363,7 @@ def main() -> None:
         f"file names that occur twice: {' '.join(f'{name} ({number})' for name, number in same.items() if number > 1)}"
     )
     print(f"\n{'way':42} files  functions  changes of file: a reader's  all  calls upward")
-    for way in ways():
+    for way in map(follow, WAYS):
         print(
             f"{way.name:42} {len(way.files):5}  {len(way.read):9}  {way.changes_of_a_reader:26}  {way.changes:4}"
             f"  {len(way.upward):12}"
