@@ -81,7 +81,15 @@ async def managed(client) -> bool:
 
 
 async def clear(client) -> None:
-    """Leave nothing of the scenarios behind."""
+    """Leave nothing of the scenarios behind; a real cluster takes some seconds to empty a namespace."""
+
+    async def gone(path: str) -> bool:
+        try:
+            await client.get(path)
+        except ApiError as error:
+            return error.status == 404
+        return False
+
     for scenario in SCENARIOS:
         for path in (
             POD.path("kube-system", f"system-{scenario.number}"),
@@ -92,3 +100,6 @@ async def clear(client) -> None:
     for name in ("low-priority", "low-priority-plain", "high-priority"):
         with suppress(ApiError):
             await client.delete(PRIORITY_CLASS.path(name=name))
+    for scenario in SCENARIOS:
+        path = NAMESPACE.path(name=f"scenario-{scenario.number}")
+        await eventually(lambda path=path: gone(path), 60, f"{path} is gone")

@@ -56,10 +56,16 @@ def labelled(made: dict[str, Any], **labels: str) -> dict[str, Any]:
 
 
 def test_free_and_balanced_shares():
-    """75 % of the cpu and 75 % of the memory free are 75 points; equal shares another 100."""
+    """75 % of the cpu and 75 % of the memory free are 75 points; shares that stay equal another 75."""
     over = view([node("a", "4")], [])
-    assert scored(over, sized("p", "1", "16Gi")) == {"a": 75 + 100}
-    assert scored(over, sized("p", "1", "48Gi")) == {"a": (75 + 25) // 2 + 75}
+    assert scored(over, sized("p", "1", "16Gi")) == {"a": 75 + 75}
+    assert scored(over, sized("p", "1", "48Gi")) == {"a": (75 + 25) // 2 + 50 + (50 + 75 - 100) // 2}
+
+
+def test_a_pod_that_restores_the_balance_is_worth_more():
+    """Where cpu is used and memory is not, a pod that asks for memory makes the shares equal: from 75 to 100 points."""
+    over = view([node("a", "4")], [sized("there", "2", "0", on="a")])
+    assert scored(over, sized("p", "0", "32Gi")) == {"a": 50 + 50 + (50 + 100 - 75) // 2}
 
 
 def test_containers_without_requests_count_with_the_defaults():

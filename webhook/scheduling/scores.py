@@ -106,17 +106,21 @@ def _least_allocated(snapshot: Snapshot, tally: Tally, incoming: PodInfo, rows: 
 
 
 def _balanced(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
-    """How alike the used shares of cpu and memory are (`balancedResourceScorer`); a pod that asks for nothing skips."""
-    if not (incoming.amounts.get(CPU) or incoming.amounts.get(MEMORY)):
+    """How much more alike the pod makes the used shares of cpu and memory: 75 if it changes nothing, 50 to 100.
+
+    `balancedResourceScorer` (docs/kubernetes-behaviour.md K23); a pod that asks for nothing skips.
+    """
+    asked = [incoming.amounts.get(name, 0) for name in (CPU, MEMORY)]
+    if not any(asked):
         return None
-    nodes, shares, there = snapshot.nodes, [], []
-    for number, name in enumerate((CPU, MEMORY)):
-        capacity = nodes.allocatable[number, rows]
-        used = nodes.used[number, rows] + incoming.amounts.get(name, 0)
-        shares.append(np.minimum(used / np.maximum(capacity, 1), 1.0))
-        there.append(capacity > 0)
-    deviation = np.where(there[0] & there[1], np.abs((shares[0] - shares[1]) / 2), 0.0)
-    return ((1 - deviation) * float(_MOST)).astype(np.int64)
+    capacity, used = snapshot.nodes.allocatable[:2, rows], snapshot.nodes.used[:2, rows]
+    has_both = (capacity > 0).all(axis=0)
+
+    def alike(amounts: Ints) -> Ints:
+        shares = np.minimum(amounts / np.maximum(capacity, 1), 1.0)
+        return ((1 - np.where(has_both, np.abs((shares[0] - shares[1]) / 2), 0.0)) * float(_MOST)).astype(np.int64)
+
+    return _MOST // 2 + (_MOST // 2 + alike(used + np.array([asked]).T) - alike(used)) // 2
 
 
 def _tolerated_taints(snapshot: Snapshot, incoming: PodInfo, rows: Rows) -> Ints | None:
