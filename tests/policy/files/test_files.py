@@ -88,10 +88,11 @@ def test_unreadable_file(tmp_path):
     assert "Permission denied" in messages(tmp_path)[0]
 
 
-def test_pipe_does_not_hang(tmp_path):
+@pytest.mark.parametrize("given", ["", "a.yaml"], ids=["in a directory", "by its name"])
+def test_pipe_does_not_hang(tmp_path, given):
     """What is no regular file is not opened."""
     os.mkfifo(tmp_path / "a.yaml")
-    assert "is no regular file" in messages(tmp_path)[0]
+    assert "is no regular file" in messages(tmp_path / given)[0]
 
 
 @pytest.mark.parametrize(

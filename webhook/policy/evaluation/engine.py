@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, shielded
-from webhook.policy.evaluation.matching import Test, exclusion, parts_of
+from webhook.policy.evaluation.matching import exclusion, parts_of
 from webhook.policy.evaluation.request import CLASSES, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
     BUILTIN,
@@ -89,20 +89,16 @@ class CompiledPolicy:
         answers = {**self.rules, _SHIELD: self.shields, _DEFAULT: self.defaults, _COPY: self.copies}
         return [question for question, rows in answers.items() if rows]
 
-    def applicability(self, attributes: RequestAttributes) -> Applicability:
-        """Whether the policy applies to the request."""
-        return self._unmet(self._restricts, attributes)
-
     def gives(self, attributes: RequestAttributes) -> bool:
         """Whether the pod gets what the policy fills in; a condition that cannot be evaluated counts as not met.
 
         What gives is part of what applies, so `match` need not be asked as well.
         """
-        return self._unmet(self._gives, attributes) is None
+        return self.applicability(attributes, gives=True) is None
 
-    def _unmet(self, tests: list[Test], attributes: RequestAttributes) -> Applicability:
-        """The first test or condition that does not hold, or a verdict on one that could not be evaluated."""
-        for test in tests:
+    def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
+        """Whether the policy applies to the request: the first test or condition that does not hold says why not."""
+        for test in self._gives if gives else self._restricts:
             reason = test(attributes)
             if reason is not None:
                 return reason

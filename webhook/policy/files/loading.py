@@ -56,7 +56,6 @@ def read_texts(directory: Path) -> tuple[list[tuple[str, str]], list[Finding]]:
             paths = sorted(path for path in found if not path.is_dir())
         else:
             paths = [directory]
-            directory.open("rb").close()
     except OSError as error:
         return [], [_about(directory, f"cannot be read: {error.strerror or error}")]
     if not paths:

@@ -18,20 +18,30 @@ def name_matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
         return literals.__contains__
     pieces = [pattern.split(WILDCARD) for pattern in patterns if WILDCARD in pattern]
     globs = [(first, list(filter(None, middle)), last) for first, *middle, last in pieces]
-    return lambda name: name in literals or any(_in_order(name, *glob) for glob in globs)
+
+    def matches(name: str) -> bool:
+        if name in literals:
+            return True
+        for first, middle, last in globs:
+            if name.startswith(first) and name.endswith(last) and _in_order(name, first, middle, last):
+                return True
+        return False
+
+    return matches
 
 
 def _in_order(name: str, first: str, middle: list[str], last: str) -> bool:
-    """Whether the pieces of a glob stand in the name in turn; the leftmost place of each is always good enough."""
-    if not name.startswith(first):
-        return False
+    """Whether the middle pieces of a glob stand in the name in turn, between the first and the last one.
+
+    The leftmost place of each is always good enough.
+    """
     at = len(first)
     for piece in middle:
         found = name.find(piece, at)
         if found < 0:
             return False
         at = found + len(piece)
-    return len(name) - at >= len(last) and name.endswith(last)
+    return len(name) - at >= len(last)
 
 
 def literal_prefix(pattern: str) -> str:
