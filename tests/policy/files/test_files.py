@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from webhook.policy.files.loading import load, load_or_raise
+from webhook.policy.files.loading import load, load_or_raise, load_texts
 from webhook.policy.files.yamltree import LARGEST_FILE
 from webhook.policy.shapes.findings import PolicyError
 
@@ -169,3 +169,53 @@ def test_findings_are_not_endless(tmp_path):
     found = load(tmp_path).findings
     assert len(found) == 201
     assert found[-1].message == "800 more findings in this file are not shown"
+
+
+PREEMPTION = "apiVersion: giveway.dev/v1alpha1\nkind: PreemptionPolicy\nmetadata: {name: q}\nspec:\n"
+PRIORITY = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
+
+
+def listed(pattern: str, count: int) -> str:
+    """So many names in flow style."""
+    return "[" + ", ".join(pattern.replace("N", str(number)) for number in range(count)) + "]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f"{PRIORITY} rules:\n"
+            + "".join(f" - {{name: r{number}abc, priorityClasses: {{deny: [x]}}}}\n" for number in range(700))
+            + " exceptions:\n - {match: {namespaces: [a]}, reason: r, owner: o, until: 2030-01-01, rules: "
+            + listed("rNabd", 3000)
+            + "}\n",
+            id="exceptions from rules that are not there",
+        ),
+        pytest.param(
+            f"{PREEMPTION} preemptors: {{priorityClasses: [x]}}\n victims: {{annotations: {{preemptible: "
+            + listed("giveway.example/kN", 1200)
+            + f"}}}}\n---\n{PRIORITY} rules:\n - {{name: a, copyAnnotations: {listed('giveway.example/mN', 1000)}}}\n",
+            id="annotations that nothing reads",
+        ),
+        pytest.param(
+            f"{PRIORITY} rules:\n - name: a\n   reserve:\n     from: 1\n     to: 2\n     use:\n"
+            f"      - subjects: &all {listed('{kind: User, name: ' + 's*' * 500 + 'N}', 100)}\n"
+            + "      - subjects: *all\n"
+            * 80,
+            id="the same long globs in many rights",
+        ),
+        pytest.param(
+            "---\n".join(
+                f"{PREEMPTION.replace('q', name)} preemptors: {{priorityClasses: {listed(name + 'N', 2500)}}}\n"
+                for name in ("x", "y")
+            ),
+            id="many classes in two policies",
+        ),
+    ],
+)
+def test_the_work_for_one_file_is_bounded(text):
+    """A file within the limits costs no minutes, however many of its names have to be compared with others."""
+    assert len(text) < LARGEST_FILE
+    before = time.process_time()
+    load_texts([("a.yaml", text)])
+    assert time.process_time() - before < 10

@@ -13,7 +13,7 @@ from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, PriorityRule, SourcePosition
 from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.values import KNOWN_ANNOTATIONS
-from webhook.policy.shapes.findings import Finding, Reader, Severity, nearest
+from webhook.policy.shapes.findings import Finding, Reader, Severity
 
 __all__ = ["check_together"]
 
@@ -113,8 +113,10 @@ def _defaults(policies: Policies, readers: Readers) -> None:
 def _managed(policies: Policies, readers: Readers) -> None:
     """Report classes that two PreemptionPolicies manage, or may manage by their globs."""
     for one, other in combinations(policies.preemption, 2):
+        managed = _classes(one)
         for name in _classes(other):
-            rival = next((known for known in _classes(one) if intersect(known, name)), None)
+            rivals = managed if WILDCARD in name else [each for each in managed if each == name or WILDCARD in each]
+            rival = next((each for each in rivals if intersect(each, name)), None)
             if rival is None:
                 continue
             sure = WILDCARD not in name or WILDCARD not in rival or name == rival
@@ -151,7 +153,8 @@ def _annotations(readers: Readers) -> None:
     for reader in readers.values():
         for key, node, recognises in reader.annotations:
             if not recognises and key not in known:
-                reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{nearest(key, known)}')
+                near = reader.nearest(key, known)
+                reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{near}')
 
 
 def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, PriorityRule]]:

@@ -11,7 +11,7 @@ from webhook.policy.files.consistency import check_together
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
-from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError, nearest
+from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
 from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
 from webhook.policy.shapes.shapes import INVALID
 
@@ -142,5 +142,5 @@ def _document(root: YamlNode, reader: Reader) -> Any:
     if text == TEST_KIND:
         reader.error(name, f"{TEST_KIND} documents lie in a sub-folder such as tests/, not beside the policies")
     else:
-        reader.error(name, f'"{text[:80]}" is no kind of policy{nearest(text, DOCUMENTS)}')
+        reader.error(name, f'"{text[:80]}" is no kind of policy{reader.nearest(text, DOCUMENTS)}')
     return INVALID

@@ -51,6 +51,9 @@ def literal_prefix(pattern: str) -> str:
 
 def intersect(one: str, other: str) -> bool:
     """Whether any name matches both globs, in time proportional to the product of their lengths."""
+    head, other_head = literal_prefix(one), literal_prefix(other)
+    if not (head.startswith(other_head) or other_head.startswith(head)):
+        return False
     row = [True]  # whether what was read of `one` and the first so many characters of `other` can mean the same name
     for character in other:
         row.append(row[-1] and character == WILDCARD)

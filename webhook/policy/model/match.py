@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher
-from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
+from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NAMESPACE, NAMESPACES
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.nodes import SourcePosition, YamlNode, YamlSequence
@@ -176,10 +176,10 @@ class Subject(Checked, frozen=True):
         """Whether it means a controller that makes pods for everybody: by name, by glob or by group."""
         pattern = self.user_pattern
         if pattern is None:
-            return any(intersect(self.name, group) for group in CONTROLLER_GROUPS)
+            return any(map(name_matcher((self.name,)), CONTROLLER_GROUPS))
         if pattern.startswith(KUBE_SYSTEM_ACCOUNT) and WILDCARD not in pattern and pattern.endswith("-controller"):
             return True
-        return any(intersect(pattern, user) for user in _CONTROLLERS)
+        return any(map(name_matcher((pattern,)), _CONTROLLERS))
 
 
 SUBJECTS = ListOf(shape_of(Subject), least=1)

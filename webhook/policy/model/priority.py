@@ -23,7 +23,7 @@ from webhook.policy.model.match import (
     reads_user,
 )
 from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
-from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.nodes import SourcePosition, YamlNode
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
@@ -291,7 +291,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
             node = YamlNode(exception.source.line, exception.source.column, 1)
             for name in exception.rules:
                 if name not in refusing:
-                    near = nearest(name, refusing)
+                    near = reader.nearest(name, refusing)
                     reader.error(node, f'the exception names a rule "{name}" that this policy does not have{near}')
                 elif not refusing[name]:
                     text = f'rule "{name}" refuses nothing, so there is nothing to except from; use "exclude"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
+from bisect import bisect
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,13 +20,14 @@ __all__ = [
     "Reader",
     "Severity",
     "TooMuchError",
-    "nearest",
 ]
 
 _MOST_READS = 60_000
 """Nodes read from one file, aliases counted each time."""
 _MOST_FINDINGS = 200
 """Findings shown for one file."""
+_MOST_COMPARED = 200
+"""Names that a wrong one is compared with, to tell which was meant."""
 
 _WIDEST = 100
 """Columns of a line that an excerpt shows."""
@@ -67,18 +69,6 @@ class PolicyError(Exception):
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = list(findings)
         super().__init__("\n".join(map(str, self.findings)))
-
-
-def nearest(word: str, options: Iterable[str]) -> str:
-    """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing."""
-    options = sorted(options)
-    by_fold = {option.casefold(): option for option in options}
-    close = difflib.get_close_matches(word[:64].casefold(), by_fold, n=1, cutoff=0.6)
-    if close:
-        return f'; did you mean "{by_fold[close[0]]}"?'
-    if 0 < len(options) <= 12:
-        return f"; there are {', '.join(options)}" if len(options) > 1 else f'; there is only "{options[0]}"'
-    return ""
 
 
 class Mention(NamedTuple):
@@ -151,6 +141,26 @@ class Reader:
         shown = self.excerpt(source, width)
         finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
         self._findings[finding] = None
+
+    def nearest(self, word: str, options: Iterable[str]) -> str:
+        """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.
+
+        The work is bounded: of many options those are looked at that stand next to the word in the alphabet, and none
+        for a finding that is not shown any more.
+        """
+        if len(self._findings) >= _MOST_FINDINGS:
+            return ""
+        options = sorted(options)
+        by_fold = {option.casefold(): option for option in options}
+        folded, sorted_folds = word[:64].casefold(), sorted(by_fold)
+        place = bisect(sorted_folds, folded)
+        neighbours = sorted_folds[max(0, place - _MOST_COMPARED // 2) : place + _MOST_COMPARED // 2]
+        close = difflib.get_close_matches(folded, neighbours, n=1, cutoff=0.6)
+        if close:
+            return f'; did you mean "{by_fold[close[0]]}"?'
+        if 0 < len(options) <= 12:
+            return f"; there are {', '.join(options)}" if len(options) > 1 else f'; there is only "{options[0]}"'
+        return ""
 
     def excerpt(self, source: SourcePosition, width: int = 1) -> str:
         """The line of a place in this file, numbered, and carets below `width` characters from there.

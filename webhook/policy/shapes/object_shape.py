@@ -22,7 +22,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape
 
@@ -191,7 +191,8 @@ class ObjectShape:
             else:
                 other = yaml11(key)
                 also = f" (and YAML 1.1 readers take {key.text} for {other})" if other else ""
-                reader.error(key, f'unknown field "{key.text[:80]}" in {self.title}{also}{nearest(key.text, names)}')
+                near = reader.nearest(key.text, names)
+                reader.error(key, f'unknown field "{key.text[:80]}" in {self.title}{also}{near}')
         return keys
 
 

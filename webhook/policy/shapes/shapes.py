@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.policy.shapes.findings import Reader, nearest
+from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.nodes import (
     WHOLE,
     YamlMap,
@@ -114,7 +114,7 @@ class Choice:
             return INVALID
         if scalar.text in self.options:
             return self.build(scalar.text)
-        reader.error(node, f'"{scalar.text[:80]}" is not {self.what}{nearest(scalar.text, self.options)}')
+        reader.error(node, f'"{scalar.text[:80]}" is not {self.what}{reader.nearest(scalar.text, self.options)}')
         return INVALID
 
     def schema(self, definitions: Definitions) -> dict[str, Any]:
