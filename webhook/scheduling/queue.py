@@ -16,6 +16,8 @@ __all__ = ["Entry", "SchedulingQueue"]
 
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 10.0
+FLUSH_SECONDS = 30.0
+FORGOTTEN_SECONDS = 300.0
 BACKOFF_WINDOW = 1.0
 """Backoffs that end within the same second count as ending together; priority then decides."""
 
@@ -126,11 +128,21 @@ class SchedulingQueue:
         self._move(entry)
 
     async def pop(self) -> Entry:
-        """The next pod to try; waits for one."""
+        """The next pod to try: the best active one, else the one whose backoff ends first; waits for one."""
         while True:
-            entry = self._next()
-            if entry is not None:
-                return entry
+            now = self._clock.monotonic()
+            for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
+                self._activate(entry)
+            while self._active:
+                _, entry = heapq.heappop(self._active)
+                if entry.key in self._active_keys and self._entries.get(entry.key) is entry:
+                    self._active_keys.discard(entry.key)
+                    return entry
+            early = [entry for entry in self._backing_off.values() if not entry.error]
+            if early:
+                first = min(early, key=lambda entry: (entry.backoff_until // BACKOFF_WINDOW, entry.rank))
+                del self._backing_off[first.key]
+                return first
             self._more.clear()
             ends = [entry.backoff_until for entry in self._backing_off.values()]
             wait = max(0.0, min(ends) - self._clock.monotonic()) if ends else None
@@ -140,31 +152,17 @@ class SchedulingQueue:
             except TimeoutError:
                 continue
 
-    def flush(self, older_than: float) -> None:
-        """Move back what has been unschedulable for more than so many seconds, in case an event was missed."""
-        limit = self._clock.monotonic() - older_than
-        self.wake(lambda entry: entry.failed_at < limit)
+    async def flush(self) -> None:
+        """Move back, every 30 s, what has been unschedulable for more than 5 min, in case an event was missed."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            limit = self._clock.monotonic() - FORGOTTEN_SECONDS
+            for entry in [one for one in self._unschedulable.values() if one.failed_at < limit]:
+                self._move(entry)
 
     def _count(self, entry: Entry, *, error: bool) -> None:
         entry.attempts += 1
         entry.failed_at, entry.error = self._clock.monotonic(), error
-
-    def _next(self) -> Entry | None:
-        """The best active entry, else the one whose backoff ends first; None if neither is there."""
-        now = self._clock.monotonic()
-        for entry in [one for one in self._backing_off.values() if one.backoff_until <= now]:
-            self._activate(entry)
-        while self._active:
-            _, entry = heapq.heappop(self._active)
-            if entry.key in self._active_keys and self._entries.get(entry.key) is entry:
-                self._active_keys.discard(entry.key)
-                return entry
-        early = [entry for entry in self._backing_off.values() if not entry.error]
-        if not early:
-            return None
-        first = min(early, key=lambda entry: (entry.backoff_until // BACKOFF_WINDOW, entry.rank))
-        del self._backing_off[first.key]
-        return first
 
     def _move(self, entry: Entry) -> None:
         self._unschedulable.pop(entry.key, None)

@@ -45,8 +45,6 @@ NAME = "default-scheduler"
 NO_NODES = "no nodes available to schedule pods"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 BINDERS = 16
-FLUSH_SECONDS = 30.0
-FORGOTTEN_SECONDS = 300.0
 NOT_FOUND = 404
 
 
@@ -91,7 +89,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until it is cancelled."""
-        flush = asyncio.create_task(self._flush())
+        flush = asyncio.create_task(self._queue.flush())
         try:
             while True:
                 entry = await self._queue.pop()
@@ -102,11 +100,6 @@ class Scheduler:
                 task.cancel()
             if self._preemption is not None:
                 await self._preemption.close()
-
-    async def _flush(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            self._queue.flush(FORGOTTEN_SECONDS)
 
     async def _schedule(self, entry: Entry) -> None:
         """One attempt for one pod."""

@@ -119,7 +119,7 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
             stage="resources",
             base=left(nodes.pod_count, np.ones(len(without), np.int64)),
             limit=nodes.pod_limit[:count] - 1,
-            share=lambda rows, _nodes: np.ones(rows.shape, np.int64),
+            share=_column_share(np.broadcast_to(np.int64(1), pods.node.shape)),
         )
     ]
     always = nodes.resources.names[:3]

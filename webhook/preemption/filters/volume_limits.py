@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.filters.counters import UNBOUNDED, PlacedPods
-from webhook.preemption.snapshot.attached_volumes import AttachedVolume
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.snapshot.volume_index import AttachedVolume
 
 __all__ = ["EXCEEDED", "AttachLimits", "Attached", "attach_limits"]
 

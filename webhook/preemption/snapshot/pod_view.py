@@ -26,6 +26,7 @@ __all__ = [
     "health_of",
     "owner_of",
     "priority_of",
+    "profile_of",
     "start_of",
 ]
 
@@ -101,6 +102,13 @@ def owner_of(meta: ObjectMeta) -> Owner:
     """The pod's controller, as the snapshot keeps it."""
     owner = controller_of(meta)
     return Owner(owner.kind, owner.name, owner.uid) if owner else _NO_OWNER
+
+
+def profile_of(pod: Pod, kept: frozenset[str]) -> Profile:
+    """The pod's profile, with its annotations of the `kept` keys."""
+    annotations = pod.metadata.annotations
+    pairs = tuple(sorted((k, v) for k, v in annotations.items() if k in kept)) if annotations else ()
+    return Profile(pod.spec.priority_class_name, pod.spec.scheduler_name, pairs)
 
 
 def end_of(meta: ObjectMeta) -> float:

@@ -28,6 +28,7 @@ from webhook.preemption.snapshot.pod_view import (
     health_of,
     owner_of,
     priority_of,
+    profile_of,
     start_of,
 )
 
@@ -142,18 +143,15 @@ class Pods:
         meta, spec = pod.metadata, pod.spec
         amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
+        labels, profile, owner = meta.labels or {}, profile_of(pod, self.annotations), owner_of(meta)
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
-        known = row is not None
         if row is None:
-            row = index[meta.name] = self._new_row()
-            self.names[row], self.namespaces[row] = meta.name, meta.namespace
-        stays = known and (self._node_name(row), self.priority[row], self.start[row]) == (
-            spec.node_name,
-            priority,
-            start,
-        )
-        if known:
+            row, stays = self._new_row(), False
+            index[meta.name], self.names[row], self.namespaces[row] = row, meta.name, meta.namespace
+        else:
+            place = self._node_name(row), self.priority[row], self.start[row]
+            stays = place == (spec.node_name, priority, start)
             self._drop_references(row)
             self._leave(row, stays=stays)
         self.uids[row] = meta.uid
@@ -163,7 +161,11 @@ class Pods:
         self.grace[row] = grace_of(pod)
         self.disruption[row] = disruption_of(pod) if pod.status.conditions else 0
         self.health[row] = health_of(pod)
-        self._take_references(row, pod)
+        self.identity[row] = self.identities.take(
+            (meta.namespace, tuple(sorted(labels.items()))), Identity(meta.namespace, labels)
+        )
+        self.profile[row] = self.profiles.take(profile, profile)
+        self.owner[row] = self.owners.take(owner, owner)
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
@@ -192,19 +194,6 @@ class Pods:
         self.names[row] = self.namespaces[row] = self.uids[row] = ""
         self._free.append(row)
         return row
-
-    def _take_references(self, row: int, pod: Pod) -> None:
-        meta, spec = pod.metadata, pod.spec
-        labels = meta.labels or {}
-        key = (meta.namespace, tuple(sorted(labels.items())))
-        self.identity[row] = self.identities.take(key, Identity(meta.namespace, labels))
-        kept: tuple[tuple[str, str], ...] = ()
-        if meta.annotations:
-            kept = tuple(sorted((k, v) for k, v in meta.annotations.items() if k in self.annotations))
-        profile = Profile(spec.priority_class_name, spec.scheduler_name, kept)
-        self.profile[row] = self.profiles.take(profile, profile)
-        owner = owner_of(meta)
-        self.owner[row] = self.owners.take(owner, owner)
 
     def _drop_references(self, row: int) -> None:
         self.identities.drop(int(self.identity[row]))

@@ -24,13 +24,12 @@ from webhook.kube.objects import (
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
-from webhook.preemption.snapshot.attached_volumes import AttachedVolumes
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.interning import Tables
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
-from webhook.preemption.snapshot.volume_index import VolumeIndex
+from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
 
 __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
 

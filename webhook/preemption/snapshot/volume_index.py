@@ -1,22 +1,45 @@
-"""The persistent volumes by name, by class if they are free, and by the claim that they are reserved for.
+"""The persistent volumes as claims find them, and the CSI volume behind each claim.
 
-A late-binding claim looks at the free volumes of its class and at those that name it in `claimRef`, and at no other,
-however many there are (`FindMatchingVolume` of Kubernetes' volume helpers, on kube-scheduler's volumes by class).
+Volumes are kept by name, by class if they are free, and by the claim that they are reserved for. A late-binding claim
+looks at the free volumes of its class and at those that name it in `claimRef`, and at no other, however many there are
+(`FindMatchingVolume` of Kubernetes' volume helpers, on kube-scheduler's volumes by class).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from webhook.kube.objects import NodeSelector, ObjectMeta, PersistentVolume, PersistentVolumeClaim, Quantity
+from webhook.kube.objects import (
+    NodeSelector,
+    ObjectMeta,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Quantity,
+    StorageClass,
+)
 from webhook.kube.quantity import QuantityError, units
 from webhook.preemption.snapshot.amounts import ClusterError
 
-__all__ = ["Offer", "VolumeIndex", "class_of_claim", "requested"]
+__all__ = ["AttachedVolume", "AttachedVolumes", "Offer", "VolumeIndex", "class_of_claim", "requested"]
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
+_AWS, _GCE, _AZURE, _CINDER = (
+    "ebs.csi.aws.com",
+    "pd.csi.storage.gke.io",
+    "disk.csi.azure.com",
+    "cinder.csi.openstack.org",
+)
+_MIGRATED = {
+    "kubernetes.io/aws-ebs": _AWS,
+    "kubernetes.io/gce-pd": _GCE,
+    "kubernetes.io/azure-disk": _AZURE,
+    "kubernetes.io/cinder": _CINDER,
+}
+"""The drivers that serve what storage classes name by its in-tree plugin of old."""
+_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 
 
 class Offer(NamedTuple):
@@ -91,6 +114,65 @@ class VolumeIndex:
         return offers
 
 
+class AttachedVolume(NamedTuple):
+    """A volume as a node attaches it: equal ones are one."""
+
+    driver: str
+    handle: str
+
+
+class AttachedVolumes:
+    """The volume behind every claim, remembered until the claim, its volume or its class changes.
+
+    As `getCSIDriverInfo` of kube-scheduler's NodeVolumeLimits.
+    """
+
+    def __init__(
+        self,
+        volumes: VolumeIndex,
+        claims: Mapping[str, PersistentVolumeClaim],
+        storage_classes: Mapping[str, StorageClass],
+    ) -> None:
+        self._volumes = volumes
+        self._claims = claims
+        self._storage_classes = storage_classes
+        self._known: dict[str, AttachedVolume | None] = {}
+        self._claims_of: dict[str, set[str]] = {}
+
+    def of_claim(self, claim: str) -> AttachedVolume | None:
+        """The volume behind the claim `namespace/name`; None if it is none that a CSI driver attaches."""
+        if claim not in self._claims:
+            return None  # and not remembered: nothing would tell when to forget it
+        if claim not in self._known:
+            name, of_class = self._claims[claim].spec.volume_name, class_of_claim(self._claims[claim])
+            volume = self._volumes.get(name) if name else None
+            if name:
+                self._claims_of.setdefault(name, set()).add(claim)
+            if volume is not None:
+                self._known[claim] = _of_volume(volume)
+            elif of_class in self._storage_classes:
+                provisioner = self._storage_classes[of_class].provisioner
+                # It will be a volume of its own
+                self._known[claim] = AttachedVolume(_MIGRATED.get(provisioner, provisioner), f"claim {claim}")
+            else:
+                self._known[claim] = None
+        return self._known[claim]
+
+    def claim_changed(self, claim: str) -> None:
+        """Look the claim up again when asked next."""
+        self._known.pop(claim, None)
+
+    def volume_changed(self, volume: str) -> None:
+        """Look up again the claims that name the volume."""
+        for claim in self._claims_of.pop(volume, ()):
+            self._known.pop(claim, None)
+
+    def class_changed(self) -> None:
+        """Look everything up again: classes hardly ever change."""
+        self._known.clear()
+        self._claims_of.clear()
+
+
 def class_of_claim(claim: PersistentVolumeClaim) -> str:
     """The name of the claim's storage class, by the annotation of old if there is one; empty for none."""
     return (claim.metadata.annotations or {}).get(_BETA_CLASS) or claim.spec.storage_class_name or ""
@@ -126,3 +208,27 @@ def _bytes(quantity: Quantity, kind: str, meta: ObjectMeta) -> int:
         return units(quantity)
     except QuantityError as error:
         raise ClusterError(f"{kind} {meta.name}: storage: {error}") from error
+
+
+def _of_volume(volume: PersistentVolume) -> AttachedVolume | None:
+    """The CSI volume behind a PersistentVolume, also by the driver that an in-tree plugin was migrated to."""
+    spec = volume.spec
+    if spec.csi is not None:
+        driver, handle = spec.csi.driver, spec.csi.volume_handle
+    elif spec.aws_elastic_block_store is not None:
+        driver, handle = _AWS, _text(spec.aws_elastic_block_store, "volumeID").rpartition("/")[2]
+    elif spec.gce_persistent_disk is not None:
+        labels = volume.metadata.labels or {}
+        zone = next((labels[key] for key in _ZONE_LABELS if key in labels), "")
+        driver, handle = _GCE, f"{zone}/{_text(spec.gce_persistent_disk, 'pdName')}"
+    elif spec.azure_disk is not None:
+        driver, handle = _AZURE, _text(spec.azure_disk, "diskURI")
+    elif spec.cinder is not None:
+        driver, handle = _CINDER, _text(spec.cinder, "volumeID")
+    else:
+        return None
+    return AttachedVolume(driver, handle) if driver and handle else None
+
+
+def _text(source: Mapping[str, Any], field: str) -> str:
+    return str(source.get(field) or "")

@@ -82,8 +82,16 @@ class PotentialVictims(NamedTuple):
             case Exclusion.RESTRAINT:
                 rule = "exclusion"
                 text = "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up"
+            case Exclusion.SEVERAL_BUDGETS:
+                names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
+                rule, text = "budget", f"the Eviction API lets no pod go that several budgets cover: {names}"
             case _:
-                rule, text = "budget", self._budget_text(row)
+                budgets = self.snapshot.budgets.of(row, strict=True)
+                spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
+                stale = ", ".join(budget.name for budget in budgets if budget.stale)
+                rule, text = "budget", f"its disruption budget allows no more disruptions: {spent}"
+                if not spent:
+                    text = f"the status of its disruption budget is older than its spec: {stale}"
         return ExcludedPod(f"{pods.namespaces[row]}/{pods.names[row]}", f"{self.rules.name}/{rule}", text)
 
     def reason(self, row: int) -> VictimReason:
@@ -95,18 +103,6 @@ class PotentialVictims(NamedTuple):
         profile: Profile | None = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
         assert profile is not None
         return profile
-
-    def _budget_text(self, row: int) -> str:
-        """Which budgets keep the pod, and why they do not let it go."""
-        budgets = self.snapshot.budgets.of(row, strict=True)
-        if self.code[row] == Exclusion.SEVERAL_BUDGETS:
-            names = ", ".join(budget.name for budget in budgets)
-            return f"the Eviction API lets no pod go that several budgets cover: {names}"
-        spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
-        if spent:
-            return f"its disruption budget allows no more disruptions: {spent}"
-        stale = ", ".join(budget.name for budget in budgets if budget.stale)
-        return f"the status of its disruption budget is older than its spec: {stale}"
 
 
 def potential_victims(
