@@ -133,7 +133,7 @@ async def test_an_event_the_server_forgot_is_written_again(server, recorder):
 async def test_events_go_on_after_their_task_failed(server, recorder, monkeypatch):
     """An error nobody foresaw costs what was waiting for a moment, not every Event that follows."""
     with monkeypatch.context() as patched:
-        patched.setattr(EventRecorder, "_next", lambda _: 1 / 0)
+        patched.setattr(events._Bucket, "take", lambda _: 1 / 0)
         preempted(recorder)
         await asyncio.gather(recorder._task, return_exceptions=True)
     preempted(recorder)

@@ -203,14 +203,18 @@ class EventRecorder:
         """Send what waits, urgent ones first, until it is closed and nothing is left."""
         while self._waiting or not self._closing:
             self._overflows = self._overflows and bool(self._waiting)
-            key = self._next()
-            if key is None:
+            now = time.monotonic()
+            due = [key for key, series in self._waiting.items() if self._closing or series.not_before <= now]
+            if not due:
                 # Wait for an occurrence, or for the first series that may be updated again
-                due = min((series.not_before for series in self._waiting.values()), default=None)
+                first = min((series.not_before for series in self._waiting.values()), default=None)
                 self._more.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._more.wait(), None if due is None else max(0.0, due - time.monotonic()))
+                    await asyncio.wait_for(self._more.wait(), None if first is None else max(0.0, first - now))
                 continue
+            key = min(
+                due, key=lambda key: not self._waiting[key].urgent
+            )  # of the urgent ones, or else of all, the oldest
             await asyncio.sleep(self._bucket.take())
             series = self._waiting.pop(key, None)
             if series is None:  # it had to make room meanwhile
@@ -230,16 +234,6 @@ class EventRecorder:
             except Exception:
                 log.exception("event %s was lost", series.body["reason"])
                 self._drop(series.body["reason"])
-
-    def _next(self) -> _Key | None:
-        """The series to be sent next: the oldest that may be sent by now, urgent ones first."""
-        now, found = time.monotonic(), None
-        for key, series in self._waiting.items():
-            if self._closing or series.not_before <= now:
-                if series.urgent:
-                    return key
-                found = found or key
-        return found
 
     async def _send(self, series: _Series) -> None:
         """Write a series: as a new Event, or as the count of one that was written before."""
