@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -27,7 +26,6 @@ from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate.eviction_limiter import (
     NOT_NOW,
     EvictionLimiter,
-    ExhaustedLimits,
     Rates,
     has_rates,
     too_large,
@@ -35,10 +33,10 @@ from webhook.reconciler.evaluate.eviction_limiter import (
 from webhook.reconciler.evaluate.extender_client import Question, UnaskedError
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
+    LimitsNow,
     decide_with_exclusions,
-    excluded_pods,
+    decide_within_limits,
     immovable,
-    of_rows,
 )
 from webhook.reconciler.state.annotations import PLAN, Alternative
 from webhook.reconciler.state.state import State
@@ -143,14 +141,17 @@ class Evaluator:
 
         `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
         """
-        now, limits = self.clock.monotonic(), policy.limits
-        # 1. Which rates are used up, and which pods will be gone soon enough to wait for them.
+        now, wall, limits, unnominated = self.clock.monotonic(), self.clock.wall(), policy.limits, _unnominated(pod)
+        # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
+        leaving = self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
         exhausted = self.limiter.exhausted(limits, now)
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
-        leaving = self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+        limits_now = LimitsNow(self.eviction_backoff.excluded(now), exhausted, rates)
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
-            decision = self._decide(pod, rules, exhausted, rates, leaving, extenders=extenders, left_out=left_out)
+            decision = decide_within_limits(
+                self.state, unnominated, rules, wall, limits_now, soon=leaving, extenders=extenders, left_out=left_out
+            )
         except UnaskedError as unasked:
             return Asks(unasked.question)
         # 3. If it fits without preemption, nothing is to be done.
@@ -164,7 +165,7 @@ class Evaluator:
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
         if decision.selected is None:
-            outcome = self._unschedulable(pod, rules, decision, exhausted, rates)
+            outcome = self._unschedulable(pod, rules, decision, limits_now)
         else:
             outcome = _evicts(self.state, decision, decision.selected)
         if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
@@ -204,45 +205,6 @@ class Evaluator:
         """Whether the pod fits on the node once every pod that is leaving is gone."""
         return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
-    def _decide(
-        self,
-        pod: Pod,
-        rules: Rules,
-        exhausted: ExhaustedLimits,
-        rates: Rates | None,
-        soon: Rows,
-        *,
-        extenders: Sequence[Extender],
-        left_out: Collection[str],
-    ) -> Decision:
-        """Decide with the pods excluded that asking does not remove, and those whose rate is used up.
-
-        Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not
-        help. The others are counted on first: nobody goes in place of one that goes anyway.
-        If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it
-        excluded: fewer pods that are more important may do.
-        """
-        state, unnominated, wall = self.state, _unnominated(pod), self.clock.wall()
-        refused = self.eviction_backoff.excluded(self.clock.monotonic())
-        without = excluded_pods(state, refused, exhausted, np.setdiff1d(state.snapshot.pods.leaving(), soon))
-        decided = partial(
-            decide_with_exclusions,
-            state,
-            unnominated,
-            rules,
-            wall,
-            extenders=extenders,
-            candidate_filter=rates,
-            left_out=left_out,
-            going=soon,
-        )
-        decision = decided(without)
-        if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
-            return decision
-        narrowed = decided(without | of_rows(state, np.concatenate(rates.surplus)))
-        narrowed.rejections |= decision.rejections
-        return narrowed
-
     def _wait(self, pod: Pod, decision: Decision, leaving: Rows) -> Waits | Unschedulable | None:
         """Wait for the room that the pods `leaving` make; None if they make none."""
         nodes = decision.fits_without(leaving) if len(leaving) else []
@@ -271,16 +233,14 @@ class Evaluator:
         together = set(fits(self.state.snapshot, humble, without=leaving))
         return min(preferred, key=lambda node: 0 if node in together else lower[node])
 
-    def _unschedulable(
-        self, pod: Pod, rules: Rules, decision: Decision, exhausted: ExhaustedLimits, rates: Rates | None
-    ) -> Unschedulable:
+    def _unschedulable(self, pod: Pod, rules: Rules, decision: Decision, limits: LimitsNow) -> Unschedulable:
         """Nothing helps now: why, and when time alone may let the pod be helped.
 
         A rate leaves room again, the API server may be asked again for a pod that it did not remove, or a protection
         window of a pod of lower priority ends.
         """
         now, wall = self.clock.monotonic(), self.clock.wall()
-        dues = [exhausted.until, self.eviction_backoff.next_end(now)]
+        exhausted, dues = limits.exhausted, [limits.exhausted.until, self.eviction_backoff.next_end(now)]
         reason = decision.reason or "no node where evicting pods that may be evicted makes room"
         never = too_large(decision.rejections)
         if never and not decision.reason:
@@ -289,10 +249,10 @@ class Evaluator:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
         elif exhausted.until is not None:
             reason += "; the policy's limits leave out pods that would do otherwise"
-        if self.eviction_backoff.excluded(now):
+        if limits.refused:
             reason += "; pods that the API server would not remove are left out for now"
-        if NOT_NOW in decision.rejections and rates is not None:
-            dues.append(rates.left.until)
+        if NOT_NOW in decision.rejections and limits.rates is not None:
+            dues.append(limits.rates.left.until)
         ends = protection_ends(self.state.snapshot, rules)
         if ends is not None:
             pods, count = self.state.snapshot.pods, len(ends)

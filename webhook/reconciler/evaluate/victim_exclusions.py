@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +22,17 @@ from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import CandidateFilter
 from webhook.preemption.victims.rules import Rules
-from webhook.reconciler.evaluate.eviction_limiter import ExhaustedLimits
+from webhook.reconciler.evaluate.eviction_limiter import NOT_NOW, ExhaustedLimits, Rates
 from webhook.reconciler.state.state import State
 
-__all__ = ["EvictionBackoff", "decide_with_exclusions", "excluded_pods", "immovable", "last_resort", "of_rows"]
+__all__ = [
+    "EvictionBackoff",
+    "LimitsNow",
+    "decide_with_exclusions",
+    "decide_within_limits",
+    "immovable",
+    "last_resort",
+]
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
@@ -67,20 +76,6 @@ class EvictionBackoff:
         return min((it.until for it in self._by_key.values() if now < it.until), default=None)
 
 
-def excluded_pods(state: State, refused: Collection[str], exhausted: ExhaustedLimits, rows: Rows) -> Mask:
-    """The pods that never go now: `immovable` ones, those whose rate is `exhausted`, and those in the `rows`."""
-    snapshot, pods, mask = state.snapshot, state.snapshot.pods, immovable(state, refused)
-    mask[rows] = True
-    if exhausted.until is not None:
-        mask |= exhausted.cluster
-        for owner in exhausted.owners:
-            mask[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
-        for node in exhausted.nodes:
-            if (row := snapshot.nodes.find(node)) is not None:
-                mask |= pods.node[: pods.rows] == row
-    return mask
-
-
 def immovable(state: State, refused: Collection[str]) -> Mask:
     """The pods that go on running however often they are evicted, and those that the API server `refused` to remove.
 
@@ -105,11 +100,66 @@ def last_resort(state: State) -> Mask:
     return mask
 
 
-def of_rows(state: State, rows: Rows) -> Mask:
+def _of_rows(state: State, rows: Rows) -> Mask:
     """The pods in these rows."""
     mask = np.zeros(state.snapshot.pods.rows, np.bool_)
     mask[rows] = True
     return mask
+
+
+class LimitsNow(NamedTuple):
+    """What keeps pods that the rules let go from going now: API server and rates. Without `rates` there are none."""
+
+    refused: Collection[str]
+    """Keys of the pods that the API server would not remove."""
+    exhausted: ExhaustedLimits
+    rates: Rates | None
+
+
+def decide_within_limits(
+    state: State,
+    pod: Pod,
+    rules: Rules,
+    now: float,
+    limits: LimitsNow,
+    *,
+    soon: Rows,
+    extenders: Sequence[Extender] = (),
+    left_out: Collection[str] = (),
+) -> Decision:
+    """Decide with the pods excluded that asking does not remove, and those whose rate is used up.
+
+    Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
+    The others are counted on first: nobody goes in place of one that goes anyway.
+    If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it excluded:
+    fewer pods that are more important may do.
+    """
+    snapshot, pods, rates = state.snapshot, state.snapshot.pods, limits.rates
+    excluded = immovable(state, limits.refused) | _of_rows(state, np.setdiff1d(pods.leaving(), soon))
+    if limits.exhausted.until is not None:
+        excluded |= limits.exhausted.cluster
+        for owner in limits.exhausted.owners:
+            excluded[snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
+        for node in limits.exhausted.nodes:
+            if (row := snapshot.nodes.find(node)) is not None:
+                excluded |= pods.node[: pods.rows] == row
+    decided = partial(
+        decide_with_exclusions,
+        state,
+        pod,
+        rules,
+        now,
+        extenders=extenders,
+        candidate_filter=rates,
+        left_out=left_out,
+        going=soon,
+    )
+    decision = decided(excluded)
+    if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
+        return decision
+    narrowed = decided(excluded | _of_rows(state, np.concatenate(rates.surplus)))
+    narrowed.rejections |= decision.rejections
+    return narrowed
 
 
 def decide_with_exclusions(
@@ -128,7 +178,7 @@ def decide_with_exclusions(
 
     The pods `excluded` never go, the pods in the rows `going` go anyway; nothing is planned on the nodes `left_out`.
     """
-    leaving, last = of_rows(state, going) if len(going) else None, last_resort(state)
+    leaving, last = _of_rows(state, going) if len(going) else None, last_resort(state)
     rejections: frozenset[int] = frozenset()
     for exclusions in (excluded | last, excluded):
         decision = decide(
