@@ -73,6 +73,12 @@ def test_token_signed_elsewhere_is_refused(authentication):
     assert authentication.authenticate(bearer(token)) is None
 
 
+@pytest.mark.parametrize("token", ["a.b.\u00e9", "\u00e9.b.c", "a.b.\udc80", "\udc80", ".", ""])
+def test_a_token_of_anything_is_refused(authentication, token):
+    """Whatever bytes a caller sends as a token, it is a wrong one and no error."""
+    assert authentication.authenticate(bearer(token)) is None
+
+
 async def test_token_request_gives_a_working_token():
     """POST serviceaccounts/NAME/token returns a token that authenticates over TLS."""
     async with EmbeddedCluster(nodes=0, without=("scheduler", "kubelet")) as cluster:

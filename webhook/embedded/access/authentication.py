@@ -118,7 +118,7 @@ class TokenSigner:
     def verify(self, token: str) -> dict[str, Any] | None:
         """The claims of a token signed here and not expired; None otherwise."""
         body, _, signature = token.rpartition(".")
-        if not hmac.compare_digest(self._sign(body), signature):
+        if not token.isascii() or not hmac.compare_digest(self._sign(body), signature):
             return None
         encoded = body.partition(".")[2]
         claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))

@@ -22,11 +22,8 @@ from webhook.policy.cel.program import CelError, CelRuntimeError, Inputs, compil
 __all__ = ["ConditionError", "RegisteredWebhook", "compile_webhooks", "conditions_hold"]
 
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-EQUIVALENT = {
-    ("", "v1", "events"): ("events.k8s.io", "v1", "events"),
-    ("events.k8s.io", "v1", "events"): ("", "v1", "events"),
-}
-"""The one resource that is served in two groups; `matchPolicy: Equivalent` sees both as one."""
+EVENT_GROUPS = ("", "events.k8s.io")
+"""The API groups of the one resource that is served in two; `matchPolicy: Equivalent` sees both as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,52 +48,23 @@ class WebhookRule:
             scope=rule.get("scope") or "*",
         )
 
-    def matches(self, target: RequestTarget) -> bool:
-        """Whether the rule asks for the request."""
+    def matches(self, attributes: Attributes, group: str) -> bool:
+        """Whether the rule asks for the request, whose resource is taken to be one of this API group.
+
+        A Namespace object counts as cluster-wide although its request names a namespace.
+        """
+        plural = attributes.resource.plural
+        scope = "Namespaced" if attributes.namespace and plural != "namespaces" else "Cluster"
         return (
-            _in(target.operation, self.operations)
-            and _in(target.group, self.groups)
-            and _in(target.version, self.versions)
+            _in(attributes.operation, self.operations)
+            and _in(group, self.groups)
+            and _in(attributes.resource.version, self.versions)
             and any(
-                resource in ("*", target.plural) and subresource in ("*", target.subresource)
+                resource in ("*", plural) and subresource in ("*", attributes.subresource)
                 for resource, subresource in self.resources
             )
-            and self.scope in ("*", "Namespaced" if target.namespaced else "Cluster")
+            and self.scope in ("*", scope)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RequestTarget:
-    """What a rule looks at. A Namespace object counts as cluster-wide although its request names a namespace."""
-
-    operation: str
-    group: str
-    version: str
-    plural: str
-    subresource: str
-    namespaced: bool
-
-    @classmethod
-    def of(cls, attributes: Attributes) -> RequestTarget:
-        """Return the target of a request."""
-        resource = attributes.resource
-        namespaced = bool(attributes.namespace) and resource.plural != "namespaces"
-        return cls(
-            attributes.operation,
-            resource.group,
-            resource.version,
-            resource.plural,
-            attributes.subresource,
-            namespaced,
-        )
-
-    def equivalent(self) -> RequestTarget | None:
-        """The same resource under its other group, if it has one."""
-        other = EQUIVALENT.get((self.group, self.version, self.plural))
-        if other is None:
-            return None
-        group, version, plural = other
-        return RequestTarget(self.operation, group, version, plural, self.subresource, self.namespaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +90,9 @@ class RegisteredWebhook:
             return False
         if namespace_labels is not None and not self.in_namespace(namespace_labels):
             return False
-        target = RequestTarget.of(attributes)
-        other = None if self.exact else target.equivalent()
-        if not any(rule.matches(target) or (other is not None and rule.matches(other)) for rule in self.rules):
+        resource = attributes.resource
+        groups = EVENT_GROUPS if resource.plural == "events" and not self.exact else (resource.group,)
+        if not any(rule.matches(attributes, group) for rule in self.rules for group in groups):
             return False
         states = [one for one in (attributes.object, attributes.old_object) if one is not None] or [{}]
         return any(self.of_object((one.get("metadata") or {}).get("labels") or {}) for one in states)

@@ -14,7 +14,7 @@ from webhook.embedded.standins.deletion import GarbageCollector, NamespaceContro
 from webhook.embedded.standins.deployments import DeploymentController
 from webhook.embedded.standins.disruption import DisruptionController
 from webhook.embedded.standins.kubelet import Kubelet
-from webhook.embedded.standins.workloads import (
+from webhook.embedded.standins.workload_controllers import (
     DaemonSetController,
     JobController,
     ReplicaSetController,
@@ -61,10 +61,12 @@ class ControllerManager:
     """The stand-ins of one API server, but for those named in `without`."""
 
     def __init__(self, api: ApiServer, read: StoreReader, without: Collection[str], termination_seconds: float) -> None:
-        self._api = api
         self._informers = StandInInformers(api.local(MANAGER, "kube-controller-manager"))
-        self.kubelet = Kubelet(self._informers, self._node_client, termination_seconds=termination_seconds)
-        self._nodes: dict[str, Client] = {}
+        self.kubelet = Kubelet(
+            self._informers,
+            lambda node: api.local(UserInfo(f"system:node:{node}", ("system:nodes", AUTHENTICATED)), "kubelet"),
+            termination_seconds=termination_seconds,
+        )
         self._events: EventRecorder | None = None
         self._members: list[StandIn] = [] if "kubelet" in without else [self.kubelet]
         if "scheduler" not in without:
@@ -105,9 +107,3 @@ class ControllerManager:
         """What ended a stand-in that should have run on."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         return [error for task in ended if (error := task.exception()) is not None]
-
-    def _node_client(self, node: str) -> Client:
-        if node not in self._nodes:
-            user = UserInfo(f"system:node:{node}", ("system:nodes", AUTHENTICATED))
-            self._nodes[node] = self._api.local(user, "kubelet")
-        return self._nodes[node]

@@ -79,20 +79,20 @@ class Kubelet(Controller):
 
     async def _set_status(self, pod: Pod, phase: str) -> None:
         """Say that the containers of a pod run, or (Succeeded) that all have ended well."""
-        now, runs, started = rfc3339(time.time()), phase == "Running", pod.status.start_time
-        more: dict[str, Any] = {"reason": "PodCompleted"}
-        types = ["Ready", "ContainersReady"]
-        state: dict[str, Any] = {"exitCode": 0, "reason": "Completed", "startedAt": started, "finishedAt": now}
+        now, runs = rfc3339(time.time()), phase == "Running"
         status: dict[str, Any] = {"phase": phase}
         if runs:
-            more = {}
-            types = ["PodReadyToStartContainers", "Initialized", *types, "PodScheduled"]
-            state = {"startedAt": now}
             self._addresses += 1
             address = f"10.{self._addresses >> 16 & 255}.{self._addresses >> 8 & 255}.{self._addresses & 255}"
             status |= {"hostIP": "192.168.0.1", "podIP": address, "podIPs": [{"ip": address}], "startTime": now}
-        same = {"status": str(runs), "lastProbeTime": None, "lastTransitionTime": now, **more}
-        status["conditions"] = [{"type": type_, **same} for type_ in types]
+            types, reason = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"], {}
+            state: dict[str, Any] = {"running": {"startedAt": now}}
+        else:
+            types, reason = ["Ready", "ContainersReady"], {"reason": "PodCompleted"}
+            ended = {"startedAt": pod.status.start_time, "finishedAt": now}
+            state = {"terminated": {"exitCode": 0, "reason": "Completed", **ended}}
+        same = {"status": "True" if runs else "False", "lastProbeTime": None, "lastTransitionTime": now}
+        status["conditions"] = [{"type": type_, **same, **reason} for type_ in types]
         status["containerStatuses"] = [
             {
                 "name": container.name,
@@ -101,7 +101,7 @@ class Kubelet(Controller):
                 "ready": runs,
                 "started": runs,
                 "restartCount": 0,
-                "state": {"running" if runs else "terminated": state},
+                "state": state,
                 "lastState": {},
             }
             for container in pod.spec.containers or ()
