@@ -135,6 +135,17 @@ async def test_from_the_webhook_to_native_and_back(bare):
         assert await diagnosis(bare) == []
 
 
+async def test_a_webhook_that_kubectl_applied_goes_as_well(bare):
+    """And what a run that was killed left of a webhook's own objects goes with the next one."""
+    await bare.kubectl("apply", "-k", str(BASE))
+    result = await run(bare, "install", "--mode=native")
+    assert result.exit_code == 0, result.stderr
+    assert ("Deployment", NAMESPACE, "giveway-webhook") not in await everything(bare.admin)
+    await bare.admin.create(resources.CONFIG_MAP.path(NAMESPACE), {"metadata": {"name": "giveway-policies-in-force"}})
+    assert "ConfigMap giveway-system/giveway-policies-in-force removed" in await install(bare, "--mode=native")
+    assert await diagnosis(bare) == ["The policies are enforced by: native policies only."]
+
+
 async def test_entries_that_let_pods_pass_are_waited_for(bare):
     """A webhook that is no backstop's any more is done when its entries fail closed again."""
     await install(bare)

@@ -13,7 +13,7 @@ from webhook.cli.called import as_called
 from webhook.cli.output import print_yaml, shown_progress
 from webhook.cli.running import runs
 from webhook.cli.targets import WebhookUrl
-from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of
+from webhook.installation.applier import Applied, ObjectApplier, TooOldError, UnknownKindError, key_of, ordered
 from webhook.installation.install import (
     POLICIES,
     apply,
@@ -188,7 +188,9 @@ async def command(
             if applied.how != "unchanged":
                 click.echo(f"  {applied.key} {applied.how}")
 
-        left = await apply(cluster, objects, told, () if policies else (POLICIES,))
+        # Without a webhook, one that kubectl applied goes as well
+        unwanted = [key_of(obj) for obj in reversed(ordered(render(manifests() / "base")))] if mode == NATIVE else []
+        left = await apply(cluster, objects, told, () if policies else (POLICIES,), unwanted)
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None and not (await look(client, objects)).answered:
             more = " --failure-policy=Ignore" if mode == BACKSTOP else ""

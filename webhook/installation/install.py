@@ -101,11 +101,16 @@ def policy_files(directory: Path) -> dict[str, str]:
 
 
 async def apply(
-    cluster: ObjectApplier, objects: Sequence[Json], told: Callable[[Applied], None], kept: Collection[Key] = ()
+    cluster: ObjectApplier,
+    objects: Sequence[Json],
+    told: Callable[[Applied], None],
+    kept: Collection[Key] = (),
+    unwanted: Iterable[Key] = (),
 ) -> list[Key]:
     """Apply the objects and take away what an earlier installation had and this one has not.
 
-    Those in `kept` are made if they are not there, and otherwise left as they are. The list of what was applied is
+    Those in `kept` are made if they are not there, and otherwise left as they are. What is `unwanted` and not among the
+    objects is taken away whoever applied it. The list of what was applied is
     written before and after, so that a process that is killed leaves nothing that nobody knows of. If what enforced the
     policies so far is not wanted any more, nothing is taken away yet: it is returned, for `take_away` once the objects
     enforce them. Raises ApiError, and TooOldError or UnknownKindError before anything is applied.
@@ -125,6 +130,9 @@ async def apply(
         elif obj is not namespace:
             told(await cluster.apply(obj))
     left = [key for key in reversed(before) if key not in wanted and await cluster.is_ours(key)]
+    for key in unwanted:
+        if key not in (*wanted, *left) and await cluster.get(key) is not None:
+            left.append(key)
     enforcing = {_VALIDATING, *await cluster.native_policies()}
     if enforcing.isdisjoint(left):
         await take_away(cluster, wanted, left, told)
@@ -138,23 +146,23 @@ async def take_away(
 ) -> None:
     """Delete what an earlier installation has left, first what refuses pods; what remains is `wanted`.
 
-    If the webhook is among it, what that made goes as well, once its pods have ended. Raises ApiError.
+    If that has no webhook, what a webhook made goes as well, once its pods have ended. Raises ApiError.
     """
-    going = sorted(left, key=lambda key: not refuses(key.kind))
+    wanted, going = list(wanted), sorted(left, key=lambda key: not refuses(key.kind))
     for key in going:
         if await cluster.delete(key):
             told(Applied(key, "removed"))
     await cluster.write_inventory(NAMESPACE, wanted)
-    if _VALIDATING in going:
-        end = time.monotonic() + _ENDING
-        while time.monotonic() < end:
-            pods, _ = await cluster.client.list(POD.path(NAMESPACE), labelSelector=_SERVER_PODS)
-            if not pods:
-                break
-            await asyncio.sleep(_POLL)
-        for key in MADE_BY_WEBHOOK:
-            if await cluster.delete(key):
-                told(Applied(key, "removed"))
+    if _VALIDATING in wanted:
+        return
+    end = time.monotonic() + (_ENDING if going else 0.0)
+    while (await cluster.client.list(POD.path(NAMESPACE), labelSelector=_SERVER_PODS))[0]:
+        if time.monotonic() > end:
+            return
+        await asyncio.sleep(_POLL)
+    for key in MADE_BY_WEBHOOK:
+        if await cluster.delete(key):
+            told(Applied(key, "removed"))
 
 
 async def stay_until_it_answers(
@@ -185,9 +193,9 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
     for obj in objects:
         asks |= key_of(obj) == _VALIDATING
         if obj["kind"] == "Deployment":
-            name, containers = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"]
+            name, server = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"][0]
             waiting += await _deployment(client, name)
-            fails_closed |= name == _SERVER and "--failure-policy=Ignore" not in containers[0]["args"]
+            fails_closed |= name == _SERVER and "Ignore" not in f"{server.get('args')} {server.get('env')}"
     if not asks:
         return Status(tuple(waiting), answered=True)
     entries: list[set[str]] = []
