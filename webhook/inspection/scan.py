@@ -156,7 +156,7 @@ class _Scan:
         try:
             async for page in self._client.pages(resource.path(), msgspec.Raw, limit=_PAGE, resume=True):
                 for raw in page.items or ():
-                    await self._judge_one(resource, bytes(raw))
+                    await self._judge_one(resource, raw)
                 done += len(page.items or ())
                 left = page.metadata.remaining_item_count if page.metadata.continue_ else 0
                 self._progress(resource.plural, done, None if left is None else done + left)
@@ -175,7 +175,7 @@ class _Scan:
         )
         return self._report
 
-    async def _judge_one(self, resource: Resource, raw: bytes) -> None:
+    async def _judge_one(self, resource: Resource, raw: msgspec.Raw) -> None:
         """Judge an object and count what the rules say of it, or note why it is not judged."""
         try:
             head = _head.decode(raw)
@@ -185,7 +185,7 @@ class _Scan:
         if why_not := self._why_not(resource, head):
             _count(self._report.passed_over, why_not)
             return
-        judged = await self._judged(resource, head, raw)
+        judged = await self._judged(resource, head, bytes(raw))
         namespace, name = head.metadata.namespace, head.metadata.name
         if namespace and namespace not in self._reach:
             _count(self._report.passed_over, _EXEMPT if namespace in self._namespaces else _GONE)

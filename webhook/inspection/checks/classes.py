@@ -106,12 +106,14 @@ def drifted(observed: Observed) -> Iterator[ClusterFinding]:
         found = observed.classes.get(pod.class_name)
         if found is None or pod.namespace not in observed.reach:
             continue
-        given = given_earlier(pod.annotations, dict)
         for key in copied:
             now, says = pod.annotations.get(key), (found.metadata.annotations or {}).get(key)
+            if now == says:
+                continue
+            given = given_earlier(pod.annotations, dict)
             was_copied = given is not None and key in given.still_there(pod.annotations, (key,))
             # A value that was not copied is the author's choice; one that is absent would be copied today
-            if now == says or (now is not None and not was_copied):
+            if now is not None and not was_copied:
                 continue
             difference = ("absent" if now is None else quoted(now), "nothing" if says is None else quoted(says))
             counts[pod.class_name, key, *difference][pod.namespace] += 1
