@@ -25,7 +25,7 @@ from tests.simulation.clusters import (
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Policies
 from webhook.simulation.simulation import Options, simulate
-from webhook.simulation.whatif.scenario import read_scenario, step_of
+from webhook.simulation.whatif.scenario import applied, read_scenario, step_of
 from webhook.simulation.whatif.steps import WhatIfError
 
 
@@ -107,6 +107,15 @@ spec:
     result = run(full(), loaded(POLICY, rules), *more)
     assert sorted(placed(result).values()) == [120.0]
     assert "rule p/none" in result.history.refused["ReplicaSet/default/web"]
+
+
+def test_a_run_leaves_what_is_applied_as_it_was_for_the_next_one(tmp_path):
+    """Two sets of policies are compared on the same files: the second run is not given what the first filled in."""
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    body["spec"] = {"priorityClassName": "low", "containers": [{"name": "c"}]}
+    step = applied([manifest(tmp_path, body)])
+    assert simulate(full(), Policies(), [step]).tracker.pod("default/p").spec.priority == 10
+    assert step == applied([manifest(tmp_path, body)])
 
 
 def test_a_budget_that_the_api_server_would_refuse_is_named(tmp_path):

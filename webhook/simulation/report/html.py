@@ -59,11 +59,11 @@ def page(summaries: Sequence[Summary], sources: Sequence[str]) -> Html:
 
 def _run(summary: Summary, span: float, *, several: bool) -> Html:
     """The sections of one run; with several runs each heading names its own."""
-    name = Html(f" <small>{text(summary.name)}</small>") if several else Html("")
-    tiles = joined(
-        f"<div><dd>{text(shown(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
-        for value, words, is_time in ((summary.metrics[metric], words, is_time) for metric, words, is_time in _TILES)
-    )
+    of_run = Html(f" <small>{text(summary.name)}</small>") if several else Html("")
+    tiles = ""
+    for metric, words, is_time in _TILES:
+        value = summary.metrics[metric]
+        tiles += f"<div><dd>{text(shown(value)) if is_time else number(int(value))}</dd><dt>{words}</dt></div>"
     classes = (_groups("PriorityClasses", summary.classes), "<br>", _groups("Namespaces", summary.namespaces))
     sections: list[tuple[str, str]] = [
         ("In short", f'<dl class="tiles">{tiles}</dl><p class="more">{ending(summary)}</p>'),
@@ -85,13 +85,13 @@ def _run(summary: Summary, span: float, *, several: bool) -> Html:
         against = _table("Evictions against limits", heads, limits, numbers=(2, 3))
         sections.append(("Evictions against limits", against))
     refused, not_judged = list(summary.refused.items()), list(summary.cannot_be_judged.items())
-    said = [(name_, "refused by admission", why) for name_, why in refused[:_MOST_ROWS]]
-    said += [(name_, "cannot be judged", why) for name_, why in not_judged[:_MOST_ROWS]]
+    said = [(name, "refused by admission", why) for name, why in refused[:_MOST_ROWS]]
+    said += [(name, "cannot be judged", why) for name, why in not_judged[:_MOST_ROWS]]
     if said:
         rows_said = [tuple(map(text, row)) for row in said]
         rules = table("Rules that refuse, or cannot be judged", ("what", "says", "why"), rows_said)
         sections.append(("Rules", rules))
-    return joined(_section(f"{title}{name}", body) for title, body in sections)
+    return joined(_section(f"{title}{of_run}", body) for title, body in sections)
 
 
 def _section(title: str, body: str) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any, NoReturn
 
@@ -152,7 +153,7 @@ class Apply(msgspec.Struct, frozen=True):
             meta = body.get("metadata") or {}
             name = f"{body['kind']}/{meta.get('namespace', '')}/{meta.get('name', '')}".replace("//", "/")
             try:
-                self._put(running, body)
+                self._put(running, copy.deepcopy(body))
             except RefusedError as error:
                 running.history.refused.setdefault(name, str(error))
             except ApiError as error:
