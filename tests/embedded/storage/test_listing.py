@@ -102,6 +102,8 @@ async def test_selectors(client, query, names):
         ({"fieldSelector": "name"}, "invalid selector"),
         ({"limit": "many"}, "limit must be a whole number"),
         ({"resourceVersion": "x"}, "resourceVersion must be a whole number"),
+        pytest.param({"limit": "9" * 5000}, "limit must be a whole number", id="limit-of-5000-digits"),
+        pytest.param({"resourceVersion": "9" * 5000}, "must be a whole number", id="version-of-5000-digits"),
     ],
 )
 async def test_what_cannot_be_read(client, query, text):

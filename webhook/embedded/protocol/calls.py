@@ -25,6 +25,7 @@ __all__ = [
     "SubresourceHandler",
     "UserInfo",
     "WriteRequest",
+    "is_whole_number",
     "request_info",
     "truthy",
     "user_object",
@@ -153,10 +154,15 @@ def truthy(text: str | None) -> bool:
     return text is not None and text.lower() not in ("0", "false")
 
 
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a number of at most 20 digits, as many as an unsigned one of 64 bits has."""
+    return text.isdecimal() and len(text) <= 20
+
+
 def whole_number(query: Mapping[str, str], name: str) -> int:
     """A query parameter that counts something, 0 if it is not given. Raises StatusError (400)."""
     text = query.get(name, "")
-    if text and not text.isdecimal():
+    if text and not is_whole_number(text):
         raise statuses.bad_request(f"{name} must be a whole number, not {text!r}")
     return int(text or 0)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from webhook.embedded.protocol import statuses
 from webhook.embedded.protocol.api_resources import BY_STORAGE, ApiResource
-from webhook.embedded.protocol.calls import whole_number
+from webhook.embedded.protocol.calls import is_whole_number, whole_number
 from webhook.embedded.storage.object_store import ObjectStore, StoredObject
 from webhook.kube.selectors import SelectorError, parse_selector
 
@@ -146,8 +146,8 @@ def revision_of(text: str) -> int:
     """A resourceVersion parameter as a number; "" is 0. Raises StatusError (400)."""
     if not text:
         return 0
-    if not text.isdecimal():
-        raise statuses.bad_request(f"Invalid value: {text!r}: resourceVersion must be a whole number")
+    if not is_whole_number(text):
+        raise statuses.bad_request(f"Invalid value: {text[:20]!r}: resourceVersion must be a whole number")
     return int(text)
 
 
