@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -53,7 +53,8 @@ def _names(policies: Policies, readers: Readers) -> None:
 
 def _ranges(policies: Policies, readers: Readers) -> None:
     """Report each range that overlaps one before it, against the one that reaches furthest."""
-    rows = [(rule.reserve, policy, rule) for policy, rule in _rules(policies) if rule.reserve is not None]
+    rules = [(policy, rule) for policy in policies.priority for rule in policy.rules]
+    rows = [(rule.reserve, policy, rule) for policy, rule in rules if rule.reserve is not None]
     rows.sort(key=lambda row: (row[0].from_, row[0].to))
     furthest = None
     for row in rows:
@@ -78,15 +79,13 @@ def _ranges(policies: Policies, readers: Readers) -> None:
 def _defaults(policies: Policies, readers: Readers) -> None:
     """Report defaults that never apply, because an earlier one is for the same pods, or that are refused."""
     first: dict[str, tuple[PriorityPolicy, PriorityRule]] = {}
-    for policy, rule in _rules(policies):
-        default = rule.default_priority_class
-        if default is None:
-            continue
+    for policy in policies.priority:
         matches = (_sorted(msgspec.to_builtins(one)) for one in (policy.match, policy.exclude))
         when = repr((*matches, sorted(one.expression for one in policy.conditions)))
-        if when in first:
-            other_policy, other = first[when]
-            if other.default_priority_class != default or other_policy is policy:
+        defaults = [(rule, rule.default_priority_class) for rule in policy.rules if rule.default_priority_class]
+        for rule, default in defaults:
+            other_policy, other = first.setdefault(when, (policy, rule))
+            if other is not rule and (other.default_priority_class != default or other_policy is policy):
                 _clash(
                     readers,
                     rule.source,
@@ -95,19 +94,18 @@ def _defaults(policies: Policies, readers: Readers) -> None:
                     f' "{other.default_priority_class}" to the same pods',
                     "the default that applies",
                 )
-        first.setdefault(when, (policy, rule))
-        for other in policy.rules:
-            body = other.priority_classes
-            allowed = body is None or body.allow is None or name_matcher(body.allow)(default)
-            if body is not None and (not allowed or name_matcher(body.deny)(default)):
-                text = f'the default "{default}" is refused by {policy.name}/{other.name}'
-                _clash(
-                    readers,
-                    rule.source,
-                    other.source,
-                    f"{text}: pods that name no class are denied",
-                    "the rule that refuses it",
-                )
+            for refusing in policy.rules:
+                body = refusing.priority_classes
+                allowed = body is None or body.allow is None or name_matcher(body.allow)(default)
+                if body is not None and (not allowed or name_matcher(body.deny)(default)):
+                    text = f'the default "{default}" is refused by {policy.name}/{refusing.name}'
+                    _clash(
+                        readers,
+                        rule.source,
+                        refusing.source,
+                        f"{text}: pods that name no class are denied",
+                        "the rule that refuses it",
+                    )
 
 
 def _managed(policies: Policies, readers: Readers) -> None:
@@ -155,10 +153,6 @@ def _annotations(readers: Readers) -> None:
             if not recognises and key not in known:
                 near = reader.nearest(key, known)
                 reader.warn(node, f'unknown annotation "{key}": no PreemptionPolicy reads it{near}')
-
-
-def _rules(policies: Policies) -> Iterator[tuple[PriorityPolicy, PriorityRule]]:
-    return ((policy, rule) for policy in policies.priority for rule in policy.rules)
 
 
 def _sorted(value: Any) -> Any:
