@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from ruamel.yaml import YAML
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
+from tests.processes import GivewayProcess, start_giveway
 from tests.workloads import eventually
 from webhook.kube.client import ApiError, Client
 
@@ -46,7 +46,7 @@ SHORT_LEASE = (
 class Process:
     """A giveway command at work; what it writes goes to a file."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, process: GivewayProcess, log: Path) -> None:
         self._process, self.log = process, log
 
     async def ended(self, seconds: float = 30.0) -> int:
@@ -89,19 +89,8 @@ class Software:
         config = await self.kubeconfig_of(account) if account else self._kubeconfig
         log = self.directory / f"{command}-{len(self._processes)}.log"
         with log.open("wb") as out:
-            made = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "webhook.cli",
-                command,
-                "--kubeconfig",
-                config,
-                *arguments,
-                stdout=out,
-                stderr=out,
-                cwd=Path(__file__).parents[2],
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
+            env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            made = await start_giveway(command, "--kubeconfig", config, *arguments, stdout=out, stderr=out, env=env)
         process = Process(made, log)
         self._processes.append(process)
         return process

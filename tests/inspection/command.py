@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
+from asyncio.subprocess import PIPE
 from typing import Any, NamedTuple
+
+from tests.processes import start_giveway
 
 
 class Result(NamedTuple):
@@ -18,12 +20,8 @@ class Result(NamedTuple):
 
 async def giveway(*arguments: Any, seconds: float = 60, **environment: str) -> Result:
     """Run it to its end."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "webhook.cli", *map(str, arguments)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "COLUMNS": "120", **environment},
-    )
+    env = {**os.environ, "COLUMNS": "120", **environment}
+    process = await start_giveway(*arguments, stdout=PIPE, stderr=PIPE, env=env)
     output, errors = await asyncio.wait_for(process.communicate(), seconds)
     assert process.returncode is not None
     return Result(process.returncode, output.decode(), errors.decode())

@@ -63,10 +63,10 @@ async def test_from_nothing_to_judging_and_back(bare):
     before = await everything(bare.admin)
     waiting = asyncio.create_task(run(bare, "install", "--component=scan"))
 
-    async def has_account():
-        return await bare.admin.get(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/giveway-webhook")
+    async def has_deployment():
+        return await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
 
-    await eventually(lambda: _unless_missing(has_account()), 20)
+    await eventually(lambda: _unless_missing(has_deployment()), 20)
     async with bare.serving():
         result = await asyncio.wait_for(waiting, 60)
         assert result.exit_code == 0, result.stderr

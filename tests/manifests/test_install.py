@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import sys
+from asyncio.subprocess import PIPE, STDOUT
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 
 from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
+from tests.processes import start_giveway
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError
@@ -80,13 +82,15 @@ def kubeconfig_of(cluster, account):
 async def running(cluster, account, container, changes, *, code=0, flags=(), **process_options):
     """A container's command as a process with its service account, until it ends with this exit code.
 
-    Arguments are replaced if the test must; `flags` are the interpreter's.
+    Arguments are replaced if the test must; `flags` are the interpreter's, which is started afresh for them.
     """
     args = [changes.get(argument.split("=")[0], argument) for argument in container["args"]]
-    command = [sys.executable, *flags, "-m", "webhook.cli", *args, "--kubeconfig", str(kubeconfig_of(cluster, account))]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, **process_options
-    )
+    args += ["--kubeconfig", str(kubeconfig_of(cluster, account))]
+    if flags or process_options:
+        command = [sys.executable, *flags, "-m", "webhook.cli", *args]
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT, **process_options)
+    else:
+        process = await start_giveway(*args, stdout=PIPE, stderr=STDOUT)
     try:
         yield process
     finally:

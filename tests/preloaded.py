@@ -1,0 +1,11 @@
+"""What the fork server of tests/processes.py imports: the commands that tests start, with all that they import."""
+
+import gc
+import importlib
+
+from webhook.kube.loaders import loaders
+
+for name in ("certs", "doctor", "install", "reconcile", "scan", "serve", "uninstall"):
+    importlib.import_module(f"webhook.cli.{name}")
+loaders()
+gc.freeze()
