@@ -17,11 +17,12 @@ $(STAMP): pyproject.toml requirements.lock
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The packages' own tests without those that take long or play a whole cluster: for the minute between two edits.
+# The packages' own tests without those that take long or play a whole cluster: for the minute between two edits. They
+# hardly wait, so there is one process for each core.
 quick: $(STAMP)
-	$(BIN)/python -m pytest -n 4 --dist worksteal -q -m 'not slow' $(addprefix tests/,$(QUICK))
+	$(BIN)/python -m pytest -n auto --dist worksteal -q -m 'not slow' $(addprefix tests/,$(QUICK))
 
-# The tests wait more than they work, so four processes share two cores; the tests of a file stay together.
+# What starts processes waits for them, so four share two cores; the tests of a file stay together.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 4 --dist loadfile
 
