@@ -14,7 +14,7 @@ import msgspec
 from webhook.policy.exceptions import ended_findings, exceptions
 from webhook.policy.files.loading import Loaded, load
 from webhook.policy.shapes.findings import Finding, Severity
-from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = ["command"]
 

@@ -8,8 +8,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from webhook.policy.files.schema import DOCUMENTS, json_schema, markdown
-from webhook.policy.shapes.nodes import duration, seconds
 from webhook.policy.shapes.object_shape import Checked, ObjectShape
+from webhook.policy.shapes.yaml_nodes import duration, seconds
 
 POLICIES = Path(__file__).parents[3] / "policies"
 FILES = sorted(path for path in POLICIES.rglob("*.yaml") if path.parent.name not in ("tests", "cluster"))

@@ -12,8 +12,8 @@ from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
 from webhook.policy.shapes.findings import Finding, PolicyError, Reader, Severity, TooMuchError
-from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
 from webhook.policy.shapes.shapes import INVALID
+from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, kind, meaning
 
 __all__ = ["Loaded", "PolicyError", "load", "load_or_raise", "load_texts", "read_texts"]
 

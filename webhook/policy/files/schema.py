@@ -10,9 +10,9 @@ import msgspec
 
 from webhook.policy.model import PreemptionPolicy, PriorityPolicy
 from webhook.policy.model.values import NAME
-from webhook.policy.shapes.nodes import SourcePosition
 from webhook.policy.shapes.object_shape import ObjectShape, Property, Values, shape_of
 from webhook.policy.shapes.shapes import Choice, Definitions, MapOf, Text
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = ["API_VERSION", "DOCUMENTS", "TEST_KIND", "json_schema", "markdown"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from webhook.policy.shapes.nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
+from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
 __all__ = [
     "DEEPEST",

@@ -51,7 +51,7 @@ from webhook.policy.model.values import (
     PLAN,
     PROTECTION_DURATION,
 )
-from webhook.policy.shapes.nodes import SourcePosition
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = [
     "CAN_BE_PREEMPTED",

@@ -17,9 +17,9 @@ from webhook.kube.selectors import SelectorError, label_matcher
 from webhook.policy.model.globs import WILDCARD, name_matcher
 from webhook.policy.model.values import LABEL_KEY, LABEL_VALUE, NAMESPACE, NAMESPACES
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.nodes import SourcePosition, YamlNode, YamlSequence
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, ObjectShape, Property, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, ListOf, MapOf, Text
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode, YamlSequence
 
 __all__ = [
     "CONTROLLER_GROUPS",

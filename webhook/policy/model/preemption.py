@@ -21,9 +21,9 @@ from webhook.policy.model.values import (
     RECOGNISED_ANNOTATION,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.nodes import SourcePosition
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
+from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = [
     "BudgetMode",

@@ -24,9 +24,9 @@ from webhook.policy.model.match import (
 )
 from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.nodes import SourcePosition, YamlNode
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
 from webhook.policy.shapes.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
 __all__ = [
     "Definers",

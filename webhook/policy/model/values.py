@@ -9,8 +9,8 @@ from typing import Any
 
 from webhook.policy.cel.program import CelError, CelProblem
 from webhook.policy.shapes.findings import Mention, Reader, Severity
-from webhook.policy.shapes.nodes import YamlNode, YamlScalar
 from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
+from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
 
 __all__ = [
     "ANNOTATION",

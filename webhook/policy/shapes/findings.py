@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from webhook.policy.shapes.nodes import SourcePosition, YamlNode
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
 __all__ = [
     "Finding",

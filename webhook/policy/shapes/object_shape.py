@@ -23,8 +23,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
 from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Flag, ListOf, Shape
+from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlMap, YamlNode, YamlScalar, duration, kind, yaml11
 
 __all__ = [
     "Build",
@@ -140,8 +140,8 @@ class ObjectShape:
             nodes = {field.attribute: keys[field.name][1] for field in self.fields if field.name in keys}
             self.model.check(values, nodes, reader)
         required = all(field.attribute in values for field in self.fields if field.required)
-        complete = required and len(there) == bool(alternatives)
-        return self.made(values, reader.source(node)) if complete else INVALID
+        complete = not alternatives or len(there) == 1
+        return self.made(values, reader.source(node)) if complete and required else INVALID
 
     @property
     def one_of(self) -> list[str]:

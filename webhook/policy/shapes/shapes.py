@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.nodes import (
+from webhook.policy.shapes.yaml_nodes import (
     WHOLE,
     YamlMap,
     YamlNode,

@@ -14,7 +14,7 @@ from ruamel.yaml.error import YAMLError
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
-from webhook.policy.shapes.nodes import seconds as duration_of
+from webhook.policy.shapes.yaml_nodes import seconds as duration_of
 from webhook.simulation.simulation import Step
 from webhook.simulation.snapshot.objects import BY_KIND
 from webhook.simulation.whatif.steps import AddNodes, Apply, Drain, RemoveNode, Scale, WhatIfError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from webhook.policy.shapes.nodes import YamlScalar, meaning, seconds, yaml11
+from webhook.policy.shapes.yaml_nodes import YamlScalar, meaning, seconds, yaml11
 
 
 def plain(text):
