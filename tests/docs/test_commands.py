@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -10,13 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import NamedTuple
 
 import click
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
+from tests.embedded.background import running
 from webhook.cli.main import main
 
 SHELL = {"sh", "console", "setup"}
@@ -102,7 +102,7 @@ def test_commands_do_what_the_page_says(page, checkout, tmp_path):
     environment |= {"GIVEWAY_SECURE_PORT": secure, "GIVEWAY_HEALTH_PORT": health, "GIVEWAY_DEBUG_PORT": debug}
     steps = list(steps_of(page))
     lines = ["set -uo pipefail", *(f"echo; echo '--- {number}'\n{step.commands}" for number, step in enumerate(steps))]
-    with cluster(environment) if needs_cluster(page) else nullcontext():
+    with cluster(tmp_path / "kubeconfig") if needs_cluster(page) else nullcontext():
         commands = "\n".join([*lines, "echo; echo '--- end'", ""])
         code, output = run_shell(commands.replace(":9443", f":{secure}"), directory, environment)
     assert code == 0, output
@@ -163,26 +163,12 @@ def run_shell(commands, directory, environment):
         end_group(shell.pid)
 
 
-class cluster:  # noqa: N801 - reads as the statement it is
-    """An embedded control plane as a process of its own, for as long as the block runs."""
-
-    def __init__(self, environment):
-        self.environment = environment
-
-    def __enter__(self):
-        command = ["giveway", "cluster", "--kubeconfig", self.environment["KUBECONFIG"], "--termination-seconds", "0.2"]
-        program = shutil.which("giveway", path=self.environment["PATH"])
-        self.process = subprocess.Popen(
-            [program, *command[1:]], env=self.environment, stdout=subprocess.PIPE, text=True
-        )
-        said, _, _ = select.select([self.process.stdout], [], [], 60)
-        if not said or not self.process.stdout.readline().startswith("export KUBECONFIG="):
-            self.__exit__()
-            pytest.fail("the cluster does not come up")
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
+@contextmanager
+def cluster(kubeconfig):
+    """An embedded control plane as `giveway cluster` starts it, for as long as the block runs."""
+    with running(nodes=3, termination_seconds=0.2) as started:
+        started.write_kubeconfig("admin", started.token, kubeconfig)
+        yield
 
 
 def end_group(group):
