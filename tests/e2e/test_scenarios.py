@@ -17,8 +17,8 @@ from webhook.demo.scenarios import POLICIES, SCENARIOS, Stage, prepare
 from webhook.kube.client import ApiError
 from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
 from webhook.native.compiler import compile_policies
-from webhook.native.keeper import PolicyKeeper
 from webhook.native.objects import Settings
+from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.files.loading import load_texts
 
 PROTECTION = 8

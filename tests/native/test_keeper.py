@@ -14,8 +14,8 @@ from aiohttp import web
 from tests.policy.builders import engine, rules
 from webhook.kube.client import Client
 from webhook.native.compiler import compile_policies
-from webhook.native.keeper import PolicyKeeper
 from webhook.native.objects import Settings
+from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.model import CAN_BE_PREEMPTED
 
 SETTINGS = Settings(namespace="giveway-system", reconciler="system:serviceaccount:a:b", kept=True)

@@ -21,7 +21,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.resources import DEPLOYMENT, POD, PRIORITY_CLASS
 from webhook.kube.selectors import label_matcher
 from webhook.policy.model import DECISION, PLAN
-from webhook.simulation.policies import annotations_read, judgeable, words_of
+from webhook.simulation.judgeable import annotations_read, judgeable, words_of
 from webhook.simulation.snapshot.collecting import collect
 from webhook.simulation.snapshot.format import SnapshotError
 from webhook.simulation.snapshot.objects import BY_KIND, KINDS

@@ -19,8 +19,8 @@ from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
 from webhook.native.compiler import compile_policies, write
-from webhook.native.keeper import PolicyKeeper
 from webhook.native.objects import Settings
+from webhook.native.policy_keeper import PolicyKeeper
 from webhook.policy.files.loading import PolicyError, load_or_raise
 
 __all__ = ["command"]

@@ -96,8 +96,8 @@ def _answer_pods(
     """Decide for pods of a snapshot."""
     from webhook.policy.files.loading import load_or_raise  # noqa: PLC0415
     from webhook.policy.model import Policies  # noqa: PLC0415
-    from webhook.simulation.policies import annotations_read, check_judgeable  # noqa: PLC0415
-    from webhook.simulation.reconciler import offline_state  # noqa: PLC0415
+    from webhook.simulation.judgeable import annotations_read, check_judgeable  # noqa: PLC0415
+    from webhook.simulation.simulated_reconciler import offline_state  # noqa: PLC0415
     from webhook.simulation.snapshot.format import SnapshotError  # noqa: PLC0415
     from webhook.simulation.snapshot.reading import read_cluster  # noqa: PLC0415
 

@@ -30,8 +30,8 @@ from webhook.reconciler.possible_evictions import PossibleEviction, possible_evi
 from webhook.reconciler.preemptors import PolicySet, ineligible_reason
 from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
 from webhook.reconciler.state.state import State
-from webhook.simulation.policies import check_judgeable
-from webhook.simulation.reconciler import offline_state
+from webhook.simulation.judgeable import check_judgeable
+from webhook.simulation.simulated_reconciler import offline_state
 from webhook.simulation.snapshot.format import SnapshotError
 from webhook.simulation.snapshot.reading import read_cluster
 

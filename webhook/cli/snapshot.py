@@ -16,7 +16,7 @@ from webhook.kube.client import Client
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import DECISION, PLAN
 from webhook.policy.shapes.findings import PolicyError
-from webhook.simulation.policies import annotations_read, words_of
+from webhook.simulation.judgeable import annotations_read, words_of
 from webhook.simulation.snapshot.collecting import collect
 from webhook.simulation.snapshot.format import SnapshotError
 from webhook.simulation.snapshot.redacting import Anonymizer

@@ -26,8 +26,8 @@ from webhook.simulation.cluster.controllers import Controllers
 from webhook.simulation.cluster.tracker import ObjectTracker
 from webhook.simulation.cluster.workloads import Workloads
 from webhook.simulation.history import SimulationHistory
-from webhook.simulation.policies import Judgeable, judgeable
-from webhook.simulation.reconciler import SimulatedReconciler
+from webhook.simulation.judgeable import Judgeable, judgeable
+from webhook.simulation.simulated_reconciler import SimulatedReconciler
 from webhook.simulation.snapshot.objects import ClusterObjects
 
 __all__ = ["Options", "Result", "Running", "Step", "simulate"]
