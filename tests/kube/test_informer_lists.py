@@ -16,6 +16,8 @@ from webhook.kube.client import Chunk, ChunkMeta
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
 
+pytestmark = pytest.mark.skipped_waits
+
 PODS = resources.POD.path()
 A = "/api/v1/namespaces/a/pods"
 TOO_LARGE = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}

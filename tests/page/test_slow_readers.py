@@ -21,6 +21,8 @@ from webhook.page import stream
 from webhook.page.app import add_page
 from webhook.page.model import PoliciesShown, PolicyShown
 
+pytestmark = pytest.mark.skipped_waits
+
 SLOW = 20
 """Readers that take nothing; more than there may be streams."""
 
