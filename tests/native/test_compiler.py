@@ -63,6 +63,29 @@ def test_each_policy_is_followed_by_its_binding_in_a_stable_order():
     assert all(binding == f"{policy}Binding" for policy, binding in zip(kinds[::2], kinds[1::2], strict=True))
 
 
+def test_every_annotation_has_a_variable_of_its_own():
+    """Keys that differ only in their domain, in case, in punctuation or in a number at the end are told apart."""
+    keys = [
+        "a.io/may-go",
+        "b.io/may-go",
+        "a.io/may.go",
+        "a.io/mayGo",
+        "a.io/maygo",
+        "a.io/may-go1",
+        "a.io/May-Go",
+        "a.io/name",
+    ]
+    classes = [one_class("online", **{key: f"value {number}" for number, key in enumerate(keys)})]
+    listed = f"[{', '.join(keys)}]"
+    spec = rules(
+        f"{{name: copy, copyAnnotations: {listed}}}",
+        f"{{name: keep, protectAnnotations: {{keys: {listed}, operations: [CREATE], allow: {{namespaces: [a]}}}}}}",
+    )
+    for one in compiled(spec, classes=classes).objects:
+        variables = [row["name"] for row in one["spec"].get("variables", ())]
+        assert len(variables) == len(set(variables)), (one["metadata"]["name"], variables)
+
+
 def test_an_object_says_of_which_rules_it_is_made():
     """A label names the policy, an annotation its rules, another what it does."""
     made = compiled(rules(ALLOWED, BAND)).objects

@@ -7,6 +7,7 @@ The same keys are judged on pods, on `pods/status` and on Bindings, because all 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -124,10 +125,15 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
 
 
 def value_variable(key: str, keys: Sequence[str]) -> str:
-    """The variable with what each class says for an annotation, named after the end of its key."""
-    name = "".join(word.capitalize() for word in key.rpartition("/")[2].replace(".", "-").replace("_", "-").split("-"))
-    same = [one for one in keys if one.rpartition("/")[2] == key.rpartition("/")[2]]
-    return f"class{name}{same.index(key) + 1 if len(same) > 1 else ''}"
+    """The variable with what each class says for an annotation; numbered if several of the keys would give one name."""
+    name = _camel_case(key)
+    same = [one for one in keys if _camel_case(one) == name]
+    return f"{name}_{same.index(key) + 1}" if len(same) > 1 or name == _CLASS_VARIABLE[0] else name
+
+
+def _camel_case(key: str) -> str:
+    """The end of an annotation's key as a name: `classMayGo` for `example.com/may-go`."""
+    return "class" + "".join(word.capitalize() for word in re.split(r"[-._]", key.rpartition("/")[2]))
 
 
 def _builtin(rule: str, expression: str, *text: str) -> Validation:
