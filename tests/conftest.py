@@ -18,11 +18,13 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LONGEST = (
+    "e2e/test_install.py",
     "docs/test_commands.py",
     "installation/test_install.py",
     "manifests/test_staged.py",
-    "e2e/test_install.py",
-    "reconciler/test_faults.py",
+    "e2e/test_crash.py",
+    "e2e/test_simulated.py",
+    "manifests/test_chart.py",
     "inspection/test_doctor.py",
     "inspection/test_scan.py",
     "manifests/test_install.py",
