@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from aiohttp import web
 
 from tests.kube.server import answer, cut, delay, event, held, reply, truth, until
 from webhook.kube import informer as caches
@@ -69,7 +68,7 @@ async def test_a_watch_that_ends_goes_on_where_it_was(server, follow):
     server.cut_watches()
     server.put(f"{A}/two")
     await until(lambda: len(changes) == 2)
-    assert len(server.asked("GET", "limit=")) == 1
+    assert len(server.asked("GET", "limit=500")) == 1
     assert f"resourceVersion={server.version - 1}" in server.asked("GET", "watch=")[-1]
 
 
@@ -77,6 +76,7 @@ async def test_bookmarks_move_the_place_to_resume_from(server, follow):
     """A bookmark alone is enough to resume after it."""
     cache, _ = follow()
     await until(lambda: server.watches)
+    server.version = 4242
     server.tell(b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"4242"}}}\n')
     await until(lambda: cache.resource_version == "4242")
     server.cut_watches()
@@ -167,7 +167,7 @@ async def test_a_watch_that_does_not_end_in_time_is_ended(server, follow, monkey
     server.watches.clear()  # the stream stays open and mute
     server.put(f"{A}/one")
     await until(lambda: held(cache) == truth(server))
-    assert len(server.asked("GET", "limit=")) == 1
+    assert len(server.asked("GET", "limit=500")) == 1
 
 
 async def test_a_server_that_never_answers_a_watch_is_noticed(server, follow):
@@ -209,43 +209,32 @@ async def test_failures_of_a_watch_are_no_reason_to_list(server, follow, action,
     await until(lambda: server.watches)
     server.put(f"{A}/two")
     await until(lambda: held(cache) == truth(server))
-    assert len(server.asked("GET", "limit=")) == 1
+    assert len(server.asked("GET", "limit=500")) == 1
     assert len(server.asked("GET", "resourceVersion=101&")) >= 11
 
 
 @pytest.mark.parametrize("restored", [True, False])
-async def test_a_watch_without_a_word_leads_to_a_look(server, follow, monkeypatch, restored):
-    """After minutes of silence, no bookmark either, one object is listed: a server that went back shows by its version.
+@pytest.mark.parametrize("how", ["in order", "by a restart"])
+async def test_after_a_watch_the_version_of_the_server_is_looked_at(server, follow, restored, how):
+    """One object is listed when a watch has ended: a server that went back shows by its version.
 
     A watch from a version in the future is answered by silence.
     """
-    monkeypatch.setattr(caches, "_BRIEF", 0.05)
-    monkeypatch.setattr(caches, "_LONG", 0.1)
     server.put(f"{A}/one")
-    server.fault(silent(0.2), contains="watch=")
     cache, _ = follow()
-    await cache.wait_for_sync(5)
+    await until(lambda: server.watches)
+    if how == "by a restart":
+        await server.stop()
     if restored:
         server.version, server.objects = 10, {}
         server.log.clear()
         server.put(f"{A}/two")
-    await until(lambda: server.watches, 10)
-    assert held(cache) == truth(server)
-    whole = server.asked("GET", "limit=500")
-    assert len(server.asked("GET", "limit=")) == len(whole) + 1
-    assert (len(whole) > 1) is restored
-
-
-def silent(seconds):
-    """Accept a watch and end it in order after some seconds."""
-
-    async def act(request):
-        stream = web.StreamResponse()
-        await stream.prepare(request)
-        await asyncio.sleep(seconds)
-        return stream
-
-    return act
+    if how == "by a restart":
+        await server.start()
+    server.cut_watches()
+    await until(lambda: any(path.endswith("limit=1") for path in server.asked("GET")) and server.watches, 10)
+    await until(lambda: held(cache) == truth(server), 10)
+    assert (len(server.asked("GET", "limit=500")) > 1) is restored
 
 
 async def test_what_is_kept_may_be_less_than_what_is_sent(server, follow):

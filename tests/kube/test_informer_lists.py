@@ -127,7 +127,7 @@ async def test_a_list_keeps_what_it_knows(server, follow):
     before = dict(cache.items())
     server.fault(answer(410, "Expired"), contains="watch=")
     server.cut_watches()
-    await until(lambda: len(server.asked("GET", "limit=")) == 2 and server.watches)
+    await until(lambda: len(server.asked("GET", "limit=500")) == 2 and server.watches)
     assert all(cache.get(key) is pod for key, pod in before.items())
     assert len(changes) == 20
 

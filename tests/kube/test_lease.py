@@ -286,7 +286,7 @@ async def rivalry(seed, loop):
 
         async def live():
             while True:
-                await elector.run(work, lambda: None)
+                await elector.run(work)
 
         return elector, line, asyncio.create_task(live())
 

@@ -1,14 +1,13 @@
 """A local copy of one resource, kept current by list and watch.
 
 A state machine. *List* reads everything, tells the differences and leads to *watch*. *Watch* follows the changes from
-there; when it ends or fails it goes on from the last resourceVersion, after a wait if it failed. Only if that
-version is of no use does the way lead back to list:
+there. When it ends or fails, after a wait if it failed, a *check* asks which version the server has, and watching goes
+on from the last resourceVersion. Only if that version is of no use does the way lead back to list:
 
 - it has expired (410, as an answer or as an event);
-- the server sends an older one in a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`): perhaps
-  etcd was restored from a backup;
-- a watch that lasted for minutes sent nothing at all, not even a bookmark, and a *check* finds that the server has an
-  older version: a watch from a version in the future is answered by silence.
+- the server has an older one, by a check or a bookmark, or says that it is not there yet (`ResourceVersionTooLarge`):
+  perhaps etcd was restored from a backup. A watch from a version in the future is answered by silence, so it is not
+  begun (docs/kubernetes-behaviour.md K24).
 
 Lists are consistent reads in pages, never from a replica's watch cache (`resourceVersion=0`): that may be older than
 what is known, and it is answered without pages, a gigabyte at once for 150 000 pods. What a list finds unchanged is
@@ -53,8 +52,6 @@ _WATCH_SECONDS = (300, 600)
 """Bounds of a watch's `timeoutSeconds`, as in client-go: many clients must not come back at once."""
 _OVERDUE = 30.0
 """Seconds that a watch may go on after its `timeoutSeconds`, before it is ended on this side."""
-_LONG = 240.0
-"""Seconds of a watch in which a server that sends bookmarks has sent one: they come about once a minute."""
 _LONGEST_WAIT = 30.0
 """Seconds; a larger Retry-After is not waited for."""
 _BRIEF = 1.0
@@ -146,6 +143,8 @@ class Informer(ObjectCache[T]):
                 useless = error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
                 if useless and self._step != self._list:
                     delay = max(delay, self._to_list())
+                elif self._step == self._watch:
+                    self._step = self._check
                 # What comes with every API server now and then is nothing to be warned of
                 level = logging.INFO if error.status == _EXPIRED else logging.WARNING
                 level = logging.DEBUG if error.reason == "WatchEnded" else level
@@ -247,13 +246,11 @@ class Informer(ObjectCache[T]):
         except TimeoutError as error:
             message = f"the watch went on for {_OVERDUE:g} s after its end was due"
             raise ApiError(NO_ANSWER, "Overdue", message) from error
-        lasted = loop.time() - begun
-        if not heard and lasted < _BRIEF:
+        if not heard and loop.time() - begun < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._hear()
         self._backoff.reset()
-        if not heard and lasted > _LONG:
-            self._step = self._check
+        self._step = self._check
 
     def _hear(self) -> None:
         self._heard_at = time.monotonic()
@@ -266,7 +263,6 @@ class Informer(ObjectCache[T]):
         version = page.metadata.resource_version
         if _older(version, self._version):
             raise ApiError(NO_ANSWER, _BACKWARDS, f"the server is at {version}, but {self._version} is known already")
-        log.debug("cache %s: the watch sent nothing, not even a bookmark; the server is at %s", self._path, version)
         self._step = self._watch
 
     def _receive(self, kind: str, raw: bytes) -> None:
