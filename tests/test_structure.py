@@ -1,0 +1,39 @@
+"""How the program is divided, beyond import contracts. `python -m tests.bench structure` prints the figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.bench.structure import WAYS, Package, follow, packages
+
+CALLED_BACK = {
+    "webhook.kube.object_cache": "a cache tells its event handlers",
+    "webhook.preemption.snapshot.interning": "a table computes a value it lacks by the function it was made with",
+}
+"""Modules that call upward, and what they call: only what was handed to them."""
+
+
+@pytest.fixture(scope="module")
+def program() -> dict[str, Package]:
+    return packages()
+
+
+def test_one_name_is_one_class(program):
+    """No two public classes have the same name."""
+    names = Counter(name for package in program.values() for name in package.classes)
+    assert {name for name, number in names.items() if number > 1} == set()
+
+
+def test_a_file_holds_one_subject(program):
+    """No file is longer than 400 lines."""
+    assert {name: lines for package in program.values() for name, lines in package.files.items() if lines > 400} == {}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_calls_go_down(name: str):
+    """For a review, a decision, a plan and an adoption, no layer calls a higher one but by what was handed to it."""
+    way = follow(name)
+    assert {call for call in way.upward if call.split(" ")[0].rsplit(".", 2)[0] not in CALLED_BACK} == set()
+    assert way.files
