@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 
 PARTS = (
@@ -24,9 +25,13 @@ def main(names: list[str]) -> None:
     unknown = set(names) - set(PARTS)
     if unknown:
         sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    if len(names) == 1:
+        importlib.import_module(f"tests.bench.{names[0]}").main()
+        return
     for name in names or PARTS:
         print(f"\n== {name} ==", flush=True)
-        importlib.import_module(f"tests.bench.{name}").main()
+        # In a process of its own: the peak of its memory is that of this part alone
+        subprocess.run([sys.executable, "-m", "tests.bench", name], check=True)
 
 
 if __name__ == "__main__":
