@@ -189,7 +189,9 @@ class Installation:
         return sorted(entry["name"] for one in found for entry in (one or {}).get("webhooks") or ())
 
     async def in_force(self) -> bool:
-        return len(await self.entries()) > len(CONFIGURATIONS)
+        """Whether both configurations, which are written one after the other, have more than the entry that probes."""
+        found = [await self.find(path) for path in CONFIGURATIONS]
+        return all(len((one or {}).get("webhooks") or ()) > 1 for one in found)
 
     async def find(self, path: str) -> Json | None:
         try:
