@@ -1,6 +1,7 @@
 """`giveway install --mode`: what each mode makes, how one follows the other, and that nothing stays behind."""
 
 import json
+import time
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from webhook.embedded.protocol import api_resources
 from webhook.embedded.rendering import discovery
 from webhook.embedded.storage import object_store
 from webhook.installation.applier import ObjectApplier, TooOldError
-from webhook.installation.install import MADE_BY_WEBHOOK, look
+from webhook.installation.install import MADE_BY_WEBHOOK, TAKES_EFFECT, look
 from webhook.installation.kustomize import components, render
 from webhook.installation.modes import COMPONENTS, NATIVE, with_native_policies
 from webhook.kube import resources
@@ -71,8 +72,10 @@ async def diagnosis(bare):
 async def test_native_alone(bare):
     """Nothing of a webhook is made; a second run changes nothing, doctor agrees, and uninstall takes all of it."""
     before = await everything(bare.admin)
+    begun = time.monotonic()
     first = await run(bare, "install", "--mode=native")
     assert first.exit_code == 0, first.stderr
+    assert time.monotonic() - begun > TAKES_EFFECT, "it says so once the API server has had the time to compile them"
     assert "enforces the policies by itself from now on" in first.stdout
     made = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
     assert {("Deployment", "giveway-reconciler"), ("Deployment", "giveway-native")} <= made

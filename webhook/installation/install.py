@@ -31,6 +31,7 @@ __all__ = [
     "MADE_BY_WEBHOOK",
     "NAMESPACE",
     "POLICIES",
+    "TAKES_EFFECT",
     "Status",
     "apply",
     "look",
@@ -62,6 +63,9 @@ _VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfigura
 _ENDING = 60.0
 """Seconds in which the webhook's pods end, more than they get."""
 _POLL = 0.5
+TAKES_EFFECT = 2.0
+"""Seconds after which an API server enforces an admission policy that was applied: it compiles new ones once a second
+(docs/kubernetes-behaviour.md K25)."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -168,8 +172,12 @@ async def take_away(
 async def stay_until_it_answers(
     client: Client, objects: Sequence[Json], seconds: float, show: Callable[[Status], None]
 ) -> Status:
-    """Look until everything runs and the API server has reached the webhook, or the time is over; the last status."""
-    end = time.monotonic() + seconds
+    """Look until everything runs and the API server has reached the webhook, or the time is over; the last status.
+
+    Native policies among the objects get the time to take effect.
+    """
+    begun = time.monotonic()
+    end, native = begun + seconds, any("AdmissionPolicy" in obj["kind"] for obj in objects)
     while True:
         try:
             status = await look(client, objects)
@@ -177,6 +185,8 @@ async def stay_until_it_answers(
             if error.status not in (0, 429, 500, 503):
                 raise
             status = Status((f"the API server does not answer: {error.message}",), answered=False)
+        if native and time.monotonic() - begun < TAKES_EFFECT:
+            status = Status((*status.waiting, "the API server takes the native policies into use"), status.answered)
         show(status)
         if status.done or time.monotonic() > end:
             return status
