@@ -5,11 +5,10 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import click
@@ -17,6 +16,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
 from tests.embedded.background import running
+from tests.ports import free_port
 from webhook.cli.main import main
 
 SHELL = {"sh", "console", "setup"}
@@ -98,7 +98,7 @@ def test_commands_do_what_the_page_says(page, checkout, tmp_path):
         "TMPDIR": str(tmp_path / "tmp"),
         "COLUMNS": "120",
     }
-    secure, health, debug = (str(port) for port in free_ports(3))
+    secure, health, debug = (str(free_port()) for _ in range(3))
     environment |= {"GIVEWAY_SECURE_PORT": secure, "GIVEWAY_HEALTH_PORT": health, "GIVEWAY_DEBUG_PORT": debug}
     steps = list(steps_of(page))
     lines = ["set -uo pipefail", *(f"echo; echo '--- {number}'\n{step.commands}" for number, step in enumerate(steps))]
@@ -118,12 +118,6 @@ def needs_cluster(page):
     """Whether a page has commands that talk to an API server."""
     text = "\n".join(script(one) for one in blocks(page) if one.language in SHELL and not one.not_run)
     return "kubectl" in text or not all(found[1].startswith(OFFLINE) for found in GIVEWAY.finditer(text))
-
-
-def free_ports(count):
-    """Ports on which nobody listens, so that a page can be tried while its commands run elsewhere on the machine."""
-    with ExitStack() as held:
-        return [held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
 class Step(NamedTuple):

@@ -12,8 +12,9 @@ from typing import Any
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software, free_port
+from tests.e2e.software import PATHS, SYSTEM, WEBHOOK, Process, Software
 from tests.manifests.objects import POLICIES
+from tests.ports import free_port
 from tests.workloads import Json, eventually, pod
 from webhook.kube.client import ApiError, Client
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from ruamel.yaml import YAML
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
+from tests.ports import free_port
 from tests.processes import GivewayProcess, start_giveway
 from tests.workloads import eventually
 from webhook.kube.client import ApiError, Client
@@ -253,11 +253,3 @@ class suppress_existing:  # noqa: N801 - reads as the statement it is
 def read(file: str) -> str:
     """The text of a small local file."""
     return Path(file).read_text()
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number

@@ -12,7 +12,8 @@ import pytest
 
 from certs.files import maintain_files
 from certs.rotation import CertificateSettings
-from tests.e2e.software import SHORT_LEASE, free_port, installed, policies
+from tests.e2e.software import SHORT_LEASE, installed, policies
+from tests.ports import free_port
 from tests.workloads import eventually
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
 

@@ -14,8 +14,9 @@ import pytest
 
 from tests.manifests.image import DOCKERFILE, copies, is_sent, lay_out, matches, sent_files
 from tests.manifests.objects import NAMESPACE, ROOT, arguments, containers, pod_spec
-from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
+from tests.manifests.test_install import answers, eventually, in_force, running, serving_changes
 from tests.manifests.test_rights import install_rights
+from tests.ports import free_port
 from webhook.cli.main import COMMANDS
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 

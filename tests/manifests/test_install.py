@@ -3,7 +3,6 @@
 import asyncio
 import re
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, containers
+from tests.ports import free_port
 from tests.processes import start_giveway
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
@@ -41,12 +41,6 @@ CONFIGURATIONS = [
     resources.VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway"),
 ]
 SECRETS = resources.SECRET.path(NAMESPACE)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, base_objects, containers, documents
 from tests.manifests.promql import grouped, selectors
 from tests.manifests.rendering import find, pod_of, rendered
-from tests.manifests.test_install import answers, eventually, free_port, in_force, running, serving_changes
+from tests.manifests.test_install import answers, eventually, in_force, running, serving_changes
 from tests.manifests.test_rights import install_rights
+from tests.ports import free_port
 from tests.tools import needed
 from webhook.component_base.probes import ProcessMetrics
 from webhook.embedded.embedded_cluster import EmbeddedCluster

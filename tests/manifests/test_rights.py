@@ -11,12 +11,12 @@ from tests.manifests.objects import NAMESPACE, POLICIES, base_objects, container
 from tests.manifests.test_install import (
     answers,
     eventually,
-    free_port,
     in_force,
     pod,
     running,
     serving_changes,
 )
+from tests.ports import free_port
 from webhook.embedded.access.authorization import unused
 from webhook.embedded.embedded_cluster import EmbeddedCluster, node
 from webhook.kube import resources

@@ -14,12 +14,12 @@ from tests.manifests.test_install import (
     CONFIGURATIONS,
     answers,
     eventually,
-    free_port,
     in_force,
     pod,
     running,
     serving_changes,
 )
+from tests.ports import free_port
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube import resources
 from webhook.kube.client import ApiError

@@ -161,9 +161,9 @@ def mutated(found, obj, **more):
 
 
 def test_a_kind_of_rule_that_is_not_compiled_is_named():
-    """A body that this module was never taught is told, never silently left open; it knows all that there are."""
+    """A body that the compiler was never taught is told, never silently left open; it invents none."""
     names = {body.replace("_", "") for body in BODIES}
-    assert names == {name.lower() for name in SCHEMA["Rule"]["properties"]} - {"name", "enforcement"}
+    assert names <= {name.lower() for name in SCHEMA["Rule"]["properties"]} - {"name", "enforcement"}
     [policy] = engine(rules('{name: v, validate: {expression: "true"}}')).policies.priority
     unknown = msgspec.structs.replace(policy, rules=(msgspec.structs.replace(policy.rules[0], validate=None),))
     [left] = compile_policies(Policies(priority=(unknown,)), (), SETTINGS, NOW).inexpressible

@@ -21,11 +21,10 @@ from webhook.policy.evaluation.rules import (
     Shield,
     Twins,
     Verdict,
-    compile_classes,
     compile_define,
+    compile_judging,
     compile_shield,
     compile_use,
-    compile_validate,
     excepted_text,
     on_error,
     shield_verdicts,
@@ -76,12 +75,8 @@ class CompiledPolicy:
                 start, end = rule.reserve.from_, rule.reserve.to
                 self.uses.append((start, end, (self, compile_use(policy, rule, rule.reserve))))
                 self.defines.append((start, end, (self, compile_define(policy, rule, rule.reserve))))
-            if rule.priority_classes is not None:
-                self.rules[PODS].append(compile_classes(policy, rule, rule.priority_classes, twins))
-            if rule.validate is not None:
-                validate = compile_validate(policy, rule, rule.validate)
-                for kind in rule.validate.resources:
-                    self.rules[kind].append(validate)
+            for kind, compiled in compile_judging(policy, rule, twins):
+                self.rules[kind].append(compiled)
 
     @property
     def questions(self) -> list[str]:

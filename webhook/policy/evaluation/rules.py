@@ -8,7 +8,7 @@ report, and give nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -18,7 +18,7 @@ import msgspec
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, rights_text
-from webhook.policy.evaluation.request import AnnotationChange, RequestAttributes
+from webhook.policy.evaluation.request import PODS, AnnotationChange, RequestAttributes
 from webhook.policy.model import (
     Enforcement,
     PolicyException,
@@ -43,11 +43,10 @@ __all__ = [
     "Twins",
     "Verdict",
     "classes_text",
-    "compile_classes",
     "compile_define",
+    "compile_judging",
     "compile_shield",
     "compile_use",
-    "compile_validate",
     "excepted_text",
     "on_error",
     "shield_verdicts",
@@ -150,7 +149,17 @@ def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforce
     return Enforcement.WARN if attributes.template else enforcement
 
 
-def compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> CompiledRule:
+def compile_judging(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[tuple[str, CompiledRule]]:
+    """The bodies of a rule that judge every request of a kind, each with that kind; a new body is one more here."""
+    if rule.priority_classes is not None:
+        yield PODS, _compile_classes(policy, rule, rule.priority_classes, twins)
+    if rule.validate is not None:
+        validate = _compile_validate(policy, rule, rule.validate)
+        for kind in rule.validate.resources:
+            yield kind, validate
+
+
+def _compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityClasses, twins: Twins) -> CompiledRule:
     """Compile which PriorityClasses pods may name.
 
     A twin counts as the class whose pods it takes: the webhook moved the pod, not its author.
@@ -216,7 +225,7 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
 
 
-def compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate) -> CompiledRule:
+def _compile_validate(policy: PriorityPolicy, rule: PriorityRule, body: Validate) -> CompiledRule:
     """Compile an expression: one that fails is an error, one that is false a refusal.
 
     Raises CelError for one that does not compile, which loading has found before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -49,7 +50,8 @@ class ObjectTracker:
             for cache in self._caches.get(kind, ()):
                 for key, item in items.items():
                     cache.take(key, item)
-                cache.synced.set()
+        for cache in chain.from_iterable(self._caches.values()):  # also those of kinds of which a file holds nothing
+            cache.synced.set()
 
     def hook(self, kind: str, handler: Handler) -> None:
         """Call somebody at once on every change."""
