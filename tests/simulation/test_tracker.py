@@ -7,7 +7,7 @@ from webhook.simulation.snapshot.objects import ClusterObjects
 
 def test_a_cache_of_a_kind_that_no_file_holds_is_in_sync():
     """Whoever watches one more kind does not wait for it: there is none of it."""
-    tracker = ObjectTracker(ClusterObjects())
+    tracker = ObjectTracker(ClusterObjects(0.0))
     pods, quotas = ObjectCache("/api/v1/pods"), ObjectCache("/api/v1/resourcequotas")
     tracker.feed("Pod", pods)
     tracker.feed("ResourceQuota", quotas)
