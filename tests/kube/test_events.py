@@ -121,7 +121,7 @@ async def test_after_a_while_a_new_series_begins(server, recorder, monkeypatch):
 
 
 async def test_an_event_the_server_forgot_is_written_again(server, recorder):
-    """Events expire after an hour; a series whose Event is gone begins anew."""
+    """Events expire after an hour; a series whose Event is gone begins again."""
     preempted(recorder)
     await until(lambda: told(server))
     server.objects.clear()

@@ -78,7 +78,7 @@ def test_protection_windows_end():
 
 
 def test_pods_that_may_not_go_stay_and_the_reason_is_told():
-    """Opt-in: who does not say that it may go is no victim, and the preemptor waits for ever, which takes no time."""
+    """Opt-in: who does not say that it may go is no victim, and the preemptor waits, which takes no time."""
     pods = [pod("v", "2", on="a", annotations={CAN_BE_PREEMPTED: "false"}), pod("p", "1", "high")]
     result = run(cluster_of([node("a", "2")], pods))
     assert not evicted(result)

@@ -1,6 +1,7 @@
 """The kinds of objects that a snapshot is made of, one row each: where they are, and what takes them in.
 
 To watch a further kind, add its row here, and its right to the manifest of the reconciler: a test compares the two.
+A kind that is not known yet also needs its type in `kube.objects`, its path in `kube.resources`, and what takes it in.
 """
 
 from __future__ import annotations
