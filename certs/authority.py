@@ -18,6 +18,7 @@ __all__ = [
     "KeyPair",
     "fingerprint",
     "make_authority",
+    "make_client",
     "make_serving",
     "names_of",
     "pem",
@@ -89,6 +90,28 @@ def make_serving(authority: KeyPair, names: Iterable[str], now: datetime, lifeti
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
+                issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+            ),
+            critical=False,
+        )
+        .sign(authority.key, hashes.SHA256())
+    )
+    return KeyPair(certificate, key)
+
+
+def make_client(authority: KeyPair, name: str, now: datetime, lifetime: timedelta) -> KeyPair:
+    """A certificate by which a client shows who it is; it never outlives its authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = authority.certificate
+    until = min(now + lifetime, issuer.not_valid_after_utc)
+    certificate = (
+        _builder(_subject(name), issuer.subject, key.public_key(), now - BACKDATED, until)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(
                 issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value

@@ -128,7 +128,7 @@ async def _update(
             if stored is None:
                 metadata = {"name": secret.name, "namespace": secret.namespace, "labels": _LABELS}
                 body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": metadata}
-                await api.create(secret.collection, {**body, "data": data})
+                await _create(api, secret, {**body, "data": data})
             else:
                 await api.replace(secret.path, {**stored, "data": {**(stored.get("data") or {}), **data}})
         except Exception as error:
@@ -138,6 +138,17 @@ async def _update(
             log.info("secret %s: serving until %s", secret, wanted.serving.certificate.not_valid_after_utc)
             return found is None, wanted
     raise BundleError(f"secret {secret} was changed by others {_ATTEMPTS} times in a row")
+
+
+async def _create(api: SecretClient, secret: SecretName, body: dict[str, Any]) -> None:
+    try:
+        await api.create(secret.collection, body)
+    except Exception as error:
+        if _status(error) != 403:
+            raise
+        raise BundleError(
+            f"secret {secret} is not there, and may not be made ({error}): apply the manifests again"
+        ) from error
 
 
 async def _inject_one(api: SecretClient, path: str, trust: bytes) -> bool:
@@ -174,8 +185,8 @@ async def _find(api: SecretClient, path: str) -> dict[str, Any] | None:
 
 
 def _bundle(secret: SecretName, stored: dict[str, Any] | None) -> Bundle | None:
-    if stored is None:
-        return None
+    if stored is None or not stored.get("data"):
+        return None  # it is there and empty where the manifests made it
     try:
         files = {name: base64.b64decode(text) for name, text in (stored.get("data") or {}).items()}
         return parse(files)

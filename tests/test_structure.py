@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.bench.structure import WAYS, Package, follow, packages
 
+ROOT = Path(__file__).parent.parent
 CALLED_BACK = {
+    "webhook.kube.bounded": "a cache computes a result it lacks by the function it was made with",
     "webhook.kube.object_cache": "a cache tells its event handlers",
+    "webhook.preemption": "a decision asks the candidate filter that it was handed",
     "webhook.preemption.snapshot.interning": "a table computes a value it lacks by the function it was made with",
 }
 """Modules that call upward, and what they call: only what was handed to them."""
@@ -37,3 +43,14 @@ def test_calls_go_down(name: str):
     way = follow(name)
     assert {call for call in way.upward if call.split(" ")[0].rsplit(".", 2)[0] not in CALLED_BACK} == set()
     assert way.files
+
+
+def test_the_picture_of_the_floors_is_the_one_that_imports_keep():
+    """ARCHITECTURE.md draws each floor with its rooms as import-linter holds them, and no package has no room."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    kept = next(contract for contract in contracts if contract.get("containers") == ["webhook"])
+    drawn = re.findall(r"^ +\d+ +(.+)$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    assert drawn == kept["layers"]
+    rooms = {path.parent.name for path in (ROOT / "webhook").glob("*/__init__.py")}
+    assert set(re.findall(r"\w+", " ".join(drawn))) == rooms
+    assert kept["exhaustive"]

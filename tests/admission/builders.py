@@ -35,6 +35,8 @@ RESOURCES = {
     "ReplicationController": ("", "replicationcontrollers"),
     "Job": ("batch", "jobs"),
     "CronJob": ("batch", "cronjobs"),
+    "PodGroup": ("scheduling.k8s.io", "podgroups"),
+    "Workload": ("scheduling.k8s.io", "workloads"),
     "ConfigMap": ("", "configmaps"),
     "Secret": ("", "secrets"),
 }

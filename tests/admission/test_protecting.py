@@ -148,11 +148,24 @@ def test_a_status_update_is_judged_by_nothing_else():
     assert answer == {"uid": answer["uid"], "allowed": True}
 
 
-def test_a_pod_that_is_being_deleted_is_left_alone():
-    """Nothing holds up what is on its way out."""
-    gone = {"labels": {MARK: "managed"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    new = make_pod(meta={**gone, "annotations": {CAN_BE_PREEMPTED: "true"}}, **SPEC)
-    assert judged(make_review(new, make_pod(meta=gone, **SPEC), subResource="status"))["allowed"] is True
+@pytest.mark.parametrize("sub_resource", ["", "status"])
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        pytest.param({"annotations": {CAN_BE_PREEMPTED: "true"}}, False, id="a shielded annotation"),
+        pytest.param({"annotations": {PLAN: "{}"}}, False, id="a plan"),
+        pytest.param({"labels": {}}, False, id="the mark"),
+        pytest.param({"finalizers": []}, True, id="a finalizer"),
+        pytest.param({"labels": {MARK: "managed", "a": "b"}}, True, id="another label"),
+    ],
+)
+def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(sub_resource, change, allowed):
+    """Nothing holds up what is on its way out, and until it is gone its keys decide about other pods."""
+    gone = {"labels": {MARK: "managed"}, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
+    never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
+    context = make_context(HIGH, BATCH, policies=(manage("batch"), never))
+    old, new = make_pod(meta=gone, **SPEC), make_pod(meta={**gone, **change}, **SPEC)
+    assert judged(make_review(new, old, subResource=sub_resource), context)["allowed"] is allowed
 
 
 def allowing(key: str, **right: Any) -> Context:

@@ -19,12 +19,14 @@ from tests.admission.builders import (
 )
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
+    GIVEN,
     MARK,
     Enforcement,
     PriorityClasses,
     ProtectAnnotations,
     RequestMatch,
     Reserve,
+    Validate,
 )
 
 PREEMPT = "PreemptLowerPriority"
@@ -170,7 +172,38 @@ def test_finalizers_can_be_taken_off_a_pod_being_deleted():
     """Nothing holds up an object that is on its way out."""
     meta = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     old = make_pod(meta={**meta, **MARKED, "finalizers": ["a/b"]}, **MANAGED)
-    assert judged(make_context(), make_pod(meta=meta, priorityClassName="ghost"), old)["allowed"] is True
+    new = make_pod(meta={**meta, **MARKED}, priorityClassName="ghost")
+    assert judged(make_context(), new, old)["allowed"] is True
+
+
+def test_a_mirror_pod_carries_no_record_of_what_it_was_given():
+    """Mutation leaves mirror pods alone, so nothing else would take a forged record off."""
+    annotations = {"kubernetes.io/config.mirror": "x", GIVEN: '{"class":"high"}'}
+    answer = judged(make_context(HIGH), make_pod(meta={"annotations": annotations}, **RESOLVED))
+    assert answer["auditAnnotations"]["denied-by"] == "builtin/own-annotations"
+    assert "a mirror pod gets nothing" in message_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        pytest.param(RESOLVED, "", id="as its class says"),
+        pytest.param({}, "", id="never filled in"),
+        pytest.param({"priorityClassName": "ghost"}, "builtin/class-exists", id="a class that does not exist"),
+        pytest.param({"priorityClassName": "high", "priority": 3}, "builtin/priority-agrees", id="another value"),
+        pytest.param({"priority": 2_000_000_000}, "builtin/priority-agrees", id="a value without a class"),
+        pytest.param(
+            {**RESOLVED, "preemptionPolicy": "Never"}, "builtin/preemption-policy-agrees", id="another policy"
+        ),
+    ],
+)
+def test_pods_of_the_system_are_judged_as_the_priority_plugin_does(spec, refused):
+    """Without the plugin giveway refuses what it refuses, and asks no policy."""
+    never = make_policy("cel", make_rule("never", validate=Validate(expression="false")))
+    context = make_context(HIGH, policies=(never, NO_HIGH))
+    pod = make_pod(meta={"labels": MARKED["labels"]}, **spec)
+    answer = response(ask(context, "validate-priority", make_review(pod)))
+    assert answer.get("auditAnnotations", {}).get("denied-by", "") == refused
 
 
 RESERVED = make_policy(

@@ -11,6 +11,7 @@ PARTS = (
     "expressions",
     "policy",
     "decision",
+    "devices",
     "embedded",
     "reconciler",
     "simulation",

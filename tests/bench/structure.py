@@ -317,7 +317,7 @@ async def _adoption(way: Way) -> None:
     await asyncio.sleep(1.0)
     simulation.setting.state.wait_for_sync = _synced  # type: ignore[method-assign]
     sys.setprofile(way)
-    tasks = [asyncio.create_task(simulation.reconciler.lead()), asyncio.create_task(simulation._schedule())]
+    tasks = [asyncio.create_task(simulation.reconciler.lead()), asyncio.create_task(simulation.scheduler.work())]
     await _bound(simulation, way)
     for task in tasks:
         task.cancel()

@@ -229,11 +229,20 @@ async def test_a_secret_that_waits_to_be_filled_is_filled(server, client):
     assert base64.b64decode(data["tls.key"]) == bundle.files()["tls.key"]
 
 
+async def test_a_secret_without_data_is_filled(server, client):
+    """The manifests have the Secret empty, of the default type, because its account may not create Secrets."""
+    server.put(SECRET.path, type="Opaque")
+    bundle = await maintain(client, SECRET, [], SETTINGS, Clock())
+    stored = server.objects[SECRET.path]
+    assert (stored["type"], base64.b64decode(stored["data"]["tls.key"])) == ("Opaque", bundle.files()["tls.key"])
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_other_refusals_are_passed_on(server, client, method):
-    """A refusal that waiting does not cure is the caller's to hear."""
+    """A refusal that waiting does not cure is the caller's to hear; who may not make the Secret hears what to do."""
     server.fault(answer(403, "Forbidden"), method=method, contains="secrets")
-    with pytest.raises(ApiError, match="403"):
+    text = "403" if method == "GET" else "403.*apply the manifests again"
+    with pytest.raises((ApiError, BundleError), match=text):
         await maintain(client, SECRET, ["giveway"], SETTINGS, Clock())
 
 

@@ -1,13 +1,16 @@
 """What `giveway explain pod` says of a pod, on a cluster in memory."""
 
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
 import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
-from webhook.cli.explain import show
+from webhook.cli.explain_show import show
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import PriorityClass
-from webhook.policy.model import PROTECTION_DURATION, ExtenderConfig, Limits, Rate, VictimMode, Victims
+from webhook.policy.model import PROTECTION_DURATION, ExtenderConfig, Limits, Rate, Schedule, VictimMode, Victims
 from webhook.reconciler.state.annotations import DECISION, DecisionRecord, encode
 
 
@@ -37,10 +40,24 @@ def test_the_plan_shown_is_the_one_that_would_be_carried_out(setting, capsys, ki
 def test_what_cannot_be_judged_is_said_once_and_plainly(setting, capsys):
     """For a pod that asks for devices the reason is given, and nothing would be done."""
     setting.add(pod("b", "7", node="n2"))
-    text = said(setting, preemptor(cpu="4", spec={"resourceClaims": [{"name": "gpu"}]}), capsys)
+    text = said(setting, preemptor(cpu="4", spec={"resourceClaims": [{"name": "gpu", "future": "x"}]}), capsys)
     assert text.endswith(
-        "Now: nothing would be done: not eligible: it asks for devices by spec.resourceClaims, "
-        "and where they can be had is not known here."
+        "Now: nothing would be done: not eligible: it asks for devices, "
+        "and its claim gpu is given in a way that is not known here."
+    )
+
+
+def test_a_schedule_says_from_when(monkeypatch, capsys):
+    """A preemptor whose policy does not evict now is told from when it does, by the clocks of the policy."""
+    monkeypatch.setenv("COLUMNS", "200")
+    hour = (datetime.now(ZoneInfo("Europe/Berlin")).hour + 12) % 24
+    schedule = Schedule(cron=f"0 {hour} * * *", time_zone="Europe/Berlin", duration=3600.0)
+    setting = Setting(node("n1"), under=policy(schedule=schedule))
+    setting.add(pod("a", "7", node="n1", priority=10))
+    text = said(setting, preemptor(cpu="4"), capsys)
+    assert text.endswith(
+        f"Now: nothing would be done: not eligible: policy test evicts only by its schedule ({schedule}):"
+        f" from {hour:02}:00 Europe/Berlin."
     )
 
 

@@ -50,11 +50,12 @@ def test_errors_exit_with_1(directory):
     result = lint(directory)
     assert result.exit_code == 1
     assert result.output == (
-        f'{directory}/a.yaml:4:7: error: PriorityPolicy spec needs "rules": The rules.\n'
+        f'{directory}/a.yaml:4:7: error: PriorityPolicy spec needs "rules": The rules. (spec)\n'
         "    4 | spec: {ruels: [{name: d, defaultPriorityClass: standard}]}\n"
         "      |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "\n"
-        f'{directory}/a.yaml:4:8: error: unknown field "ruels" in PriorityPolicy spec; did you mean "rules"?\n'
+        f'{directory}/a.yaml:4:8: error: unknown field "ruels" in PriorityPolicy spec; did you mean "rules"?'
+        " (spec.ruels)\n"
         "    4 | spec: {ruels: [{name: d, defaultPriorityClass: standard}]}\n"
         "      |        ^^^^^\n"
         "\n"
@@ -84,6 +85,7 @@ def test_json(directory):
         "column": 8,
         "severity": "error",
         "message": 'unknown field "ruels" in PriorityPolicy spec; did you mean "rules"?',
+        "field": "spec.ruels",
     }
 
 
@@ -165,3 +167,92 @@ def test_exceptions_are_listed_and_pointed_out_when_they_have_ended(directory):
         ("namespace b", True, f"{file}:7:5"),
         ("namespace c", False, f"{file}:8:5"),
     ]
+
+
+TEST = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: t}
+spec:
+  policies: ..
+  cases:
+  - name: the case
+    request: {object: {}}
+    expect: {verdict: deny, rule: RULE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        pytest.param(TEST.replace("RULE", "a/e"), "9:29", 'no policy has a rule "a/e"; did you mean "a/d"?', id="rule"),
+        pytest.param(TEST.replace("verdict", "verdct"), "9:14", "unknown field `verdct`", id="unknown field"),
+        pytest.param(TEST.replace("  policies: ..", "  policies: 5"), "5:3", "Expected `str`, got `int`", id="type"),
+        pytest.param(TEST.replace("..", "../.."), None, None, id="tests of another set"),
+        pytest.param(TEST.replace("..", "../x"), "5:3", "there is no ../x here", id="no such set"),
+        pytest.param(
+            TEST.replace("{verdict", "{{verdict"),
+            "10:1",
+            '"," or "}" is missing before the end of the file',
+            id="no YAML",
+        ),
+        pytest.param(TEST.replace("RULE", "builtin/shield"), None, None, id="a built-in rule"),
+        pytest.param(TEST.replace("RULE", "a/d"), None, None, id="a rule that there is"),
+    ],
+)
+def test_tests_beside_the_policies(directory, text, place, words):
+    """PolicyTests below the directory are checked, each mistake with its line; they are not run."""
+    (directory / "a.yaml").write_text(GOOD)
+    (directory / "tests").mkdir()
+    (directory / "tests" / "t.yaml").write_text(text)
+    result = lint(directory)
+    if place is None:
+        assert (result.exit_code, result.output) == (0, f"{directory}: 1 policy with 1 rule, nothing wrong\n")
+    else:
+        assert result.exit_code == 1
+        assert f"{directory}/tests/t.yaml:{place}: error: " in result.output
+        assert words in result.output
+        assert result.output.endswith(f"{directory}: 1 error, 0 warnings\n")
+
+
+def test_no_policy_is_an_error(directory):
+    """A directory or file without policies is probably another one than was meant."""
+    (directory / "below").mkdir()
+    (directory / "below" / "a.yaml").write_text(GOOD)
+    (directory / "empty.yaml").write_text("# nothing\n")
+    for path in (directory, directory / "empty.yaml"):
+        result = lint(path)
+        assert result.exit_code == 1
+        assert f"{path}: error: there is no policy here; sub-folders are not read" in result.output
+    (directory / "empty.yaml").unlink()
+    assert "holds no *.yaml file" in lint(directory).output
+
+
+def test_classes_of_the_cluster(directory):
+    """With the cluster's objects, a class that nobody has is pointed out, unless something else makes it."""
+    (directory / "a.yaml").write_text(GOOD)
+    (directory / "classes.json").write_text(
+        '{"apiVersion": "v1", "kind": "List", "items": [{"kind": "PriorityClass", "metadata": {"name": "standrd"}}]}'
+    )
+    result = lint(directory, "--objects", directory / "classes.json")
+    assert result.exit_code == 0
+    assert 'PriorityClass "standard" is not among the objects; did you mean "standrd"?' in result.output
+    known = lint(directory, "--objects", directory / "classes.json", "--known-class", "stand*")
+    assert known.output == f"{directory}: 1 policy with 1 rule, nothing wrong\n"
+    assert lint(directory, "--objects", directory / "a.yaml", "--known-class", "x").exit_code == 0
+
+
+def test_explain(directory):
+    """One table of who may use and define which range; programs get the same rows."""
+    text = GOOD.replace("defaultPriorityClass: standard", "reserve: {from: 5, to: 9, use: {namespaces: [a]}}")
+    (directory / "a.yaml").write_text(text)
+    result = lint(directory, "--explain")
+    assert result.exit_code == 0
+    assert "5 to 9 │ use    │ namespace a" in result.output
+    rights = json.loads(lint(directory, "--format", "json").output)["rights"]
+    assert [(row["right"], row["people"], row["rule"]) for row in rights] == [
+        ("use", "namespace a", "a/d"),
+        ("define", "nobody", "a/d"),
+    ]
+    (directory / "a.yaml").write_text(GOOD)
+    assert lint(directory, "--explain").output.endswith("No rule gives a right.\n")

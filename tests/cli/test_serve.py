@@ -187,4 +187,4 @@ def test_a_port_in_use_is_said(files):
         with serving({**options, **LOOPBACK, "secure-port": taken}) as (second, _):
             _, err = second.communicate(timeout=10)
     assert second.returncode == 1
-    assert b"Address already in use" in err or b"address already in use" in err
+    assert b"ddress already in use; --secure-port names another" in err

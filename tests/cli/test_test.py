@@ -42,6 +42,12 @@ STANDARD_PATCH = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def in_a_pipe(monkeypatch):
+    """Nobody says how wide the output is; tests that share a machine are told a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def write(tmp_path):
     """Write a policy and a test with this class and expectation; returns the directory."""
@@ -125,6 +131,13 @@ def test_results_are_written_as_junit_xml(write, tmp_path):
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("teams", "1", "1")
     assert suite[0].get("name") == "the case"
     assert "expected allow, got deny" in suite[0][0].text
+
+
+def test_in_a_pipe_each_case_is_on_one_line(write):
+    """However long names are: a program finds name, verdict and result of a case on one line."""
+    name = "a case with a long name " * 10 + "end"
+    result = run(write("standard", "{verdict: allow}", TEST.replace("name: the case", f"name: {name}")))
+    assert [line.split()[-2:] for line in result.output.splitlines() if name in line] == [["allow", "ok"]]
 
 
 def test_a_case_may_ask_one_webhook_alone(write):

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from webhook.component_base import logs
 from webhook.component_base.logs import LogWriter
 from webhook.serving.review_handler import ReviewLine
 
@@ -91,3 +92,44 @@ def test_lines_nobody_reads_are_dropped_and_counted():
     lines.write({"time": "now", "level": "info", "message": "hello"})
     lines.close()
     assert dropped == [1]
+
+
+@pytest.mark.parametrize("format_", ["json", "text"])
+@pytest.mark.parametrize("field", ["user", "object", "rule", "error", "message"])
+def test_no_text_makes_a_long_line(field, format_):
+    """A name of 700 KB, in whatever field, takes some kilobytes of the log."""
+    stream = io.BytesIO()
+    lines = LogWriter(stream, format_)
+    line = ReviewLine(0.5, "info", "review", "mutate", "u", "denied", 0.25)
+    setattr(line, field, "n" * 700_000)
+    lines.write(line)
+    lines.write({"time": "T", "level": "info", "message": "m", field: "n" * 700_000})
+    lines.close()
+    written = stream.getvalue().splitlines()
+    assert len(written) == 2
+    assert all(100 < len(row) < 9000 for row in written)
+    assert all("…".encode() in row or b"\\u2026" in row for row in written)
+
+
+def test_lists_in_a_line_are_bounded_too():
+    """What no single text makes too long is left out, and said; other lines of the batch stay."""
+    stream = io.BytesIO()
+    lines = LogWriter(stream, "json")
+    lines.write({"time": "T", "level": "info", "message": "before"})
+    lines.write({"time": "T", "level": "info", "message": "m", "names": ["n" * 100] * 10_000})
+    lines.write({"time": "T", "level": "info", "message": "after"})
+    lines.close()
+    messages = [json.loads(row)["message"] for row in stream.getvalue().splitlines()]
+    assert messages == ["before", "a log line could not be written: of more than 65536 bytes", "after"]
+
+
+def test_what_waits_for_the_reader_is_bounded(monkeypatch):
+    """Lines that nobody reads take so much of the memory and no more; the others are counted."""
+    monkeypatch.setattr(logs, "_MOST_WAITING_TEXT", 10_000)
+    monkeypatch.setattr(logs, "_INTERVAL", 60)
+    dropped = []
+    lines = LogWriter(io.BytesIO(), "json", dropped.append)
+    for _ in range(100):
+        lines.write({"time": "T", "level": "info", "message": "m" * 1000})
+    lines.close()
+    assert sum(dropped) == 91

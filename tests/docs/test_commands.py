@@ -18,6 +18,8 @@ from tests.docs.pages import PAGES, ROOT, Block, blocks, exchanges, script
 from tests.embedded.background import running
 from tests.ports import free_port
 from webhook.cli.main import main
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.removals.removals import removals
 
 SHELL = {"sh", "console", "setup"}
 KNOWN = SHELL | {"text", "yaml", "json", "python", "dockerfile", "mermaid"}
@@ -87,7 +89,10 @@ def checkout(tmp_path):
 @pytest.mark.kubectl
 @pytest.mark.parametrize("page", RUN, ids=name)
 def test_commands_do_what_the_page_says(page, checkout, tmp_path):
-    """A page's commands, in order, in one shell with a cluster if they need one, end well and print what is shown."""
+    """A page's commands, in order, in one shell with a cluster if they need one, end well and print what is shown.
+
+    Policies that a how-to writes in place of the shipped ones can be put in force: they give nothing up.
+    """
     directory, programs = checkout
     (tmp_path / "tmp").mkdir()
     environment = {
@@ -112,6 +117,9 @@ def test_commands_do_what_the_page_says(page, checkout, tmp_path):
         for line in step.shown:
             pattern = ".*".join(re.escape(part) for part in re.sub(r"\s+", " ", line.strip()).split("…"))
             assert re.search(pattern, there), f"{step.block.where} shows {line!r}, but this is printed:\n{there}"
+    if page.parent.name == "how-to":
+        shipped, written = load_or_raise(ROOT / "policies"), load_or_raise(directory / "policies")
+        assert [str(one) for one in removals(shipped, written)] == [], "the webhook would hold these policies back"
 
 
 def needs_cluster(page):

@@ -46,7 +46,7 @@ def limited(objects: Iterable[Json], namespace: str) -> list[Json]:
         one["metadata"]["name"] = f"{namespace}-{one['metadata']['name']}"[:253]
         spec = one["spec"]
         if "policyName" in spec:
-            spec["policyName"] = one["metadata"]["name"]
+            spec["policyName"] = f"{namespace}-{spec['policyName']}"[:253]
         elif spec["matchConstraints"]["resourceRules"][0]["scope"] == "Cluster":
             begins = {"name": "of-this-test", "expression": f"object.metadata.name.startsWith('{namespace}')"}
             spec["matchConditions"] = [begins, *spec.get("matchConditions", [])]

@@ -28,6 +28,7 @@ PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": f"/api/v1/namespaces/{SYSTEM}/serviceaccounts",
     "ConfigMap": f"/api/v1/namespaces/{SYSTEM}/configmaps",
+    "Secret": f"/api/v1/namespaces/{SYSTEM}/secrets",
     "ResourceQuota": f"/api/v1/namespaces/{SYSTEM}/resourcequotas",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

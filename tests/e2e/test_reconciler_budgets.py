@@ -9,7 +9,7 @@ from tests.e2e.software import installed, policies
 from tests.workloads import deployment, eventually
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
-from webhook.kube.resources import DEPLOYMENT, NODE, POD
+from webhook.kube.resources import DEPLOYMENT, NODE, POD, POD_DISRUPTION_BUDGET
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.state.annotations import PLAN
 
@@ -107,3 +107,47 @@ async def test_the_others_wait_where_replacements_find_no_room(sandbox, kubeconf
             pod for pod in waiting if pod.status.nominated_node_name or PLAN in (pod.metadata.annotations or {})
         ]
     sandbox.watching.cancel()
+
+
+async def test_a_victim_that_was_not_ready_does_not_use_up_the_budget(sandbox, kubeconfig, tmp_path):
+    """It went past the budget and cannot end, and the disruption that is left lets another pod go (K27)."""
+    values = {"lowest": 70, "low": 80, "kept": 200}
+    lowest, low, kept = [await sandbox.priority_class(name, value) for name, value in values.items()]
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    labels, selector, held = {"app": "db"}, {LABEL: sandbox.id}, f"{sandbox.pods}/unready"
+    for name, class_name in (("unready", lowest), ("ready", low), ("other", kept)):
+        node = await sandbox.node(f"of-{name}")
+        gates = {"readinessGates": [{"conditionType": "giveway.dev/never"}]} if name == "unready" else {}
+        await sandbox.pod(name, cpu="4", node=node, labels=labels, priorityClassName=class_name, **gates)
+        await sandbox.running(name)
+        await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
+    not_ready = [{"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}]
+    await sandbox.client.patch(f"{held}/status", {"status": {"conditions": not_ready}}, kind="strategic")
+    await sandbox.client.patch(held, {"metadata": {"finalizers": ["giveway.dev/held"]}})
+    await sandbox.budget("db", labels, minAvailable=1)
+
+    async def one_is_left() -> bool:
+        status = (await sandbox.client.get(POD_DISRUPTION_BUDGET.path(sandbox.id, "db")))["status"]
+        return (status["currentHealthy"], status["disruptionsAllowed"]) == (2, 1)
+
+    await eventually(one_is_left)
+    try:
+        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+            await giveway.reconcile(policies(high))
+            more = {"cpu": "4", "priorityClassName": high, "labels": {MARK: MANAGED}, "nodeSelector": selector}
+            await sandbox.pod("first", **more)
+
+            async def is_leaving() -> bool:
+                return "deletionTimestamp" in (await sandbox.get("unready"))["metadata"]
+
+            await eventually(is_leaving, 15, "the pod that is not ready is asked first")
+            await sandbox.pod("second", **more)
+            await eventually(lambda: is_one_bound(sandbox, "first", "second"), 30, "one of them is bound")
+            assert await is_leaving(), "the other victim's object is still there"
+            assert await one_is_left() is False
+    finally:
+        await sandbox.client.patch(held, {"metadata": {"finalizers": None}})
+
+
+async def is_one_bound(sandbox, *names: str) -> bool:
+    return any([(await sandbox.get(name))["spec"].get("nodeName") for name in names])

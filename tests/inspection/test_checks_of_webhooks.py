@@ -23,7 +23,8 @@ BOTH = {"mutatingwebhookconfigurations": [OURS], "validatingwebhookconfiguration
 @pytest.mark.parametrize(
     ("configurations", "expected"),
     [
-        pytest.param({}, ["error", "error"], id="none"),
+        pytest.param({}, [], id="not-installed"),
+        pytest.param({"mutatingwebhookconfigurations": [OURS]}, ["error"], id="one-alone"),
         pytest.param({plural: [configuration("giveway")] for plural in BOTH}, ["error", "error"], id="empty"),
         pytest.param(
             {plural: [configuration("giveway", entry("probe.mutate.giveway.dev"))] for plural in BOTH},

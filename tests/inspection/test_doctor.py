@@ -11,6 +11,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.inspection.command import giveway
+from tests.inspection.observing import entry
 from tests.manifests.objects import POLICIES, ROOT
 from tests.workloads import eventually, namespace, pod
 from webhook.embedded.access.authorization import unused
@@ -21,6 +22,12 @@ from webhook.inspection.doctor import CHECKS
 from webhook.kube import resources
 
 OWN = "giveway-system"
+NOBODY = {
+    "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+    "failurePolicy": "Ignore",
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -55,7 +62,7 @@ async def test_findings_come_with_reason_and_fix(cluster):
     assert text.stdout.count("Why it matters: ") == text.stdout.count("Fix: ")
     result = json.loads((await doctor(cluster, "--format=json")).stdout)
     assert result["checks"] == [check.name for check in CHECKS]
-    assert {"registered", "reserved-ranges", "policies"} == {finding["check"] for finding in result["findings"]}
+    assert {"installed", "reserved-ranges", "policies"} == {finding["check"] for finding in result["findings"]}
     assert all(finding["why"] and finding["fix"] for finding in result["findings"])
 
 
@@ -93,6 +100,9 @@ async def test_the_documented_role_suffices(cluster):
     subject = {"kind": "User", "name": "viewer", "apiGroup": "rbac.authorization.k8s.io"}
     binding = {"metadata": {"name": "v"}, "roleRef": ref, "subjects": [subject]}
     await cluster.admin.create(f"{RBAC}/clusterrolebindings", binding)
+    probed = {"metadata": {"name": "giveway"}, "webhooks": [entry("pods.validate.giveway.dev", **NOBODY)]}
+    await cluster.admin.create(resources.VALIDATING_WEBHOOK_CONFIGURATION.path(), probed)
+    await cluster.admin.create(resources.CONFIG_MAP.path(OWN), {"metadata": {"name": "giveway-probe"}})
     kubeconfig = cluster.write_kubeconfig("viewer", cluster.add_user("viewer"))
     result = await doctor(cluster, "--canary", kubeconfig=kubeconfig)
     assert "not checked" not in result.stdout

@@ -55,9 +55,11 @@ def test_what_differs_is_an_error_and_what_is_left_over_a_warning():
 
     def change(objects):
         objects[0]["spec"]["failurePolicy"] = "Ignore"
-        other = copy.deepcopy(objects[-2])
+        gone = ("ValidatingAdmissionPolicyBinding", "giveway-teams-pods-enforce")
+        left = [one for one in objects if (one["kind"], one["metadata"]["name"]) != gone]
+        other = next(copy.deepcopy(one) for one in objects if one["kind"] == "ValidatingAdmissionPolicy")
         other["metadata"]["name"] = "giveway-gone-pods-enforce"
-        return [*objects[:-1], other]
+        return [*left, other]
 
     found = [(finding.severity, finding.what) for finding in native.in_step(cluster(change))]
     assert found[1:] == [
@@ -65,3 +67,15 @@ def test_what_differs_is_an_error_and_what_is_left_over_a_warning():
         ("error", "ValidatingAdmissionPolicyBinding giveway-teams-pods-enforce is missing."),
         ("warning", "ValidatingAdmissionPolicy giveway-gone-pods-enforce is left over."),
     ]
+
+
+def test_a_webhook_that_pods_wait_for_makes_native_policies_no_backstop():
+    """As after `install --url … --mode backstop` beside a webhook that was started without --failure-policy=Ignore."""
+    registered = copy.deepcopy(REGISTERED)
+    for configurations in registered.values():
+        for one in configurations:
+            for entry in one["webhooks"]:
+                entry["failurePolicy"] = "Fail"
+    told, warned = list(native.in_step(cluster(**registered)))
+    assert told.what.endswith("webhook and native policies; pods wait for the webhook all the same.")
+    assert (warned.severity, "no backstop" in warned.why) == ("warning", True)

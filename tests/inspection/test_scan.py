@@ -39,6 +39,21 @@ def rows(report):
     return {(row.kind, row.namespace, row.owner): row.objects for row in report.rows}
 
 
+async def test_a_pod_whose_class_is_gone_is_judged(cluster):
+    """Made again it would be refused, for its class does not exist any more; so the scan says it."""
+    await cluster.admin.create(resources.PRIORITY_CLASS.path(), priority_class("gone", 10))
+
+    async def made():
+        return await cluster.admin.create(resources.POD.path("team-a"), pod("bare", priorityClassName="gone"))
+
+    await eventually(made)
+    await cluster.admin.delete(resources.PRIORITY_CLASS.path(name="gone"))
+    report = await scan(cluster.admin, DENIES, OWN)
+    assert [(row.rule, row.verdict, row.examples) for row in report.rows] == [
+        ("builtin/class-exists", "refused", ["bare"])
+    ]
+
+
 async def test_every_kind_is_judged_and_counted_by_owner(cluster):
     """Pods count for the workload that people wrote, templates for themselves; what is made from a template is not."""
     made = deployment("web", 2)

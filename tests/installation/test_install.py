@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from click import ClickException
 from ruamel.yaml import YAML
 
 from tests.inspection.command import giveway
@@ -10,6 +11,7 @@ from tests.manifests.objects import BASE, NAMESPACE, POLICIES
 from tests.manifests.test_install import CONFIGURATIONS, in_force
 from tests.manifests.test_staged import Installed
 from tests.workloads import eventually, namespace
+from webhook.cli.install import _tell_policies
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.installation.applier import ObjectApplier, TooOldError
 from webhook.installation.install import apply, look
@@ -71,7 +73,7 @@ async def test_from_nothing_to_judging_and_back(bare):
         assert again.exit_code == 0, again.stderr
         assert "created" not in again.stdout
         assert "changed," not in again.stdout.replace("unchanged", "")
-        removed = await run(bare, "uninstall")
+        removed = await run(bare, "uninstall", "--yes")
         assert removed.exit_code == 0, removed.stderr
         assert await bare.can_make_pods()
     assert removed.stdout.splitlines()[0] == "MutatingWebhookConfiguration giveway deleted"
@@ -117,7 +119,7 @@ async def test_it_takes_over_what_kubectl_applied(bare):
     found = await bare.admin.get(resources.DEPLOYMENT.path(NAMESPACE, "giveway-webhook"))
     images = {one["image"] for one in found["spec"]["template"]["spec"]["containers"]}
     assert images == {"registry.example.com/giveway:0.2.0"}
-    assert (await run(bare, "uninstall")).exit_code == 0
+    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
     assert await everything(bare.admin) == before
 
 
@@ -211,6 +213,17 @@ async def test_a_kind_that_the_cluster_does_not_have(bare):
     assert await everything(bare.admin) == before
 
 
+@pytest.mark.parametrize("mode", ["native", "backstop"])
+async def test_an_api_server_without_admission_policies(bare, mode):
+    """Such as the embedded one: it is said, with the mode that works, and nothing is applied."""
+    before = await everything(bare.admin)
+    result = await run(bare, "install", f"--mode={mode}")
+    assert result.exit_code == 1
+    assert "this API server has no admission policies" in result.stderr
+    assert "use --mode webhook" in result.stderr
+    assert await everything(bare.admin) == before
+
+
 async def test_a_cluster_that_is_too_old(bare, monkeypatch):
     """An API server without what giveway needs gets nothing."""
     before = await everything(bare.admin)
@@ -224,20 +237,26 @@ async def test_a_right_that_is_missing(bare):
     """One sentence, no stack trace."""
     kubeconfig = bare.cluster.write_kubeconfig("viewer", bare.cluster.add_user("viewer"))
     for name in ("install", "uninstall"):
-        result = await giveway(name, "--kubeconfig", kubeconfig)
+        result = await giveway(name, "--kubeconfig", kubeconfig, *["--yes"] * (name == "uninstall"))
         assert result.exit_code == 1
         assert result.stderr.startswith("Error: a right is missing: ")
         assert len(result.stderr.splitlines()) == 1
 
 
 async def test_a_webhook_outside_the_cluster(bare):
-    """No pods, Service or budget of the webhook; the command says how to start it, and uninstall takes the rest."""
+    """No pods, Service or budget of the webhook; the command says how to start it, and uninstall takes the rest.
+
+    The reconciler runs in the cluster if an image is named that nodes can pull, and else beside the webhook.
+    """
     before = await everything(bare.admin)
-    text = await install(bare, "--url=https://10.0.0.1:9443")
+    text = await install(bare, "--url=https://10.0.0.1:9443", "--image=registry.example.com/giveway:0.1.0")
     assert "giveway serve --webhook-configuration giveway --url https://10.0.0.1:9443" in text
     names = {(kind, name) for kind, _, name in await everything(bare.admin) - before}
     assert not {("Deployment", "giveway-webhook"), ("Service", "giveway-webhook")} & names
     assert {("Deployment", "giveway-reconciler"), ("ServiceAccount", "giveway-webhook")} <= names
+    text = await install(bare, "--url=https://10.0.0.1:9443")
+    assert "giveway run --webhook-configuration giveway --url https://10.0.0.1:9443" in text
+    assert "Deployment giveway-system/giveway-reconciler removed" in text
     entry = {
         "name": "pods.giveway.dev",
         "clientConfig": {"url": "https://10.0.0.1:9443/mutate"},
@@ -247,9 +266,33 @@ async def test_a_webhook_outside_the_cluster(bare):
     }
     for path in CONFIGURATIONS:
         await bare.admin.patch(path, {"webhooks": [entry]})
-    assert "giveway serve" not in await install(bare, "--url=https://10.0.0.1:9443")
-    assert (await run(bare, "uninstall")).exit_code == 0
+    assert "giveway run" not in await install(bare, "--url=https://10.0.0.1:9443")
+    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
     assert await everything(bare.admin) == before
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "says"),
+    [
+        pytest.param("the-same", POLICIES, "", id="in-force"),
+        pytest.param("others", None, "In force are the policies of the directory", id="others"),
+        pytest.param("others", POLICIES, "are not in force: the webhook outside the cluster goes on", id="given"),
+    ],
+)
+async def test_which_policies_a_webhook_outside_the_cluster_has(bare, capsys, kept, given, says):
+    """It reads a directory of its own, so what was applied may not be in force: then that is said, and what is."""
+    await install(bare, "--url=https://10.0.0.1:9443")
+    applied = (await bare.admin.get(POLICY_MAP))["data"]
+    data = applied if kept == "the-same" else {"p.yaml": (POLICIES / "priorities.yaml").read_text()}
+    in_force_path = resources.CONFIG_MAP.path(NAMESPACE)
+    await bare.admin.create(in_force_path, {"metadata": {"name": "giveway-policies-in-force"}, "data": data})
+    if kept == "others" and given:
+        with pytest.raises(ClickException, match=says) as error:
+            await _tell_policies(bare.admin, given, outside=True, kept=True)
+        assert "PriorityPolicy kubernetes" in str(error.value)
+    else:
+        await _tell_policies(bare.admin, given, outside=True, kept=True)
+        assert says in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

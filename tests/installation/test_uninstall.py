@@ -28,7 +28,7 @@ async def test_uninstalling_takes_plans_off_pods(bare):
         await bare.admin.create(resources.POD.path("team-a"), made)
         nominated = {"status": {"nominatedNodeName": "node-1"}}
         await bare.admin.patch(resources.POD.path("team-a", name, "status"), nominated)
-    result = await run(bare, "uninstall")
+    result = await run(bare, "uninstall", "--yes")
     assert "took the plan off 1 pods" in result.stdout
     planned = await bare.admin.get(resources.POD.path("team-a", "planned"))
     assert PLAN not in (planned["metadata"].get("annotations") or {})
@@ -41,7 +41,7 @@ async def test_a_namespace_with_pods_of_others_is_kept(bare):
     await install(bare)
     async with bare.serving():
         await bare.admin.create(resources.POD.path(NAMESPACE), pod("somebodys", labels={"app": "x"}))
-        result = await run(bare, "uninstall")
+        result = await run(bare, "uninstall", "--yes")
         assert result.exit_code == 0, result.stderr
     await bare.admin.get(resources.POD.path(NAMESPACE, "somebodys"))
     left = {one[0] for one in await everything(bare.admin) if one[1] == NAMESPACE}
@@ -69,7 +69,7 @@ async def test_one_that_was_killed_can_be_run_again_and_removed(bare):
     await install(bare)
     with pytest.raises(ApiError, match="not found"):
         await bare.admin.get(role.path(name="giveway-scan"))
-    assert (await run(bare, "uninstall")).exit_code == 0
+    assert (await run(bare, "uninstall", "--yes")).exit_code == 0
     assert await everything(bare.admin) == before
 
 
@@ -94,6 +94,16 @@ async def test_ctrl_c_answers_the_question_of_uninstall(bare):
     assert await bare.admin.get(POLICY_MAP)
 
 
+async def test_without_a_terminal_nobody_is_asked_and_nothing_goes(bare):
+    """A script has to say --yes."""
+    await install(bare)
+    there = await everything(bare.admin)
+    result = await run(bare, "uninstall")
+    assert result.exit_code == 2
+    assert "there is no terminal to ask on; --yes deletes" in result.stderr
+    assert await everything(bare.admin) == there
+
+
 async def test_a_forged_inventory_deletes_nothing(bare):
     """Whoever may write ConfigMaps in giveway's namespace cannot have an administrator delete what is not giveway's."""
     await install(bare)
@@ -102,6 +112,6 @@ async def test_a_forged_inventory_deletes_nothing(bare):
     await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
     await install(bare)
     await bare.admin.patch(path, {"data": {"objects": json.dumps(forged)}})
-    assert "Namespace team-a" not in (await run(bare, "uninstall")).stdout
+    assert "Namespace team-a" not in (await run(bare, "uninstall", "--yes")).stdout
     for name in ("team-a", "kube-system"):
         assert "deletionTimestamp" not in (await bare.admin.get(resources.NAMESPACE.path(name=name)))["metadata"]

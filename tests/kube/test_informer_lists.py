@@ -261,3 +261,35 @@ async def test_whatever_happens_it_ends_up_equal_to_the_server(server, follow):
             await asyncio.sleep(0.002)
     await until(lambda: held(cache) == truth(server), 20)
     assert told == truth(server)
+
+
+async def test_a_list_that_is_taken_in_in_turns_is_not_whole_until_its_end(server, follow, monkeypatch):
+    """While the differences of a list are told, with turns for others in between, the cache is not whole."""
+    monkeypatch.setattr(caches, "_TURN", 0.0)
+    for number in range(5):
+        server.put(f"{A}/old-{number}")
+    cache, _ = follow()
+    await until(lambda: server.watches)
+    seen = []
+    cache.handlers.append(lambda change: seen.append((change.kind, cache.whole.is_set())))
+    others = []
+
+    async def look():
+        while True:
+            others.append((len(cache.items()), cache.whole.is_set()))
+            await asyncio.sleep(0)
+
+    server.watches.clear()
+    for number in range(5):
+        server.remove(f"{A}/old-{number}")
+        server.put(f"{A}/new-{number}")
+    server.compact()
+    server.fault(answer(410, "Expired"), contains="watch=")
+    looking = asyncio.create_task(look())
+    await server.stop()
+    await server.start()
+    await until(lambda: held(cache) == truth(server) and cache.whole.is_set())
+    looking.cancel()
+    assert seen == [("deleted", False)] * 5 + [("added", False)] * 5
+    assert (0, False) in others, "the turns are there"
+    assert all(count == 5 for count, whole in others if whole)

@@ -310,6 +310,88 @@ async def rivalry(seed, loop):
     return led
 
 
+class SlowLine(BadLine):
+    """A way on which every answer takes the same time."""
+
+    def __init__(self, storage, seconds):
+        self.storage, self.seconds, self.calls = storage, seconds, []
+
+    async def call(self, apply):
+        self.calls.append(apply)
+        await asyncio.sleep(self.seconds / 2)
+        result = apply()
+        await asyncio.sleep(self.seconds / 2)
+        return result
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0, 2.6, 4.0, 4.9])
+async def test_one_leads_through_a_slow_server(seconds):
+    """Each request has the whole deadline, and a renewal that took long is followed by the next one at once."""
+    loop, led = asyncio.get_running_loop(), []
+    line = SlowLine(Storage(), seconds)
+
+    async def work():
+        led.append(loop.time())
+        await asyncio.Event().wait()
+
+    rivals = [LeaderElector(line, "n", "l", name, clock=loop.time) for name in "ab"]
+    tasks = [asyncio.create_task(rival.run(work)) for rival in rivals]
+    await asyncio.sleep(120)
+    assert len(led) == 1
+    assert [rival.is_leader() for rival in rivals].count(True) == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_holder_renews_without_reading(server, candidates):
+    """A renewal is one request; after one that was applied and not answered, the lease is read again and kept."""
+    first = candidates("a")
+    await until(first.elector.is_leader)
+    reads = len(server.asked("GET"))
+    await asyncio.sleep(1.0)
+    assert len(server.asked("GET")) == reads
+    spec = server.objects[PATH]["spec"]
+    server.put(PATH, spec={**spec, "renewTime": "2026-01-01T00:00:00.000000Z"})
+    await until(lambda: len(server.asked("GET")) == reads + 1)
+    await asyncio.sleep(1.0)
+    assert (first.log, len(server.asked("GET"))) == (["started"], reads + 1)
+
+
+async def test_the_holder_keeps_annotations_on_the_lease(server, candidates):
+    """They go with its renewals and stay when it lets go; who does not hold it leaves what is there, and reads it."""
+    given = {"others": "x", "mine": "of the last holder"}
+    server.put(PATH, metadata={"annotations": given}, spec={"holderIdentity": ""})
+    first = candidates("a")
+    await until(first.elector.is_leader)
+    assert first.elector.annotations == {"others": "x", "mine": "of the last holder"}
+    texts = {"mine": "1"}
+    first.elector._annotations = lambda: texts
+    await until(lambda: first.elector.annotations == {"others": "x", "mine": "1"})
+    texts["mine"] = ""
+    await until(lambda: first.elector.annotations == {"others": "x"})
+    texts["mine"] = "last"
+    await first.stop()
+    second = candidates("b")
+    await until(second.elector.is_leader)
+    assert second.elector.annotations == {"others": "x", "mine": "last"}
+
+
+async def test_a_renewal_comes_soon_if_it_is_asked_for(server, candidates):
+    """Wishes of a moment share one renewal, and they are no more than four a second."""
+    first = candidates("a", {"lease_duration": 60, "renew_deadline": 40, "retry_period": 20})
+    await until(first.elector.is_leader)
+    await asyncio.sleep(1.0)
+    before = len(server.asked("PUT"))
+    for _ in range(100):
+        first.elector.renew_soon()
+        await asyncio.sleep(0.02)
+    assert 6 <= len(server.asked("PUT")) - before <= 9
+    await asyncio.sleep(5.0)
+    assert len(server.asked("PUT")) - before <= 10
+    assert first.log == ["started"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_never_two_believe(seed, caplog):

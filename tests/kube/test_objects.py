@@ -13,11 +13,16 @@ STRUCTS = [
 ]
 
 
+def said(part):
+    """Whether a part of an object says anything, by itself or in a part of its own."""
+    return any(map(said, part.values())) if isinstance(part, dict) else True
+
+
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_an_empty_object_decodes(struct):
     """Every field may be absent, and what is absent is not made up when it is written back."""
     written = msgspec.json.decode(msgspec.json.encode(msgspec.json.decode(b"{}", type=struct)))
-    assert all(part == {} for part in written.values())
+    assert not any(map(said, written.values()))
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)

@@ -5,7 +5,7 @@ import pytest
 from webhook.kube.objects import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from webhook.kube.selectors import SelectorError, label_matcher, node_matcher, parse_selector
 
-LABELS = {"app": "web", "tier": "front", "size": "5", "empty": ""}
+LABELS = {"app": "web", "tier": "front", "size": "5", "empty": "", "padded": "0" * 40 + "5"}
 
 
 def row(key, operator, *values):
@@ -87,16 +87,27 @@ def labelled(*rows):
         (row("size", "Gt", "5"), False),
         (row("size", "Lt", "6"), True),
         (row("size", "Lt", "-6"), False),
+        (row("size", "Gt", "-6"), False),
+        (row("size", "In", "5", "no value"), False),
+        (row("size", "NotIn", "-6"), False),
         (row("app", "Gt", "4"), False),
         (row("none", "Lt", "4"), False),
         (row("size", "Gt", "x"), False),
         (row("size", "Lt", "9223372036854775807"), True),
         (row("size", "Lt", "9223372036854775808"), False),
+        (row("size", "Gt", "0" * 40 + "4"), True),
+        (row("size", "Lt", "0" * 40 + "5"), False),
+        (row("size", "Lt", "1" + "0" * 40), False),
+        (row("padded", "Gt", "4"), True),
+        (row("padded", "Gt", "5"), False),
         (row("size", "Gt", "1", "2"), False),
     ],
 )
 def test_numbers_in_node_requirements(requirement, expected):
-    """Gt and Lt need one int64 on both sides; a term that cannot be parsed selects nothing."""
+    """Gt and Lt need one int64 on both sides; a term that cannot be parsed selects nothing.
+
+    That is one with a value that no label can have, a negative number for one.
+    """
     assert node_matches(labelled(requirement)) is expected
 
 

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.admission.builders import make_policy
-from webhook.manager.policy_files import PolicyMetrics
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.model import Policies, PolicyException, RequestMatch, SourcePosition
 
 

@@ -110,7 +110,7 @@ async def test_a_stopping_server_finishes_what_it_has(start):
     asked = asyncio.Event()
 
     class Slow(GivenObjects):
-        async def ask(self, unsure):
+        async def ask(self, unsure, flow):
             asked.set()
             await asyncio.sleep(0.3)
             return Overlay(self.lookup, {"high": HIGH}, {})

@@ -26,7 +26,7 @@ from webhook.cli.main import main
 from webhook.kube.quantity import units
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget
 from webhook.serving.bodies import BODY_LIMIT, BUDGET
-from webhook.serving.tls_listener import MOST_CONNECTIONS
+from webhook.serving.connections import MOST_CONNECTIONS
 
 DEPLOYMENTS = ["giveway-webhook", "giveway-reconciler"]
 ALL_CONTAINERS = [
@@ -154,8 +154,20 @@ def test_one_replica_is_always_left(deployment):
     assert spec["selector"]["matchLabels"] == labels
     assert budget["selector"]["matchLabels"] == labels
     constraints = pod_spec(deployment)["topologySpreadConstraints"]
+    # One constraint: a second one, over zones, would make kube-scheduler pass over nodes without zones in scoring both
+    assert [constraint["topologyKey"] for constraint in constraints] == ["kubernetes.io/hostname"]
+    assert [constraint["matchLabelKeys"] for constraint in constraints] == [["pod-template-hash"]]
     assert all(constraint["labelSelector"]["matchLabels"] == labels for constraint in constraints)
-    assert "kubernetes.io/hostname" in {constraint["topologyKey"] for constraint in constraints}
+
+
+@pytest.mark.parametrize("deployment", ["giveway-webhook", "giveway-reconciler"])
+def test_servers_have_time_to_start_and_log_alike(deployment):
+    """Two minutes before a slow start is taken for a failure; every container logs JSON."""
+    found = containers(deployment)
+    servers = [one for one in found.values() if "livenessProbe" in one]
+    assert [one["startupProbe"]["periodSeconds"] * one["startupProbe"]["failureThreshold"] for one in servers] == [120]
+    for one in found.values():
+        assert one in servers or "--log-format=json" in one["args"]
 
 
 def test_the_server_reads_what_the_certificates_are_written_to():
@@ -210,6 +222,7 @@ def test_the_webhook_may_what_it_needs_and_no_more():
     everywhere, at_home = granted("giveway-webhook")
     assert everywhere == rights(
         ("scheduling.k8s.io", ["priorityclasses"], ["get", "list", "watch"], []),
+        ("scheduling.k8s.io", ["podgroups"], ["get"], []),
         ("", ["namespaces"], ["get", "list", "watch"], []),
         (
             "admissionregistration.k8s.io",
@@ -220,11 +233,11 @@ def test_the_webhook_may_what_it_needs_and_no_more():
     )
     server = arguments(containers("giveway-webhook")["webhook"])
     assert at_home == rights(
-        ("", ["secrets", "configmaps"], ["create"], []),
+        ("", ["configmaps"], ["create"], []),
         ("", ["secrets"], ["get", "update"], ["giveway-tls"]),
         ("", ["configmaps"], ["patch"], [PROBE]),
         ("", ["configmaps"], ["get", "update"], [server["kept-policies"].removeprefix(f"{NAMESPACE}/")]),
-        ("", ["configmaps"], ["get"], [POLICIES_APPLIED]),
+        ("", ["configmaps"], ["get", "patch"], [POLICIES_APPLIED]),
         ("apps", ["deployments"], ["get"], [server["deployment"]]),
     )
     assert arguments(containers("giveway-webhook")["issue-certificates"])["secret"] == f"{NAMESPACE}/giveway-tls"
@@ -239,9 +252,17 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
         ("", ["pods/eviction"], ["create"], []),
         ("", ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"], ["list", "watch"], []),
         ("storage.k8s.io", ["storageclasses", "csinodes"], ["list", "watch"], []),
-        ("scheduling.k8s.io", ["priorityclasses"], ["list", "watch"], []),
+        ("resource.k8s.io", ["deviceclasses", "resourceslices", "resourceclaims"], ["list", "watch"], []),
+        ("scheduling.k8s.io", ["priorityclasses", "podgroups"], ["list", "watch"], []),
         ("policy", ["poddisruptionbudgets"], ["list", "watch"], []),
+        (
+            "admissionregistration.k8s.io",
+            ["validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies"],
+            ["list", "watch"],
+            [],
+        ),
         ("events.k8s.io", ["events"], ["create", "patch"], []),
+        ("apps", ["replicasets"], ["get"], []),
     )
     server = arguments(containers("giveway-reconciler")["reconciler"])
     assert at_home == rights(

@@ -330,6 +330,7 @@ def test_policies_of_ones_own():
             id="selector-label",
         ),
         pytest.param({"prometheus": {"interval": "soon"}}, "interval", id="interval"),
+        pytest.param({"prometheus": {"runbooks": "page"}}, "runbooks", id="runbooks"),
         pytest.param({"native": {"policies": [POLICY]}}, "policies", id="native-policies"),
         pytest.param({"webhook": {"enabled": "no"}}, "enabled", id="webhook"),
     ],

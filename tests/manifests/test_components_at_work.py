@@ -97,7 +97,7 @@ async def trust_of(installed):
 
 
 async def test_without_the_priority_plugin_the_system_has_its_priorities(tmp_path):
-    """Pods of kube-system and giveway get priority and policy, an incomplete update gets them back, nothing waits."""
+    """Pods of kube-system and giveway get priority and policy or are refused as the plugin does, and nothing waits."""
     async with cluster_with_base(tmp_path, disabled_plugins=["Priority"]) as installed:
         maintain_files(tmp_path / "certs", CertificateSettings(NAMES), datetime.now(UTC))
         critical = pod("critical", priorityClassName="system-node-critical")
@@ -112,6 +112,10 @@ async def test_without_the_priority_plugin_the_system_has_its_priorities(tmp_pat
                 del made["metadata"]["resourceVersion"]  # the scheduler writes the pod's status meanwhile
                 again = await installed.admin.replace(f"{path}/critical", made)
                 assert (again["spec"]["priority"], again["spec"]["preemptionPolicy"]) == resolved
+                with pytest.raises(ApiError, match="no PriorityClass with name ghost"):
+                    await installed.admin.create(path, pod("wrong", priorityClassName="ghost"))
+                with pytest.raises(ApiError, match=r"leave spec\.priority out"):
+                    await installed.admin.create(path, pod("wrong", priority=2_000_000_000))
         with pytest.raises(ApiError, match="may not change"):
             await installed.admin.replace(f"{path}/critical", made)
         later = await installed.admin.create(

@@ -30,6 +30,7 @@ RESOURCES = {
         "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
     ),
     "ConfigMap": resources.CONFIG_MAP,
+    "Secret": resources.SECRET,
     "Service": Resource("", "v1", "services", "Service"),
     "Deployment": resources.DEPLOYMENT,
     "PodDisruptionBudget": resources.POD_DISRUPTION_BUDGET,

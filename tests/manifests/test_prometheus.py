@@ -17,7 +17,7 @@ from tests.ports import free_port
 from tests.tools import needed
 from webhook.component_base.probes import ProcessMetrics
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.manager.policy_files import PolicyMetrics
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.serving.metrics import AdmissionMetrics
 
@@ -125,6 +125,7 @@ def test_both_processes_are_scraped():
     monitor = find(objects, "ServiceMonitor", "giveway")["spec"]
     [expression] = monitor["selector"]["matchExpressions"]
     [endpoint] = monitor["endpoints"]
+    assert endpoint["honorLabels"], "namespace of a metric would be renamed exported_namespace, and queries miss it"
     services = [
         obj
         for obj in objects.values()
@@ -192,7 +193,7 @@ def test_every_alert_has_a_section_that_its_runbook_url_leads_to():
     assert list(texts) == list(ALERTS)
     assert all(texts.values())
     for name, rule in ALERTS.items():
-        assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{name.lower()}"
+        assert rule["annotations"]["runbook_url"] == f"https://giveway.dev/docs/operations#{name.lower()}"
 
 
 @pytest.mark.parametrize(("page", "own"), [("webhook", AdmissionMetrics), ("reconciler", ReconcilerMetrics)])

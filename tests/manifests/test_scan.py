@@ -18,8 +18,16 @@ ACCOUNT = "giveway-scan"
 RIGHTS = documents(SCAN / "rights.yaml")
 [CRON_JOB] = documents(SCAN / "cron-job.yaml")
 [CONTAINER] = CRON_JOB["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-SELDOM = {"get namespaces", "get priorityclasses.scheduling.k8s.io"}
-"""For what came since the scan began."""
+REPORTS = (
+    "policyreports.wgpolicyk8s.io",
+    "clusterpolicyreports.wgpolicyk8s.io",
+    "reports.openreports.io",
+    "clusterreports.openreports.io",
+)
+SELDOM = {"get namespaces", "get priorityclasses.scheduling.k8s.io"} | {
+    f"{verb} {plural}" for verb in ("list", "create", "patch", "delete") for plural in REPORTS
+}
+"""For what came since the scan began, and for the reports, if the cluster has an API of them."""
 
 
 @pytest.fixture

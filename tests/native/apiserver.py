@@ -17,35 +17,48 @@ import msgspec
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from webhook.admission.mutating import apply
+from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects import LabelSelector
 from webhook.kube.selectors import label_matcher
 
 Json = dict[str, Any]
 _PATCH = {"op": "op", "path": "path", "value": "value"}
 _KNOWN = ("object", "oldObject", "request", "namespaceObject")
-_REQUEST = frozenset(
-    [
-        "kind",
-        "resource",
-        "subResource",
-        "requestKind",
-        "requestResource",
-        "requestSubResource",
-        "name",
-        "namespace",
-        "operation",
-        "userInfo",
-        "dryRun",
-        "options",
-    ]
+_GVK, _GVR = dict.fromkeys(("group", "version", "kind")), dict.fromkeys(("group", "version", "resource"))
+_REQUEST: Json = {
+    "kind": _GVK,
+    "resource": _GVR,
+    "subResource": None,
+    "requestKind": _GVK,
+    "requestResource": _GVR,
+    "requestSubResource": None,
+    "name": None,
+    "namespace": None,
+    "operation": None,
+    "userInfo": dict.fromkeys(("username", "uid", "groups", "extra")),
+    "dryRun": None,
+    "options": None,
+}
+_METADATA = (
+    "name generateName namespace labels annotations UID creationTimestamp deletionGracePeriodSeconds deletionTimestamp"
+    " generation resourceVersion finalizers"
 )
+_DECLARED: Json = {
+    "request": _REQUEST,
+    "namespaceObject": {
+        "metadata": dict.fromkeys(_METADATA.split()),
+        "spec": {"finalizers": None},
+        "status": dict.fromkeys(("conditions", "phase")),
+    },
+}
+"""The fields that expressions may select (`BuildRequestType`, `BuildNamespaceType`); objects have any field."""
 
 
 class Environment:
     """The expressions of one policy. A variable may use those before it, and has the type of its expression."""
 
-    def __init__(self, variables: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, variables: tuple[tuple[str, str], ...], *, parameters: bool) -> None:
+        self._parameters = parameters
         self.expressions = dict(variables)
         self._types: dict[str, Any] = {}
         self._compiled: dict[tuple[str, str], Any] = {}
@@ -59,7 +72,8 @@ class Environment:
         if (expression, wanted) not in self._compiled:
             patches = wanted == "patch"
             if patches not in self._environments:
-                self._environments[patches] = _environment(self._types, patches=patches)
+                self._environments[patches] = _environment(self._types, patches=patches, parameters=self._parameters)
+            _only_declared(expression)
             text = re.sub(r"\bJSONPatch\{", "{", expression) if patches else expression
             found = self._environments[patches].compile(text)
             if wanted in ("bool", "string"):
@@ -72,20 +86,33 @@ class Environment:
 
 
 @lru_cache(1024)
-def environment(variables: tuple[tuple[str, str], ...]) -> Environment:
-    return Environment(variables)
+def environment(variables: tuple[tuple[str, str], ...], parameters: bool) -> Environment:
+    return Environment(variables, parameters=parameters)
 
 
-def _environment(types: dict[str, Any], *, patches: bool) -> Any:
+def _environment(types: dict[str, Any], *, patches: bool, parameters: bool) -> Any:
     escaped = lambda text: text.replace("~", "~0").replace("/", "~1")  # noqa: E731 - as short as what it stands for
     escape = cel.Overload("escape", cel.Type.STRING, [cel.Type.STRING], False, escaped)
     return cel.NewEnv(
-        variables=dict.fromkeys(_KNOWN, cel.Type.DYN)
+        variables=dict.fromkeys((*_KNOWN, *(("params",) if parameters else ())), cel.Type.DYN)
         | types
         | (dict.fromkeys(_PATCH, cel.Type.STRING) if patches else {}),
         extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional()],
         functions=[cel.FunctionDecl("jsonpatch.escapeKey", [escape])] if patches else [],
     )
+
+
+def _only_declared(expression: str) -> None:
+    """No expression selects a field that the API server's type checker does not know."""
+    for found in re.finditer(
+        r"(?<![\w.])(request|namespaceObject)((?:\.\??\w+\b(?!\())+)", _LITERALS.sub("''", expression)
+    ):
+        known = _DECLARED[found[1]]
+        for field_ in found[2].replace("?", "").split(".")[1:]:
+            if known is None:
+                break
+            assert field_ in known, f"undefined field {field_!r} of {found[1]} in {expression}"
+            known = known[field_]
 
 
 class FailedError(Exception):
@@ -127,11 +154,45 @@ def clean(value: Any) -> Any:
     return [clean(one) for one in value] if isinstance(value, list) else value
 
 
-def mutate(objects: list[Json], request: Json, namespaces: dict[str, Json]) -> Outcome:
-    """Call the MutatingAdmissionPolicies, in the order of their names."""
+def managed_fields(sent: Json) -> list[Json]:
+    """What the API server notes of who set what, before anybody mutates a new object (`FieldManager.Update`).
+
+    What the client says of other managers stays; what it sets is its own.
+    """
+
+    def keys(part: Any) -> Json:
+        if not isinstance(part, dict):
+            return {}
+        return {f"f:{key}": keys(value) for key, value in part.items()}
+
+    metadata = {key: value for key, value in sent.get("metadata", {}).items() if key not in _STRIPPED}
+    own = keys({**sent, "metadata": metadata})
+    own = {key: value for key, value in own.items() if key not in ("f:kind", "f:apiVersion")}
+    claimed = [one for one in sent.get("metadata", {}).get("managedFields", ()) if one.get("manager") != "client"]
+    return [*claimed, {"manager": "client", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": own}]
+
+
+_STRIPPED = ("name", "namespace", "creationTimestamp", "uid", "generation", "managedFields", "resourceVersion")
+
+
+def mutate(
+    objects: list[Json],
+    request: Json,
+    namespaces: dict[str, Json],
+    classes: dict[str, Any] | None = None,
+    *,
+    backwards: bool = False,
+) -> Outcome:
+    """Call the MutatingAdmissionPolicies, once for each binding; nobody promises an order.
+
+    `classes` are those that are there now, for bindings that name one as their parameter.
+    """
     outcome = Outcome(clean(request.get("object") or {}))
-    for policy, _ in _bound(objects, "MutatingAdmissionPolicy"):
-        inputs = _Inputs(policy, {**request, "object": outcome.object}, namespaces)
+    for policy, binding in sorted(_bound(objects, "MutatingAdmissionPolicy"), key=_name, reverse=backwards):
+        found, params = _parameter(policy, binding, classes or {})
+        if not found:
+            continue
+        inputs = _Inputs(policy, {**request, "object": outcome.object}, namespaces, params)
         if not inputs.reached():
             continue
         try:
@@ -141,7 +202,7 @@ def mutate(objects: list[Json], request: Json, namespaces: dict[str, Json]) -> O
                 patch = inputs.value(mutation["jsonPatch"]["expression"], "patch")
                 if patch:
                     outcome.mutated_by.append(policy["metadata"]["name"])
-                outcome.object = clean(apply(outcome.object, patch))
+                outcome.object = clean(apply_json_patch(outcome.object, patch))
         except FailedError as failed:
             outcome.decisions.append(Decision(policy["metadata"]["name"], ["Deny"], str(failed), error=True))
     return outcome
@@ -197,10 +258,28 @@ def _bound(objects: list[Json], kind: str) -> list[tuple[Json, Json]]:
     ]
 
 
+def _name(bound: tuple[Json, Json]) -> str:
+    return str(bound[1]["metadata"]["name"])
+
+
+def _parameter(policy: Json, binding: Json, classes: dict[str, Any]) -> tuple[bool, Json | None]:
+    """Whether there is what a binding names, and what; nothing if it names nothing (`CollectParams`)."""
+    reference = binding["spec"].get("paramRef")
+    if reference is None:
+        return True, None
+    assert policy["spec"]["paramKind"] == {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    assert reference["parameterNotFoundAction"] == "Allow"
+    found = classes.get(reference["name"])
+    if found is None:
+        return False, None
+    filled_in = {"value": found.value, "preemptionPolicy": found.preemption_policy or "PreemptLowerPriority"}
+    return True, clean(msgspec.to_builtins(found) | filled_in)
+
+
 class _Inputs:
     """One policy about one request."""
 
-    def __init__(self, policy: Json, request: Json, namespaces: dict[str, Json]) -> None:
+    def __init__(self, policy: Json, request: Json, namespaces: dict[str, Json], params: Json | None = None) -> None:
         self._spec = policy["spec"]
         self._request = request
         namespace = namespaces.get(request.get("namespace", ""))
@@ -211,9 +290,12 @@ class _Inputs:
             "request": {key: value for key, value in clean(asked).items() if value not in ("", [])},
             "namespaceObject": clean(_with_name(namespace)) if namespace else None,
         }
+        if "paramKind" in self._spec:
+            self._data["params"] = params
         self._variables: dict[str, Any] = {}
         self._environment = environment(
-            tuple((row["name"], row["expression"]) for row in self._spec.get("variables", ()))
+            tuple((row["name"], row["expression"]) for row in self._spec.get("variables", ())),
+            "paramKind" in self._spec,
         )
 
     def reached(self) -> bool:
@@ -235,12 +317,12 @@ class _Inputs:
         return any(_selects(constraints["objectSelector"], one) for one in both if one)
 
     def conditions_hold(self) -> bool:
-        """A condition that is false decides, else one that fails."""
+        """A condition that is false decides, else one that fails; `namespaceObject` is null in them."""
         failed = None
         for row in self._spec.get("matchConditions", ()):
             assert "variables." not in row["expression"], "match conditions come before variables"
             try:
-                if not self.value(row["expression"], "bool"):
+                if not self.value(row["expression"], "bool", {"namespaceObject": None}):
                     return False
             except FailedError as error:
                 failed = error
@@ -248,10 +330,10 @@ class _Inputs:
             raise failed
         return True
 
-    def value(self, expression: str, wanted: str) -> Any:
+    def value(self, expression: str, wanted: str, instead: Json | None = None) -> Any:
         """The value of an expression, with the variables that it uses. Raises FailedError."""
         used = {f"variables.{name}": self._variable(name) for name in _used(expression)}
-        data = self._data | used | (_PATCH if wanted == "patch" else {})
+        data = self._data | used | (_PATCH if wanted == "patch" else {}) | (instead or {})
         try:
             found = self._environment.compiled(expression, wanted).eval(data=data)
         except RuntimeError as error:

@@ -13,10 +13,10 @@ import msgspec
 
 from tests.native import apiserver
 from webhook.admission.context import Context, Objects
-from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import review
 from webhook.kube.instants import rfc3339
+from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects import Namespace, PriorityClass
 from webhook.native.compiler import Compiled, compile_policies
 from webhook.native.objects import Settings
@@ -45,7 +45,10 @@ IN_TREE = {
 
 
 class Both:
-    """A policy set in both forms, over the same classes and namespaces, at the same time."""
+    """A policy set in both forms, over the same classes and namespaces, at the same time.
+
+    `compiled_for` are the objects of the time when the native form was compiled, if that was earlier.
+    """
 
     def __init__(
         self,
@@ -54,19 +57,30 @@ class Both:
         *,
         now: float | None = None,
         settings: Settings = SETTINGS,
+        compiled_for: list[Json] | None = None,
     ) -> None:
         self.now = time.time() if now is None else now
         classes = [msgspec.convert(one, PriorityClass) for one in objects if one["kind"] == "PriorityClass"]
         self.namespaces = {one["metadata"]["name"]: one for one in objects if one["kind"] == "Namespace"}
         self.lookup = Objects(classes, [msgspec.convert(one, Namespace) for one in self.namespaces.values()])
         self.classes = dict(self.lookup._classes)
+        self.mixed = any(
+            policy.conditions and len({rule.enforcement for rule in policy.rules}) > 1 for policy in policies.priority
+        )
         self._conditional = any(policy.conditions for policy in policies.priority)
         self.context = Context(Engine(policies), self.lookup, clock=lambda: self.now, reconciler=RECONCILER)
-        self.compiled: Compiled = compile_policies(policies, self.classes.values(), settings, self.now)
+        self._rounds = 0
+        known = objects if compiled_for is None else compiled_for
+        table = [msgspec.convert(one, PriorityClass) for one in known if one["kind"] == "PriorityClass"]
+        self.compiled: Compiled = compile_policies(policies, table, settings, self.now)
 
     def create(self, request: Json) -> tuple[Result, Result]:
         """A CREATE of a pod, a PriorityClass or a Binding through both chains: mutation, the plugin, validation."""
         return self.create_twice(request, None)
+
+    def webhook(self, request: Json) -> Result:
+        """A CREATE through the webhook alone."""
+        return self._chain(self._as_sent(request), None, self._mutated, self._answered)
 
     def create_twice(self, request: Json, meddle: Callable[[Json], Json] | None) -> tuple[Result, Result]:
         """The same, and somebody else changes the object after the first round of mutation."""
@@ -107,12 +121,12 @@ class Both:
             request["object"] = mutate(request)
             if round_ == "first" and meddle is not None:
                 request["object"] = apiserver.clean(meddle(request["object"]))
-            elif round_ == "again" and meddle is None and not self._conditional and not _forged(request["object"]):
+            elif round_ == "again" and meddle is None and not self._conditional and not forged(request["object"]):
                 assert readable(before) == readable(request["object"]), "a second call changes the object"
         if request["object"]["kind"] == "Pod" and apiserver.priority_plugin(request, self.classes):
             return Result("the Priority plugin refuses what mutation made")
         self._stored(request)
-        return Result(request["object"], judge(request))
+        return Result(request["object"], judge(request), mixed=self.mixed)
 
     def validate(self, request: Json) -> tuple[Result, Result]:
         """Any request through validation alone."""
@@ -120,10 +134,13 @@ class Both:
         return Result(request["object"], self._answered(request)), Result(request["object"], self._judge(request))
 
     def _mutated(self, request: Json) -> Json:
-        return apply(request["object"], self._ask("mutate", request).patch)
+        return apply_json_patch(request["object"], self._ask("mutate", request).patch)
 
     def _patched(self, request: Json) -> Json:
-        outcome = apiserver.mutate(self.compiled.objects, request, self.namespaces)
+        self._rounds += 1
+        outcome = apiserver.mutate(
+            self.compiled.objects, request, self.namespaces, self.classes, backwards=bool(self._rounds // 2 % 2)
+        )
         assert not outcome.decisions, outcome.decisions
         return outcome.object
 
@@ -137,6 +154,8 @@ class Both:
         """The request as an API server makes it of the object that somebody sent."""
         request = copy.deepcopy(request)
         request["object"] = apiserver.clean(request["object"])
+        if request["operation"] == "CREATE":
+            request["object"]["metadata"]["managedFields"] = apiserver.managed_fields(request["object"])
         if request.get("oldObject"):
             request["oldObject"] = apiserver.clean(request["oldObject"])
         return request
@@ -159,9 +178,13 @@ class Both:
 
 
 class Result:
-    """The object as it would be stored, and the texts by which it is refused or warned of; or the plugin's refusal."""
+    """The object as it would be stored, and the texts by which it is refused or warned of; or the plugin's refusal.
 
-    def __init__(self, obj: Json | str, said: Answer | apiserver.Outcome | None = None) -> None:
+    `mixed` says that a policy with a condition has rules of several enforcements.
+    """
+
+    def __init__(self, obj: Json | str, said: Answer | apiserver.Outcome | None = None, *, mixed: bool = False) -> None:
+        self.mixed = mixed
         self.refused_in_tree = obj if isinstance(obj, str) else ""
         self.object = {} if isinstance(obj, str) else readable(obj)
         self.denied: set[str] = set()
@@ -190,7 +213,7 @@ class Result:
         )
 
 
-def _forged(obj: Json) -> bool:
+def forged(obj: Json) -> bool:
     """Whether a client wrote the record itself: it counts for nothing, in the second call as well."""
     return f"f:{GIVEN}" in json.dumps(obj.get("metadata", {}).get("managedFields", []))
 

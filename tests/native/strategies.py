@@ -57,10 +57,13 @@ EXPRESSIONS = [
     'object.metadata.labels[?"tier"].orValue("") != "gold"',
     "has(object.metadata.labels) && object.metadata.name != 'bad'",
     'namespaceObject == null || "owner" in namespaceObject.metadata.labels',
+    'namespaceObject != null && "owner" in namespaceObject.metadata.labels',
+    'namespaceObject.metadata.labels[?"tier"].orValue("") == "gold"',
     "request.operation == 'CREATE' || oldObject.metadata.labels == object.metadata.labels",
     "!('x' in request.userInfo.groups)",
     "request.dryRun == false // a comment",
     "object.?spec.?hostNetwork.orValue(false)",
+    "oldObject != null",
 ]
 
 
@@ -132,7 +135,7 @@ def bodies(draw: Any) -> dict[str, Any]:
             "protect_annotations": ProtectAnnotations(keys=draw(some(KEYS)), allow=draw(rights), operations=operations)
         }
     resources = draw(some(["pods", "priorityclasses"]))
-    words = draw(st.sampled_from(["", "'name ' + object.metadata.name"]))
+    words = draw(st.sampled_from(["", "'name ' + object.metadata.name", "'a\\n b'", "object.spec.nothing"]))
     return {
         "validate": Validate(
             expression=draw(st.sampled_from([*EXPRESSIONS, "object.spec.missing == 1"])),
@@ -226,15 +229,22 @@ def clusters(draw: Any) -> list[dict[str, Any]]:
 
 labels = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["web", "db", "gold"]), max_size=2)
 annotation_sets = st.dictionaries(
-    st.sampled_from([*KEYS, PLAN, DECISION]), st.sampled_from(["true", "30", "", 'a "quoted" one']), max_size=2
+    st.sampled_from([*KEYS, PLAN, DECISION]),
+    st.sampled_from(["true", "30", "", 'a "quoted" one', "two\nlines", "long" * 100]),
+    max_size=2,
+)
+
+
+forged = st.just({}) | st.sampled_from(['{"class":"low"}', '{"copied":{"example.com/x":"true"}}', "{", ""]).map(
+    lambda text: {GIVEN: text}
 )
 
 
 @st.composite
-def pods(draw: Any, *, client: bool = True) -> dict[str, Any]:
-    """A pod as a client sends it, sometimes with what only giveway writes."""
+def pods(draw: Any, *, claiming: bool = True) -> dict[str, Any]:
+    """A pod as a client sends it, sometimes with what only giveway writes, or with `claims`."""
     found = draw(labels) | ({MARK: draw(st.sampled_from([MANAGED, "other"]))} if draw(st.integers(0, 5)) == 0 else {})
-    annotations = draw(annotation_sets) | ({GIVEN: '{"class":"low"}'} if draw(st.integers(0, 7)) == 0 else {})
+    annotations = draw(annotation_sets) | (draw(forged))
     meta: dict[str, Any] = {
         "name": draw(st.sampled_from(["a", "bad"])),
         "namespace": draw(st.sampled_from(NAMESPACES[:3])),
@@ -247,15 +257,27 @@ def pods(draw: Any, *, client: bool = True) -> dict[str, Any]:
         spec["priorityClassName"] = draw(st.sampled_from(CLASS_NAMES))
     if draw(st.booleans()):
         spec["hostNetwork"] = True
-    if client:
-        meta["managedFields"] = [_managed_fields(meta, spec)]
+    meta["managedFields"] = draw(st.just([]) | claims) if claiming else []
     return {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": spec}
 
 
-def _managed_fields(meta: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """What the API server notes of who set what, before anybody mutates the pod."""
-    keys = {f"f:{part}": {f"f:{key}": {} for key in meta.get(part, {})} for part in ("labels", "annotations")}
-    return {"manager": "kubectl", "fieldsV1": {"f:metadata": keys, "f:spec": {f"f:{key}": {} for key in spec}}}
+claims = st.lists(
+    st.fixed_dictionaries(
+        {
+            "manager": st.sampled_from(["kubectl", "giveway"]),
+            "fieldsV1": st.sampled_from(
+                [
+                    {"f:metadata": {"f:annotations": {f"f:{GIVEN}": {}}}},
+                    {"f:metadata": {"f:annotations": {f"f:{KEYS[0]}": {}}, "f:labels": {f"f:{MARK}": {}}}},
+                    {"f:spec": {"f:priorityClassName": {}}},
+                    {"f:spec": {}},
+                ]
+            ),
+        }
+    ),
+    max_size=2,
+)
+"""What a client may say that other managers set; the API server keeps it, and adds what the client sets."""
 
 
 users = st.tuples(st.sampled_from(USERS), some([*GROUPS, "x"]) | st.just(()))

@@ -93,6 +93,43 @@ def test_protected_keys_through_the_pod_and_its_status(both, key, user, subresou
         assert native.denied == webhook.denied != set()
 
 
+GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
+
+
+@pytest.mark.parametrize("subresource", ["", "status"])
+@pytest.mark.parametrize("key", [PLAN, DECISION, GIVEN, CAN_BE_PREEMPTED, PROTECTION_DURATION, MARK])
+def test_a_pod_that_is_being_deleted_keeps_its_protected_keys(both, key, subresource):
+    """Until it is gone, they decide about other pods."""
+    field = "labels" if key == MARK else "annotations"
+    with_key, without = pod(meta={**GOING, field: {key: "x"}}), pod(meta=GOING)
+    for old, new in ((without, with_key), (with_key, without), (with_key, pod(meta={**GOING, field: {key: "y"}}))):
+        webhook, native = both.validate(pod_request(new, operation="UPDATE", oldObject=old, subResource=subresource))
+        assert native.denied == webhook.denied != set()
+
+
+def test_nothing_else_holds_up_a_pod_that_is_being_deleted():
+    """A finalizer goes, and a label changes, whatever the policies say of it now."""
+    never = rules("{name: never, validate: {expression: 'object.metadata.labels.size() < 0'}}")
+    both = Both(engine(never, preemption=PREEMPTION).policies, OBJECTS)
+    old = pod(meta=GOING)
+    for change in ({"finalizers": []}, {"labels": {"a": "b"}}):
+        webhook, native = both.validate(pod_request(pod(meta=GOING | change), operation="UPDATE", oldObject=old))
+        assert (native.denied, native.failed) == (webhook.denied, webhook.failed) == (set(), False)
+    webhook, native = both.validate(pod_request(pod(meta={"labels": {"a": "b"}}), operation="UPDATE", oldObject=pod()))
+    assert native.denied == webhook.denied != set()
+
+
+@pytest.mark.parametrize("key", [GIVEN, PLAN, MARK, "example.com/a"])
+def test_a_mirror_pod_carries_no_record(both, key):
+    """Mutation leaves mirror pods alone, so what a node's static manifest claims is refused, not taken away."""
+    own = {"labels": {MARK: MANAGED}} if key == MARK else {}
+    keys = {"kubernetes.io/config.mirror": "abc"} | ({} if key == MARK else {key: '{"class":"giveway-offline"}'})
+    asked = pod_request(pod("plain", meta={"annotations": keys, **own}), user=KUBELET)
+    webhook, native = both.create(asked)
+    assert native.denied == webhook.denied
+    assert bool(native.denied) == (key != "example.com/a")
+
+
 def test_a_kubelets_status_and_the_reconcilers_plan_pass(both):
     """What changes no protected key, and what giveway writes itself."""
     running = {**pod(), "status": {"phase": "Running"}}

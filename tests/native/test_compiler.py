@@ -42,8 +42,8 @@ def names(found):
 SCHEMA = json_schema()["definitions"]
 
 
-def test_each_policy_is_followed_by_its_binding_in_a_stable_order():
-    """The same policies give the same text, and no two objects share a name."""
+def test_each_policy_is_followed_by_its_bindings_in_a_stable_order():
+    """The same policies give the same text, and no two objects share a name; one binding for each class to give."""
     spec = rules(ALLOWED, BAND, "{name: soft, enforcement: warn, priorityClasses: {deny: [x]}}")
     first, second = compiled(spec, preemption=PREEMPTION), compiled(spec, preemption=PREEMPTION)
     assert msgspec.json.encode(first.objects) == msgspec.json.encode(second.objects)
@@ -56,11 +56,21 @@ def test_each_policy_is_followed_by_its_binding_in_a_stable_order():
         "giveway-builtin-bindings-enforce",
         "giveway-builtin-priorityclasses-warn",
         "giveway-p-pods-enforce",
+        "giveway-p-podgroups-enforce",
         "giveway-p-priorityclasses-enforce",
         "giveway-p-pods-warn",
+        "giveway-p-podgroups-warn",
     ]
-    kinds = [one["kind"] for one in first.objects]
-    assert all(binding == f"{policy}Binding" for policy, binding in zip(kinds[::2], kinds[1::2], strict=True))
+    assert len({(one["kind"], one["metadata"]["name"]) for one in first.objects}) == len(first.objects)
+    policy = {}
+    for one in first.objects:
+        if one["kind"].endswith("Binding"):
+            assert one["kind"] == f"{policy['kind']}Binding"
+            assert one["spec"]["policyName"] == policy["metadata"]["name"]
+        else:
+            policy = one
+    parameters = [one["spec"].get("paramRef") for one in first.objects[1:3]]
+    assert parameters == [None, {"name": "online-high", "parameterNotFoundAction": "Allow"}]
 
 
 def test_every_annotation_has_a_variable_of_its_own():
@@ -107,13 +117,15 @@ def test_long_names_of_policies_stay_apart():
 def test_enforcement_is_what_the_binding_does(enforcement, actions):
     """`enforce` refuses, `warn` warns, `audit` is noted."""
     made = compiled(rules(ALLOWED, enforcement=enforcement)).objects
-    assert made[-1]["spec"] == {"policyName": f"giveway-p-pods-{enforcement}", "validationActions": actions}
+    named = (f"giveway-p-pods-{enforcement}", f"giveway-p-podgroups-{enforcement}")
+    wanted = [{"policyName": name, "validationActions": actions} for name in named]
+    assert [made[-3]["spec"], made[-1]["spec"]] == wanted
 
 
 @pytest.mark.parametrize(
     ("spec", "rule", "reason"),
     [
-        pytest.param(rules(DEFAULT), "p/default", "must be given its priority", id="default class"),
+        pytest.param(rules(DEFAULT), "p/default", "which class is the global default", id="default class"),
         pytest.param(rules(COPY), "p/copy", "give the classes", id="copied annotations"),
         pytest.param(
             rules(f"{{name: s, protectAnnotations: {{keys: [{CAN_BE_PREEMPTED}], operations: [CREATE]}}}}"),
@@ -154,8 +166,9 @@ def pod(namespace="a", **spec):
     return {"kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": {"containers": [], **spec}}
 
 
-def mutated(found, obj, **more):
-    outcome = apiserver.mutate(found.objects, pod_request(obj), {"a": {"metadata": {"name": "a"}}} | more)
+def mutated(found, obj, classes=()):
+    there = {one.metadata.name: one for one in classes}
+    outcome = apiserver.mutate(found.objects, pod_request(obj), {"a": {"metadata": {"name": "a"}}}, there)
     assert not outcome.decisions
     return outcome.object
 
@@ -171,16 +184,17 @@ def test_a_kind_of_rule_that_is_not_compiled_is_named():
 
 
 def test_a_class_that_the_table_does_not_know_yet():
-    """A pod gets no default and no twin, and nothing is copied to it: nobody gains anything, and nobody is refused.
+    """Nothing is copied to its pod; nobody gains anything, and nobody is refused.
 
-    The mark and the reserved ranges stand in the pod itself and need no table.
+    Default classes and twins are asked for by name, the mark and the reserved ranges stand in the pod itself.
     """
     found = compiled(rules(DEFAULT, COPY, BAND), classes=[], preemption=PREEMPTION)
-    assert [str(one) for one in found.inexpressible] == [
-        "p/default: PriorityClass standard does not exist, so it is not given"
-    ]
+    assert not found.inexpressible
     bare = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
     assert mutated(found, pod(**bare)) == pod(**bare)
+    given = mutated(found, pod(**bare), [one_class("standard", 7, "Never", **{CAN_BE_PREEMPTED: "true"})])
+    assert given["spec"] == pod(priorityClassName="standard", priority=7, preemptionPolicy="Never")["spec"]
+    assert CAN_BE_PREEMPTED not in given["metadata"]["annotations"]
     unknown = pod(priorityClassName="online-new", priority=7, preemptionPolicy="Never")
     assert mutated(found, unknown)["metadata"]["labels"] == {MARK: "managed"}
     old = pod(priorityClassName="high", priority=7, preemptionPolicy="PreemptLowerPriority")
@@ -190,6 +204,22 @@ def test_a_class_that_the_table_does_not_know_yet():
     high = pod("b", priorityClassName="unknown", priority=150, preemptionPolicy="Never")
     outcome = apiserver.validate(found.objects, pod_request(high), {"b": {"metadata": {"name": "b"}}})
     assert not outcome.allowed
+
+
+@pytest.mark.parametrize(
+    ("twin", "moved"),
+    [
+        pytest.param(one_class("online-high", 7, "Never"), True, id="of the same value"),
+        pytest.param(one_class("online-high", 8, "Never"), False, id="of another value"),
+        pytest.param(one_class("online-high", 7), False, id="that is not Never"),
+    ],
+)
+def test_a_twin_takes_pods_by_what_it_is_now(twin, moved):
+    """Without any table: the class of the pod stands in the pod, the twin is a parameter."""
+    found = compiled(rules(BAND), classes=None, preemption=PREEMPTION)
+    assert not found.inexpressible
+    asked = pod(priorityClassName="high", priority=7, preemptionPolicy="PreemptLowerPriority")
+    assert (mutated(found, asked, [twin])["spec"]["priorityClassName"] == "online-high") == moved
 
 
 def test_a_thousand_classes_fit_into_the_table_and_leave_the_rest_as_it_is():
@@ -229,7 +259,7 @@ def test_two_hundred_rules_are_as_many_validations_in_a_few_policies():
     ]
     found = compiled(rules(*rows))
     made = next(one for one in found.objects if one["metadata"]["name"] == "giveway-p-pods-enforce")
-    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 6)
+    assert (len(made["spec"]["validations"]), len(names(found))) == (200, 7)
 
 
 EXCEPTION = "[{match: {namespaces: [a]}, rules: [allowed], reason: r, owner: o, until: 2026-11-30}]"

@@ -12,6 +12,10 @@ from webhook.native.drift import Mode, drift, mode
 SPEC = rules("{name: allowed, priorityClasses: {allow: [standard]}}")
 COMPILED = compile_policies(engine(SPEC).policies, [], SETTINGS, 0.0).objects
 REGISTERED = [{"webhooks": [{"name": "pods.validate.giveway.dev"}, {"name": "probe.validate.giveway.dev"}]}]
+PASSING = [
+    {"webhooks": [{**one, "failurePolicy": "Ignore"} for one in REGISTERED[0]["webhooks"]]},
+    {"webhooks": [{"name": "pods.mutate.giveway.dev", "failurePolicy": "Ignore"}]},
+]
 PROBED = [{"webhooks": [{"name": "probe.validate.giveway.dev"}, {"name": "probe.mutate.giveway.dev"}]}]
 
 
@@ -59,11 +63,13 @@ def test_a_binding_that_only_warns_now_is_a_difference():
         ([], [], Mode.NONE),
         ([], PROBED, Mode.NONE),
         ([], REGISTERED, Mode.WEBHOOK),
-        (COMPILED, REGISTERED, Mode.BACKSTOP),
+        (COMPILED, REGISTERED, Mode.BOTH),
+        (COMPILED, PASSING, Mode.BACKSTOP),
+        (COMPILED, [PASSING[0], {"webhooks": [{"name": "pods.mutate.giveway.dev"}]}], Mode.BOTH),
         (COMPILED, PROBED, Mode.NATIVE),
         ([one for one in COMPILED if not one["kind"].endswith("Binding")], [], Mode.NONE),
     ],
-    ids=["nothing", "only probed", "webhook", "backstop", "native", "not bound"],
+    ids=["nothing", "only probed", "webhook", "both", "backstop", "one still waits", "native", "not bound"],
 )
 def test_who_enforces(applied, webhooks, found):
     """By the bindings and the entries that are there."""

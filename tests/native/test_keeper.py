@@ -123,7 +123,7 @@ async def test_a_new_class_gets_into_the_table_at_once():
         api.classes.put_nowait({"kind": "PriorityClass", "metadata": meta, "value": 1})
         await until(lambda: bool(api.writes), 5, "the class is in the table")
     assert api.writes == ["giveway-builtin-pods-mutate"]
-    assert "{'offline': 'true'}" in json.dumps(api.stored)
+    assert "{'offline/1': 'true'}" in json.dumps(api.stored)
 
 
 async def test_an_exception_ends_on_time():

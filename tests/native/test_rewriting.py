@@ -52,6 +52,12 @@ def test_what_may_be_absent_becomes_optional(written, given):
         pytest.param("object.metadata == oldObject.metadata", "uses object.metadata as a whole", id="whole metadata"),
         pytest.param("object.metadata.?labels.hasValue()", "tests whether object.metadata has labels", id="has labels"),
         pytest.param("object.metadata.managedFields.size() > 0", "reads managedFields", id="managedFields"),
+        pytest.param("namespaceObject.?spec.hasValue()", "reads namespaceObject.spec, which giveway", id="more of it"),
+        pytest.param(
+            "namespaceObject.metadata.?generation.hasValue()",
+            "reads namespaceObject.metadata.generation",
+            id="more of the metadata of a namespace",
+        ),
         pytest.param("request.uid == ''", "reads request.uid", id="uid"),
         pytest.param("'a' in request", "reads request as a whole", id="whole request"),
         pytest.param("[1].all(object, object == 1)", "names a variable of its own object", id="own variable"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.comparing import Both, pod_request
-from webhook.admission.policytest import find
+from webhook.admission.policytest_files import find
 from webhook.policy.files.loading import load_or_raise
 
 POLICIES = Path(__file__).parents[2] / "policies"
@@ -17,7 +17,7 @@ SETS = [POLICIES, POLICIES / "examples" / "teams", POLICIES / "examples" / "co-l
 JUDGED = ("Pod", "PriorityClass", "Binding")
 CASES = [
     pytest.param(file, test, case, id=f"{test.metadata.name}: {case.name}")
-    for file, test in find([POLICIES])
+    for file, _, test in find([POLICIES])
     for case in test.spec.cases
     if (case.request.object or case.request.old_object)["kind"] in JUDGED and case.request.operation != "DELETE"
 ]

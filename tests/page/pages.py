@@ -19,6 +19,7 @@ from webhook.page.model import (
     VictimShown,
     WaitingPod,
 )
+from webhook.preemption.ranking import RANKING
 
 NOW = 1_800_000_000.0
 LEADS = Leadership(identity="giveway-reconciler-0_7_ab12cd34", role="leads")
@@ -40,7 +41,9 @@ def busy(word: str = "web") -> Page:
         rule=f"{word}/opt-in",
         because=word,
     )
-    compared = Compared(node=f"node-{word}", violations=0, highest_priority=80, victims=1, priority_sum=80)
+    values = {key.heading: "12" for key in RANKING}
+    values |= {"sum of priorities": "-2147482648", "earliest start": "not started", word: "80"}
+    compared = Compared(node=f"node-{word}", values=values)
     ladder = Ladder(
         (
             rung("system-node-critical", 2_000_001_000, running=6),

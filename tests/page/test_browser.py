@@ -40,22 +40,34 @@ CONTRAST = """
 """
 """Elements whose text has less contrast with its ground than WCAG 2.2 asks for (1.4.3, AA)."""
 
+TOO_WIDE = """
+Array.from(document.querySelectorAll("table")).filter((one) => {
+  const around = getComputedStyle(one.parentElement);
+  const end = one.parentElement.getBoundingClientRect().right - parseFloat(around.paddingRight);
+  return one.getBoundingClientRect().right > end + 1;
+}).map((one) => one.caption.textContent)
+"""
+"""Tables that stand out of what they are in."""
+
 
 async def test_in_a_browser():
     """One browser, one page, looked at in every way: starting it takes longer than all that is asked of it."""
     async with served() as (client, shown, _), tab() as page:
         shown.page = busy()
         url = str(client.make_url("/"))
-        for width in (1280, 390):
+        for width in (1280, 1000, 801, 390):
             for scheme in ("light", "dark"):
                 await page.open(url, width=width, scheme=scheme)
+                await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
                 assert await page.value("document.documentElement.scrollWidth") <= width, (width, scheme)
+                assert await page.value(TOO_WIDE) == [], (width, scheme)
                 assert await page.value(CONTRAST) == [], (width, scheme)
         await page.until("document.getElementById('live').textContent === 'live'")
 
         await page.press("Tab")
         assert await page.value("document.activeElement.className") == "skip"
         summary = "document.querySelector('#decisions summary')"
+        await page.value(f"{summary}.parentElement.open = false")
         await page.value(f"{summary}.focus()")
         await page.press("Enter")
         assert await page.value("document.querySelector('#decisions details').open")

@@ -1,11 +1,30 @@
 """What a policy set gives up of the one before: rules, rights and verdicts, by id."""
 
+from typing import get_args
+
+import msgspec
 import pytest
 
 from tests.policy.builders import indented, rules
-from webhook.policy import removals as removals_module
 from webhook.policy.files.loading import load_texts
-from webhook.policy.removals import removals
+from webhook.policy.model import (
+    Definers,
+    MatchCondition,
+    PreemptionPair,
+    PreemptionPolicy,
+    PriorityPolicy,
+    ProtectAnnotations,
+    Protection,
+    Rate,
+    RequestMatch,
+    Reserve,
+    Schedule,
+    Subject,
+)
+from webhook.policy.removals import fields
+from webhook.policy.removals.fields import registered
+from webhook.policy.removals.removals import removals
+from webhook.policy.shapes.object_shape import is_mapping, shape_of
 
 EXCEPTED = "\nexceptions: [{match: {namespaces: [x, y]}, rules: [a], reason: r, owner: o, until: 2026-12-30}]"
 TWO = rules("{name: a, priorityClasses: {deny: [x]}}", "{name: b, priorityClasses: {deny: [y]}}")
@@ -183,6 +202,14 @@ def test_given_up(old, new, found):
         pytest.param(
             "rules: [{name: b, priorityClasses: {deny: [y]}}]", TWO + EXCEPTED, id="exception from a new rule"
         ),
+        pytest.param(
+            "enforcement: warn\n" + TWO,
+            "enforcement: enforce\n" + TWO + EXCEPTED,
+            id="an exception as the rule begins to refuse",
+        ),
+        pytest.param(
+            "enforcement: audit\n" + TWO, "enforcement: audit\n" + TWO + EXCEPTED, id="exception from a trial"
+        ),
     ],
 )
 def test_nothing_given_up(old, new):
@@ -248,6 +275,8 @@ def test_rights_that_are_added(old, new, found):
     assert [str(one) for one in removals(policies(old), policies(new))] == found
 
 
+DAY = "schedule: {cron: 0 6 * * *, timeZone: Europe/Berlin, duration: 14h}"
+DAY_TEXT = "0 6 * * * Europe/Berlin for 14h"
 EXTENDER = "extenders: [{urlPrefix: 'http://e:1', preemptVerb: p}]\n"
 PREEMPTION = f"""
 {EXTENDER}preemptors: {{priorityClasses: [online], twins: {{high: high-never}}}}
@@ -294,6 +323,21 @@ limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
             "the extender http://e:1/p is asked about fewer pods",
             id="managed resources of an extender",
         ),
+        pytest.param(
+            ("protection", f"{DAY}\nprotection"),
+            f"it evicts at other times: only by the schedule {DAY_TEXT} instead of always",
+            id="schedule",
+        ),
+        pytest.param(
+            ("maximum: 1h", f"maximum: 1h, {DAY}"),
+            f"pods are protected only by the schedule {DAY_TEXT} instead of always",
+            id="schedule of protection",
+        ),
+        pytest.param(
+            ("window: 1m", f"window: 1m, {DAY}"),
+            f"the limit perNode holds only by the schedule {DAY_TEXT} instead of always",
+            id="schedule of a rate",
+        ),
     ],
 )
 def test_preemption_policies(change, found):
@@ -303,9 +347,89 @@ def test_preemption_policies(change, found):
     assert removals(old, old) == []
 
 
-def test_every_change_of_a_body_that_cannot_be_compared_is_told(monkeypatch):
-    """A new kind of rule that nobody taught to compare errs on the safe side: its changes are held, too."""
-    monkeypatch.setattr(removals_module, "Reserve", type("Unknown", (), {}))
-    old, stricter = (policies(rule(f"reserve: {{from: 5, to: {end}}}")) for end in (7, 9))
-    assert [str(one.what) for one in removals(old, stricter)] == ["reserve says something else"]
+@pytest.mark.parametrize("change", [(", " + DAY, ""), ("14h", "15h")], ids=["always", "longer"])
+@pytest.mark.parametrize("part", ["maximum: 1h", "window: 1m"])
+def test_what_protects_for_longer_gives_nothing_up(part, change):
+    """A protection or a rate that holds at more times than before is at least as strict."""
+    old = PREEMPTION.replace(part, f"{part}, {DAY}")
+    assert removals(policies(old, "PreemptionPolicy"), policies(old.replace(*change), "PreemptionPolicy")) == []
+
+
+def test_a_policy_that_evicts_at_more_times_gives_quiet_hours_up():
+    """Both directions are told: at some times more is evicted, at others pods wait."""
+    old, new = f"{DAY}\n{PREEMPTION}", f"{DAY}\n{PREEMPTION}".replace("14h", "15h")
+    (found,) = removals(policies(old, "PreemptionPolicy"), policies(new, "PreemptionPolicy"))
+    assert str(found).startswith("p: it evicts at other times: only by the schedule 0 6 * * * Europe/Berlin for 15h")
+
+
+def _mappings(model):
+    """The structs of the model whose fields are compared one by one."""
+    found = {model: None}
+    for field in msgspec.structs.fields(model):
+        parts = [field.type, *get_args(field.type)]
+        parts += [part for one in parts for part in get_args(one)]
+        for part in parts:
+            if isinstance(part, type) and is_mapping(part) and part not in COMPARED_WHOLE:
+                found |= _mappings(part)
+    return found
+
+
+COMPARED_WHOLE = {RequestMatch, Definers, Subject, MatchCondition, PreemptionPair, Schedule}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(model, id=model.__name__)
+        for root in (PriorityPolicy, PreemptionPolicy)
+        for model in _mappings(root)
+    ],
+)
+def test_every_field_is_compared(model):
+    """Somebody has said of every field what a change of it gives up. A new field fails here until somebody does."""
+    unknown = [
+        field.attribute
+        for field in shape_of(model).fields
+        if not registered(model, field.attribute) and not is_mapping(type(field.default))
+    ]
+    assert unknown == []
+
+
+CHANGED = {
+    Reserve: ("reserve: {from: 5, to: 7}", "reserve: {from: 5, to: 9}", "p/r: reserve.to says something else"),
+    ProtectAnnotations: (
+        "protectAnnotations: {keys: [a.io/x]}",
+        "protectAnnotations: {keys: [a.io/x, a.io/y]}",
+        "p/r: protectAnnotations.keys says something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("model", CHANGED, ids=lambda model: model.__name__)
+def test_every_change_of_a_field_that_cannot_be_compared_is_told(model, monkeypatch):
+    """A field that nobody taught to compare errs on the safe side: all its changes are held, the stricter ones, too."""
+    old, stricter, told = CHANGED[model]
+    old, stricter = policies(rule(old)), policies(rule(stricter))
+    assert removals(old, stricter) == []
+    for field in shape_of(model).fields:
+        monkeypatch.delitem(fields._COMPARISONS, (model, field.attribute))
+    assert [str(one) for one in removals(old, stricter)] == [told]
     assert removals(old, old) == []
+
+
+def test_every_change_of_an_unknown_field_of_a_preemption_policy_is_told(monkeypatch):
+    """So it is with a PreemptionPolicy, by the path of the field."""
+    monkeypatch.delitem(fields._COMPARISONS, (Protection, "maximum"))
+    monkeypatch.delitem(fields._COMPARISONS, (PreemptionPolicy, "eviction"))
+    old = policies(PREEMPTION + "eviction: delete", "PreemptionPolicy")
+    stricter = policies(PREEMPTION.replace("maximum: 1h", "maximum: 2h") + "eviction: evict", "PreemptionPolicy")
+    told = ["p: protection.maximum says something else", "p: eviction says something else"]
+    assert [str(one) for one in removals(old, stricter)] == told
+
+
+def test_a_field_is_compared_once():
+    """A second comparison of the same field, or one of a field that does not exist, is a mistake of the programmer."""
+    with pytest.raises(ValueError, match=r"Rate\.window is no field, or is compared already"):
+        fields.gives_nothing_up(Rate, "window")
+    with pytest.raises(ValueError, match=r"Rate\.windows is no field"):
+        fields.gives_nothing_up(Rate, "windows")

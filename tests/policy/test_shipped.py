@@ -68,7 +68,7 @@ def test_documented_policies_load():
     """The examples of the reference are policies without mistakes."""
     text = (POLICIES.parent / "docs" / "policies.md").read_text()
     blocks = [one for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "Policy\n" in one]
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert [str(one) for block in blocks for one in load_texts([("policies.md", block)]).findings] == []
 
 

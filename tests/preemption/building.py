@@ -7,20 +7,19 @@ from typing import Any
 import msgspec
 
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
+from webhook.kube.objects import Pod
+from webhook.policy.model import (
+    BudgetMode,
+    GroupDisruption,
+    Groups,
+    PreemptionPolicy,
+    SourcePosition,
+    VictimMode,
+    Victims,
 )
-from webhook.policy.model import BudgetMode, PreemptionPolicy, SourcePosition, VictimMode, Victims
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules, compile_rules, kubernetes_rules
 
@@ -91,19 +90,9 @@ def as_pod(data: Json) -> Pod:
 def snapshot_of(data: Json, rules: Rules | None = None) -> Snapshot:
     """The snapshot of a cluster's objects."""
     snapshot = Snapshot(rules.annotations) if rules and rules.policy else Snapshot()
-    for field, kind, put in (
-        ("namespaces", Namespace, snapshot.set_namespace),
-        ("priorityClasses", PriorityClass, snapshot.set_priority_class),
-        ("nodes", Node, snapshot.set_node),
-        ("pods", Pod, snapshot.set_pod),
-        ("podDisruptionBudgets", PodDisruptionBudget, snapshot.set_budget),
-        ("persistentVolumes", PersistentVolume, snapshot.set_persistent_volume),
-        ("persistentVolumeClaims", PersistentVolumeClaim, snapshot.set_persistent_volume_claim),
-        ("storageClasses", StorageClass, snapshot.set_storage_class),
-        ("csiNodes", CSINode, snapshot.set_csi_node),
-    ):
-        for item in data.get(field) or ():
-            put(msgspec.convert(item, kind))
+    for kind in SNAPSHOT_KINDS:
+        for item in data.get(kind.field) or ():
+            kind.put(snapshot, msgspec.convert(item, kind.type_))
     return snapshot
 
 
@@ -129,11 +118,22 @@ def as_data(decision: Decision) -> Json:
     }
 
 
-def rules(*, budgets: BudgetMode = BudgetMode.STRICT, grace_period: int | None = None, **victims: Any) -> Rules:
+def rules(
+    *,
+    budgets: BudgetMode = BudgetMode.STRICT,
+    grace_period: int | None = None,
+    groups: GroupDisruption = GroupDisruption.POD,
+    **victims: Any,
+) -> Rules:
     """An opt-out policy, so that only what a test is about excludes a pod."""
     chosen = Victims(**({"mode": VictimMode.OPT_OUT} | victims))
     made = PreemptionPolicy(
-        name="policy", source=SourcePosition(), victims=chosen, budgets=budgets, grace_period=grace_period
+        name="policy",
+        source=SourcePosition(),
+        victims=chosen,
+        budgets=budgets,
+        grace_period=grace_period,
+        groups=Groups(disruption=groups),
     )
     return compile_rules(made)
 

@@ -228,7 +228,7 @@ class _Cluster:
                 raise Failure(words, resolvable=False)
             selector = constraint["labelSelector"]
             if constraint.get("matchLabelKeys"):
-                selector = merged(selector, own, constraint["matchLabelKeys"], [])
+                selector = merged(selector, own, constraint["matchLabelKeys"])
             counts: dict[str, int] = {}
             for name, node in self.nodes.items():
                 if not self.included(node, constraint, constraints):
@@ -270,9 +270,7 @@ class _Cluster:
         mistaken = owner is self.pod and selects(spaces, {})
         if namespace not in scope and not mistaken and not selects(spaces, self.labels.get(namespace, {})):
             return False
-        own = owner["metadata"]["labels"]
-        selector = merged(term["labelSelector"], own, term.get("matchLabelKeys", []), term.get("mismatchLabelKeys", []))
-        return selects(selector, pod["metadata"]["labels"])
+        return selects(term["labelSelector"], pod["metadata"]["labels"])
 
     def forbidden_pairs(self, everyone: list[tuple[Json, Json]]) -> set[tuple[str, str]]:
         """Topology pairs in which an existing pod's anti-affinity does not want the preemptor."""

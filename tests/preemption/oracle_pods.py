@@ -169,8 +169,7 @@ def ports(pod: Json) -> set[tuple[str, int, str]]:
     }
 
 
-def merged(selector: Json, own: Json, same: list[str], other: list[str]) -> Json:
+def merged(selector: Json, own: Json, keys: list[str]) -> Json:
     rows = list(selector.get("matchExpressions", ()))
-    rows += [{"key": k, "operator": "In", "values": [own[k]]} for k in same if k in own]
-    rows += [{"key": k, "operator": "NotIn", "values": [own[k]]} for k in other if k in own]
+    rows += [{"key": k, "operator": "In", "values": [own[k]]} for k in keys if k in own]
     return {**selector, "matchExpressions": rows}

@@ -17,8 +17,6 @@ COUNTS = {"bigmix": 20, "csilimits": 20, "resize": 20, "sidecars": 20, "taints":
 
 DIFFERING = {
     "inline_gce_disk": "conflicts of disks that pods name themselves are not known (docs/decision.md)",
-    "resource_claims": "devices are not known: nobody is evicted for a pod that asks for them (docs/decision.md)",
-    "gt_on_non_numbers": "no API server accepts it: -4 is no label value, and so no value of a node selector",
 }
 """Small clusters on which the decision differs from kube-scheduler's, and why it may."""
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.workloads import Json, eventually, priority_class
+from tests.workloads import Json, budget, eventually, priority_class
 from tests.workloads import pod as pod_body
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
-from webhook.kube.resources import NAMESPACE, POD, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD, POD_DISRUPTION_BUDGET, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
 from webhook.reconciler.service import ReconcilerOptions, ReconcilerService
 from webhook.reconciler.state.annotations import PLAN
@@ -100,6 +100,16 @@ class Play:
         await self.client.create(PODS, pod_body(name, cpu=cpu, node=node, priorityClassName="low", **fields))
         await eventually(lambda: self.phase_is(name, "Running"))
 
+    async def covered(self, name: str, allowed: int = 1) -> None:
+        """A budget that covers the pods labelled `app: NAME` and lets that many go."""
+        path = POD_DISRUPTION_BUDGET.path("default")
+        await self.client.create(path, budget(name, {"app": name}, minAvailable=0))
+
+        async def counted() -> bool:
+            return (await self.client.get(f"{path}/{name}")).get("status", {}).get("disruptionsAllowed") == allowed
+
+        await eventually(counted)
+
     async def preemptor(self, name: str, cpu: str = "3", class_name: str = "high", **fields: Any) -> Json:
         """A marked pod of a managed class."""
         labels = {MARK: MANAGED}
@@ -161,6 +171,8 @@ class Play:
             work = asyncio.create_task(service.run())
             try:
                 await asyncio.wait_for(service.state.wait_for_sync(), 10)
+                for cache in service.state.eviction_reviews.caches.values():
+                    await asyncio.wait_for(cache.synced.wait(), 10)
                 yield service
                 assert not work.done(), work.exception()
             finally:

@@ -13,6 +13,7 @@ from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Policies, PreemptionPolicy, Preemptors, SourcePosition
+from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.metrics import ReconcilerMetrics
@@ -83,9 +84,9 @@ def preemptor(name: str = "p", cpu: str = "3", *, priority: int = 100, **more: A
     return pod(name, cpu, priority=priority, labels=labels, conditions=[unschedulable], annotations={}, **more)
 
 
-def node(name: str, cpu: str = "8") -> Node:
+def node(name: str, cpu: str = "8", *, pods: str = "110") -> Node:
     """A node."""
-    amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+    amounts = {"cpu": cpu, "memory": "32Gi", "pods": pods}
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": amounts}}, Node)
 
 
@@ -120,6 +121,11 @@ class Setting:
         )
         for one in nodes:
             self._put(self.state.nodes, one.metadata.name, one)
+
+    @property
+    def rules(self) -> Rules:
+        """The compiled rules of the policy."""
+        return self.policy_set.rules[self.policy.name]
 
     def add(self, *pods: Pod) -> None:
         """Let the watch show these pods."""

@@ -1,8 +1,8 @@
-"""A reconciler at work on an API server in memory, on a loop whose time passes at once: minutes take milliseconds.
+"""Reconcilers at work on an API server in memory, on a loop whose time passes at once: minutes take milliseconds.
 
 The server keeps pods as plain JSON, shows each change to the reconciler's watch after a while, lets evicted pods take
-their time, keeps budgets and refuses what it is told to. kube-scheduler's part is played by the oracle, which shares
-no code with the decision. Every eviction is judged when it is asked for, on what the reconciler had been shown.
+their time, keeps budgets and refuses what it is told to. Every eviction is judged when it is asked for
+(`SpareJudge`), and every plan when it has left its pod (`OutcomeJudge`).
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from __future__ import annotations
 import asyncio
 import copy
 import heapq
+import math
 import random
-from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from tests.preemption import oracle
 from tests.reconciler.builders import START, Setting
+from tests.reconciler.outcome_judge import OutcomeJudge
+from tests.reconciler.simulated_scheduler import SimulatedScheduler
+from tests.reconciler.spare_judge import SpareJudge
 from webhook.kube.errors import ApiError
-from webhook.kube.instants import epoch, rfc3339
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget
-from webhook.policy.model import CAN_BE_PREEMPTED, PreemptionPolicy
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, PriorityClass
+from webhook.kube.resources import PRIORITY_CLASS
+from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
@@ -61,64 +64,111 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _Clock:
+    """The loop's time; `ahead` is by how many seconds the wall clock of this process is wrong."""
+
+    def __init__(self, ahead: float = 0.0) -> None:
+        self.ahead = ahead
+
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
     def wall(self) -> float:
-        return START + self.monotonic()
+        return START + self.monotonic() + self.ahead
 
     def stopwatch(self) -> float:
         return self.monotonic()
 
 
 class Simulation:
-    """One cluster and one reconciler; `dice` decide how long things take.
+    """One cluster, and one reconciler at a time; `dice` decide how long things take.
 
-    `kept` are names of pods that the server never lets go, `migrating` those that are said to be on their way out until
-    then, and stay, `shunned` nodes that kube-scheduler binds no pod to.
+    `kept` are names of pods that an admission policy never lets go, `migrating` those that are said to be on their way
+    out until then, and stay, `shunned` nodes that kube-scheduler binds no pod to.
     """
 
     def __init__(self, under: PreemptionPolicy, nodes: list[Json], budgets: list[Json], dice: random.Random) -> None:
         self.policy, self.dice = under, dice
-        self.setting = Setting(under=under)
-        self.setting.evaluator.clock = _Clock()  # type: ignore[assignment]
         self.nodes, self.budgets = nodes, {one["metadata"]["name"]: one for one in budgets}
+        self.classes = [{"metadata": {"name": "low"}, "value": 80}]
         self.pods: dict[str, Json] = {}
         self.seen: dict[str, Json] = {}
         """The pods as the reconciler's watch has shown them."""
         self.kept: set[str] = set()
         self.migrating: dict[str, float] = {}
-        self.shunned: set[str] = set()
-        self._refused: set[str] = set()
+        self.refused: set[str] = set()
         """Kept pods that the reconciler has asked: of the others it cannot know."""
+        self.replacing: dict[str, str] = {}
+        """Controller to how it replaces a pod that was evicted: "anywhere", or "here", which names the node itself."""
+        self.throttled: tuple[float, float] = (0.0, 0.0)
+        """Until when the server answers evictions with 429, and which share of them."""
         self.evicted: list[str] = []
-        self.needless: list[str] = []
         self.slow_writes = False
         """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
+        self.scheduler = SimulatedScheduler(self, dice)
+        self.shunned = self.scheduler.shuns
+        self.terms: list[tuple[float, float, float]] = []
+        """When reconcilers begin and end to lead, and how wrong their clocks are; empty for one that always leads."""
         self._version = 0
-        self._work_arrived = asyncio.Event()
         self._shown = 0.0
+        self._held: float = 0.0
         self._budget_shown: dict[str, float] = {}
         """When the newest state of each budget is shown: a watch never goes back."""
         self.told: list[Json] = []
+        self.spares = SpareJudge(self)
+        self.outcomes = OutcomeJudge(self)
+        self._begin(0.0)
+
+    @property
+    def needless(self) -> list[str]:
+        """Evictions that spared nobody anything."""
+        return self.spares.needless
+
+    def _begin(self, ahead: float) -> None:
+        """A new process, which knows what the server has now."""
+        self.outcomes.forget()
+        self.clock = _Clock(ahead)
+        self.setting = Setting(under=self.policy)
+        self.setting.evaluator.clock = self.clock  # type: ignore[assignment]
         self.reconciler = Reconciler(
-            self,  # type: ignore[arg-type]  # the four verbs that are used
+            self,  # type: ignore[arg-type]  # the verbs that are used
             self.setting.state,
             self.setting.policy_set,
             Reporter(ReconcilerMetrics(CollectorRegistry()), self._tell, None),
-            _Clock(),
+            self.clock,
             fence=lambda: 1000.0,
         )
         self.evaluator = self.reconciler.evaluator
+        for cache in self.setting.state.caches.values():
+            cache.synced.set()
+
+    def restart(self) -> None:
+        """Begin again with the policy as it is now; before anything has happened."""
+        self._begin(0.0)
+
+    def use(self, changed: PreemptionPolicy) -> None:
+        """Take another policy into use, in this process and all later ones."""
+        self.policy = changed
+        self.reconciler.use(Policies(preemption=(changed,)))
+
+    def _list(self) -> None:
+        """Fill the caches with what there is now."""
+        for one in self.nodes:
+            self.show_node(one)
+        for one in self.budgets.values():
+            self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
+        for one in self.classes:
+            self.show_class(one)
+        self.seen = {}
+        for name, pod in self.pods.items():
+            self._deliver(name, copy.deepcopy(pod))
 
     async def live(self, seconds: float) -> None:
-        """Let the reconciler and everybody else work for so long."""
-        self.reconciler.leading = True
+        """Let the reconcilers and everybody else work for so long."""
         for one in self.nodes:
-            self.setting._put(self.setting.state.nodes, one["metadata"]["name"], msgspec.convert(one, Node))
+            self.show_node(one)
         for one in self.budgets.values():
-            self.setting.budget(msgspec.convert(one, PodDisruptionBudget))
-        tasks = [asyncio.create_task(self.reconciler.work()), asyncio.create_task(self._schedule())]
+            self.setting.budget(msgspec.convert(copy.deepcopy(one), PodDisruptionBudget))
+        tasks = [asyncio.create_task(self._lead()), asyncio.create_task(self.scheduler.work())]
         await asyncio.sleep(seconds)
         for task in tasks:
             assert not task.done(), task.exception()
@@ -126,33 +176,103 @@ class Simulation:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.reconciler.stop()
 
+    async def _lead(self) -> None:
+        """Let one reconciler lead after the other; each forgets all it knew."""
+        loop = asyncio.get_running_loop()
+        for number, (begin, end, ahead) in enumerate(self.terms or [(0.0, math.inf, 0.0)]):
+            await asyncio.sleep(max(0.0, begin - loop.time()))
+            if number:
+                self._begin(ahead)
+                self._list()
+            self.clock.ahead = ahead
+            term = asyncio.create_task(self.reconciler.lead())
+            if math.isinf(end):
+                await term
+            await asyncio.sleep(end - loop.time())
+            assert not term.done(), term.exception()
+            term.cancel()
+            await asyncio.gather(term, return_exceptions=True)
+
+    # What the watch shows.
+
     def put(self, pod: Json) -> None:
         """Create or change a pod, and show that to the watch after a while, in order."""
         name = pod["metadata"]["name"]
         self._version += 1
         pod["metadata"]["resourceVersion"] = str(self._version)
+        self.outcomes.changed(self.pods.get(name), pod)
         self.pods[name] = pod
         self._show(name, copy.deepcopy(pod))
 
     def remove(self, name: str, uid: str) -> None:
-        """The pod has ended."""
+        """The pod has ended; its controller may make another one."""
         if name in self.pods and self.pods[name]["metadata"]["uid"] == uid:
-            del self.pods[name]
+            gone = self.pods.pop(name)
+            self.outcomes.changed(gone, None)
             self._show(name, None)
+            self._replace(gone)
+
+    def _replace(self, gone: Json) -> None:
+        owner = next((one["name"] for one in gone["metadata"].get("ownerReferences", ())), "")
+        how = self.replacing.get(owner)
+        if how is None:
+            return
+        self._version += 1
+        new, base = copy.deepcopy(gone), gone["metadata"]["name"].partition("-r")[0]
+        new["metadata"] |= {"name": f"{base}-r{self._version}", "uid": f"uid-{base}-r{self._version}"}
+        new["metadata"].pop("deletionTimestamp", None)
+        now = asyncio.get_running_loop().time()
+        if how == "anywhere":
+            new["spec"].pop("nodeName")
+            new["status"] = {"phase": "Pending"}
+        else:
+            new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+        asyncio.get_running_loop().call_later(0.05 if how == "anywhere" else 0.0, self.put, new)
+
+    def hold_watch(self, seconds: float) -> None:
+        """Show nothing for so long, and then all at once what there is, as after a list."""
+        loop = asyncio.get_running_loop()
+        self._held = loop.time() + seconds
+        loop.call_at(self._held, self._relist)
+
+    def _relist(self) -> None:
+        self._held = 0.0
+        for name in self.seen.keys() - self.pods.keys():
+            self._deliver(name, None)
+        for name, pod in self.pods.items():
+            known = self.seen.get(name)
+            if known is None or known["metadata"]["resourceVersion"] != pod["metadata"]["resourceVersion"]:
+                self._deliver(name, copy.deepcopy(pod))
 
     def _show(self, name: str, pod: Json | None) -> None:
         loop = asyncio.get_running_loop()
-        self._work_arrived.set()
+        self.scheduler.woken.set()
         self._shown = max(self._shown + 1e-4, loop.time() + self.dice.choice((0.0, 0.0, 0.01, 0.2)))
         loop.call_at(self._shown, self._deliver, name, pod)
 
     def _deliver(self, name: str, pod: Json | None) -> None:
+        if asyncio.get_running_loop().time() < self._held:
+            return
+        known = self.seen.get(name)
         if pod is None:
-            if self.seen.pop(name, None) is not None:
+            if name not in self.pods and self.seen.pop(name, None) is not None:
                 self.setting.remove(f"default/{name}")
-        else:
+        elif known is None or int(known["metadata"]["resourceVersion"]) < int(pod["metadata"]["resourceVersion"]):
+            if known is None and name not in self.pods:
+                return  # a list has shown by now that it is gone
             self.seen[name] = pod
             self.setting.add(msgspec.convert(pod, Pod))
+
+    def show_node(self, one: Json) -> None:
+        """Show what has become of a node."""
+        self.setting._put(self.setting.state.nodes, one["metadata"]["name"], msgspec.convert(copy.deepcopy(one), Node))
+
+    def show_class(self, one: Json) -> None:
+        """Show what has become of a PriorityClass."""
+        cache = self.setting.state.caches[PRIORITY_CLASS]
+        self.setting._put(cache, one["metadata"]["name"], msgspec.convert(copy.deepcopy(one), PriorityClass))
+
+    # The verbs of a client.
 
     async def get(self, path: str, as_: type[Pod]) -> Pod:
         """A pod, as `Client.get`."""
@@ -176,31 +296,56 @@ class Simulation:
         self.put(pod)
         return msgspec.convert(pod, as_)
 
-    async def create(self, path: str, body: Json) -> None:
+    async def create(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
         """Evict a pod, as `Client.create` does with an Eviction."""
-        del path
-        name = body["metadata"]["name"]
-        self._judge(name)
+        del path, as_
+        name, dry = body["metadata"]["name"], query.get("dryRun") == "All"
+        if not dry:
+            self.spares.asked(name)
         await asyncio.sleep(self.dice.choice((0.0, 0.005, 0.1)))
+        self._admit(name, body["deleteOptions"]["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
-        if pod["metadata"]["uid"] != body["deleteOptions"]["preconditions"]["uid"]:
+        if "deletionTimestamp" not in pod["metadata"] and self._spend(pod, dry=dry) and not dry:
+            self._end(pod)
+
+    async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
+        """Delete a pod, as `Client.delete`; budgets are not asked."""
+        del as_
+        name, dry = path.rsplit("/", 1)[1], query.get("dryRun") == "All"
+        if not dry:
+            self.spares.asked(name)
+        self._admit(name, body["preconditions"]["uid"])
+        pod = copy.deepcopy(self._found(name))
+        if (
+            body["preconditions"].get("resourceVersion", pod["metadata"]["resourceVersion"])
+            != pod["metadata"]["resourceVersion"]
+        ):
+            raise ApiError(409, "Conflict", "it has changed")
+        if "deletionTimestamp" not in pod["metadata"] and not dry:
+            self._end(pod)
+
+    def _admit(self, name: str, uid: str) -> None:
+        """What the server says before it looks at budgets."""
+        until, share = self.throttled
+        now = asyncio.get_running_loop().time()
+        if now < until and self.dice.random() < share:
+            raise ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
+        if self._found(name)["metadata"]["uid"] != uid:
             raise ApiError(409, "Conflict", "another pod of that name")
-        if asyncio.get_running_loop().time() < self.migrating.get(name, 0.0):
+        if now < self.migrating.get(name, 0.0):
+            if self.migrating[name] - now > self.policy.plan_timeout - 6.0:  # it is asked again every 5 s
+                self.outcomes.outside(f"{name} was migrated for longer than a plan may take", uid)
             raise ApiError(429, "TooManyRequests", "Evacuation in progress")
         if name in self.kept:
-            self._refused.add(name)
+            self.refused.add(name)
             raise ApiError(403, "Forbidden", "it is kept")
-        if "deletionTimestamp" in pod["metadata"]:
-            return
-        self._spend(pod)
-        self._end(pod)
 
     def _found(self, name: str) -> Json:
         if name not in self.pods:
             raise ApiError(404, "NotFound", f"no pod {name}")
         return self.pods[name]
 
-    def _spend(self, pod: Json) -> None:
+    def _spend(self, pod: Json, *, dry: bool) -> bool:
         for one in self.budgets.values():
             if not one["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items():
                 continue
@@ -208,20 +353,35 @@ class Simulation:
             if status["disruptionsAllowed"] <= 0:
                 cause = {"causes": [{"reason": "DisruptionBudget"}]}
                 raise ApiError(429, "TooManyRequests", "the budget is used up", details=cause)
-            status["disruptionsAllowed"] -= 1
-            status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
-            shown = msgspec.convert(copy.deepcopy(one), PodDisruptionBudget)
-            name, after = one["metadata"]["name"], asyncio.get_running_loop().time() + self.dice.choice((0.0, 0.1))
-            self._budget_shown[name] = max(self._budget_shown.get(name, 0.0) + 1e-4, after)
-            asyncio.get_running_loop().call_at(self._budget_shown[name], self.setting.budget, shown)
+            if not dry:
+                status["disruptionsAllowed"] -= 1
+                status["disruptedPods"] = {**status.get("disruptedPods", {}), pod["metadata"]["name"]: rfc3339(START)}
+                self.show_budget(one)
+        return True
+
+    def show_budget(self, one: Json) -> None:
+        """Show a budget to the watch after a while, in order."""
+        shown = msgspec.convert(copy.deepcopy(one), PodDisruptionBudget)
+        name, after = one["metadata"]["name"], asyncio.get_running_loop().time() + self.dice.choice((0.0, 0.1))
+        self._budget_shown[name] = max(self._budget_shown.get(name, 0.0) + 1e-4, after)
+        asyncio.get_running_loop().call_at(self._budget_shown[name], lambda: self.setting.budget(shown))
 
     def _end(self, pod: Json) -> None:
         loop, meta = asyncio.get_running_loop(), pod["metadata"]
         grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
         meta["deletionTimestamp"] = rfc3339(START + loop.time() + grace)
         self.evicted.append(meta["name"])
+        self.outcomes.evicted(meta["uid"])
         self.put(pod)
         loop.call_later(min(grace, self.dice.choice((0.0, 1.0, 30.0))), self.remove, meta["name"], meta["uid"])
+
+    # What others do.
+
+    def shun(self, pod: Json) -> None:
+        """The scheduler does not bind a pod where it fits, for a reason that no object shows: it takes other nodes."""
+        self.outcomes.outside(
+            f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"]
+        )
 
     def leave(self, name: str) -> None:
         """Somebody else deletes a pod."""
@@ -236,107 +396,14 @@ class Simulation:
 
     def _tell(self, line: Json) -> None:
         self.told.append(line)
-        if line["message"] == "decision" and line.get("victims"):
-            self._judge_decision(line)
-
-    def _judge_decision(self, line: Json) -> None:
-        """Whether somebody is to go although room comes up elsewhere, soon enough for the policy."""
-        leaving = self._leaving_within(min(self.policy.wait_for_terminating, self.policy.plan_timeout))
-        preemptor = line["preemptor"].partition("/")[2]
-        fits = set(self.ask(self.seen, preemptor, leaving)["fits"]) - set(line.get("leftOut", ()))
-        if fits:
-            self.needless.append(f"{preemptor} fits on {sorted(fits)} once {sorted(leaving)} are gone")
-
-    def _leaving_within(self, patience: float) -> set[str]:
-        """The pods that have been seen leaving and will be gone by then, in seconds; none that is long overdue."""
-        wall = _Clock().wall()
-        ends = {
-            name: epoch(pod["metadata"]["deletionTimestamp"])
-            for name, pod in self.seen.items()
-            if "deletionTimestamp" in pod["metadata"]
-        }
-        return {name for name, end in ends.items() if wall - 60 <= end <= wall + patience}
-
-    def _judge(self, name: str) -> None:
-        """Whether the preemptor behind an eviction would have fitted without it, for all that the reconciler knew."""
-        uid = self.seen.get(name, {}).get("metadata", {}).get("uid")
-        plan = next((one for one in self.reconciler.plans.values() if uid in one.asking), None)
-        if plan is None:
-            self.needless.append(f"{name} was asked to leave for nobody")
-            return
-        preemptor = plan.key.partition("/")[2]
-        others = {victim.name for victim in plan.record.victims if victim.uid not in plan.unneeded} - {name}
-        fits = set(self.ask(self.seen, preemptor, ())["fits"]) - plan.left_out
-        if fits and not plan.gone:
-            self.needless.append(f"{preemptor} fitted on {sorted(fits)} when {name} was asked to leave")
-        if plan.record.node in fits:
-            self.needless.append(f"{preemptor} fitted on {plan.record.node} without {name}")
-        others |= self._leaving_within(min(self.policy.wait_for_terminating, plan.deadline - _Clock().monotonic()))
-        if plan.record.node in self.ask(self.seen, preemptor, others)["fits"]:
-            self.needless.append(f"{name} is more than {preemptor} needs beside {sorted(others)}")
-
-    def ask(self, pods: dict[str, Json], preemptor: str, gone: Any, may_go: oracle.MayGo | None = None) -> Json:
-        """What the oracle says of a preemptor, as if it could preempt by itself and had no nomination."""
-        nominated = {plan.key.partition("/")[2]: plan.record.node for plan in self.reconciler.plans.values()}
-        there = []
-        for name, pod in pods.items():
-            if name in gone or name == preemptor:
-                continue
-            there.append(pod)
-            if name in nominated and not pod["spec"].get("nodeName"):
-                there[-1] = {**pod, "status": {**pod["status"], "nominatedNodeName": nominated[name]}}
-        asked = copy.deepcopy(pods[preemptor])
-        asked["spec"]["preemptionPolicy"] = "PreemptLowerPriority"
-        asked["status"].pop("nominatedNodeName", None)
-        cluster = {
-            "name": "simulated",
-            "nodes": self.nodes,
-            "pods": there,
-            "preemptor": asked,
-            "podDisruptionBudgets": list(self.budgets.values()),
-        }
-        return oracle.decide(cluster, may_go)
-
-    async def _schedule(self) -> None:
-        """Play kube-scheduler: bind what fits, the nominated node first, the highest priority first."""
-        while True:
-            await self._work_arrived.wait()
-            self._work_arrived.clear()
-            await asyncio.sleep(self.dice.choice((0.01, 0.1, 1.0)))
-            waiting = [one for one in self.pods.values() if not one["spec"].get("nodeName")]
-            for pod in sorted(waiting, key=lambda one: -one["spec"]["priority"]):
-                self._bind(pod)
-
-    def _bind(self, pod: Json) -> None:
-        name, nominated = pod["metadata"]["name"], pod["status"].get("nominatedNodeName")
-        cluster = {"name": "truth", "nodes": self.nodes, "pods": [*self.pods.values()], "preemptor": pod}
-        cluster["pods"] = [one for one in self.pods.values() if one is not pod]
-        fits = [node for node in oracle.decide(cluster)["fits"] if node not in self.shunned]
-        if fits and "deletionTimestamp" not in pod["metadata"]:
-            bound = copy.deepcopy(self.pods[name])
-            bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
-            bound["status"] = {"phase": "Running", "startTime": rfc3339(START + asyncio.get_running_loop().time())}
-            self.put(bound)
+        if line["message"] == "decision":
+            self.outcomes.decided(line)
+            if line.get("victims"):
+                self.spares.decided(line)
 
     def stranded(self) -> list[str]:
-        """Preemptors that wait though a plan within the rules exists, by the oracle on what there is."""
-        found = []
-        for name, pod in self.pods.items():
-            if pod["spec"].get("nodeName") or pod["spec"].get("preemptionPolicy") != "Never":
-                continue
-            answer = self.ask(self.pods, name, (), self._may_go)
-            entry = self.reconciler.queue.get(f"default/{name}")
-            out = {left.node for left in entry.nodes.left_out(asyncio.get_running_loop().time())} if entry else set()
-            fits = set(answer["fits"]) - out - self.shunned
-            plans = [
-                one
-                for one in answer["candidates"]
-                if not one["pdbViolations"] and one["node"] not in out | self.shunned and self._within_rates(one)
-            ]
-            if fits or plans:
-                said = entry.reason if entry else "it is not in the queue"
-                found.append(f"{name} waits ({said}) though it fits on {sorted(fits)} or {plans} would do")
-        return found
+        """Preemptors that wait though a plan within the rules exists."""
+        return self.spares.stranded()
 
     def remembered(self) -> list[str]:
         """What the reconciler still expects or remembers of pods although it has ended all its plans."""
@@ -345,25 +412,3 @@ class Simulation:
         found += [f"{len(state.disruptions)} disruptions"] if len(state.disruptions) else []
         gone = state.expectations.cleared.keys() - {f"default/{name}" for name in self.pods}
         return found + [f"the plan that was taken off {key}, which is gone" for key in sorted(gone)]
-
-    def _within_rates(self, candidate: Json) -> bool:
-        """Whether so many victims may go in one window."""
-        limits, victims = self.policy.limits, [self.pods[key.partition("/")[2]] for key in candidate["victims"]]
-        owners = Counter(one["metadata"]["ownerReferences"][0]["name"] for one in victims if _is_owned(one))
-        counts = [(limits.per_node, len(victims)), (limits.per_cluster, len(victims))]
-        counts += [(limits.per_owner, number) for number in owners.values()]
-        return all(rate is None or number <= rate.evictions for rate, number in counts)
-
-    def _may_go(self, pod: Json) -> bool:
-        meta = pod["metadata"]
-        free = all(
-            one["status"]["disruptionsAllowed"] > 0
-            for one in self.budgets.values()
-            if one["spec"]["selector"]["matchLabels"].items() <= meta["labels"].items()
-        )
-        kept = meta["name"] in self._refused or "deletionTimestamp" in meta
-        return free and not kept and meta.get("annotations", {}).get(CAN_BE_PREEMPTED) == "true"
-
-
-def _is_owned(pod: Json) -> bool:
-    return bool(pod["metadata"].get("ownerReferences"))

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from tests.reconciler.acting import PODS, managing, playing
-from tests.workloads import budget, condition, eventually, never
+from tests.workloads import budget, condition, deployment, eventually, never
 from webhook.embedded.server.faults import FaultMatch
 from webhook.kube.instants import rfc3339
-from webhook.kube.resources import EVENT, NODE, POD_DISRUPTION_BUDGET
+from webhook.kube.resources import DEPLOYMENT, EVENT, NODE, POD_DISRUPTION_BUDGET
 from webhook.policy.model import EvictionMode, Limits, Rate
 from webhook.reconciler.state.annotations import (
     DECISION,
@@ -46,7 +46,7 @@ async def test_plan_from_nomination_to_binding():
         await eventually(told)
         preempted = (await events(play, "Preempted"))[0]
         assert preempted["regarding"]["name"] == "victim"
-        assert "default/p" not in preempted["note"], "a tenant is not told another's pod names"
+        assert preempted["note"].startswith("Preempted by pod default/p of priority 100 on node node-1 (test/opt-in: ")
         assert '(test/opt-in: the annotation of PriorityClass low says "true")' in preempted["note"]
         await play.nominated("p", "")
         record = decision_of(await play.get("p"))
@@ -55,6 +55,23 @@ async def test_plan_from_nomination_to_binding():
             ["default/victim"],
             1,
         )
+
+
+async def test_the_victims_deployment_is_told():
+    """Its Event carries the uid by which `kubectl describe deployment` finds it."""
+    async with playing() as play, play.reconciling():
+        made = deployment("batch", 2, cpu="3")
+        made["spec"]["template"]["spec"]["priorityClassName"] = "low"
+        created = await play.client.create(DEPLOYMENT.path("default"), made)
+
+        async def runs() -> bool:
+            found = await play.client.get(DEPLOYMENT.path("default", "batch"))
+            return found.get("status", {}).get("readyReplicas") == 2
+
+        await eventually(runs)
+        await play.preemptor("p")
+        [told] = await eventually(lambda: events(play, "PodPreempted"))
+        assert (told["regarding"]["kind"], told["regarding"]["uid"]) == ("Deployment", created["metadata"]["uid"])
 
 
 async def test_delete_mode_marks_the_victim_first():
@@ -91,6 +108,8 @@ async def test_budget_that_refuses_drops_the_plan():
         async with play.reconciling() as service:
             # The watch of the budgets is behind: by the time of the eviction nothing is allowed any more.
             service.state.budgets.handlers.clear()
+            seen = service.state.budgets.get("default/all")
+            service.state.budgets.get = lambda key: seen if key == "default/all" else None
             await asyncio.sleep(0.3)
             await play.client.patch(
                 POD_DISRUPTION_BUDGET.path("default", "all", "status"), {"status": {"disruptionsAllowed": 0}}
@@ -188,7 +207,8 @@ async def test_attempts_count_over_a_change_of_leader():
     """A plan that comes to nothing under a new leader counts, though its victims were asked by the one before."""
     policies = managing(plan_timeout=1.0, limits=Limits(attempts_per_preemptor=1))
     async with playing(termination_seconds=30.0) as play:
-        await play.victim("a", "node-1", "4", terminationGracePeriodSeconds=30)
+        await play.victim("a", "node-1", "4", terminationGracePeriodSeconds=3)
+        await play.client.patch(f"{PODS}/a", {"metadata": {"finalizers": ["example.com/slow"]}})
         await play.victim("b", "node-1", "4")
         await play.preemptor("p")
         uid = (await play.get("a")).metadata.uid
@@ -198,7 +218,7 @@ async def test_attempts_count_over_a_change_of_leader():
         await play.client.patch(f"{PODS}/p/status", body)
         async with play.reconciling(policies):
             await play.nominated("p", "")
-            told = await eventually(lambda: play.lines("no preemption"))
+            told = await eventually(lambda: play.lines("no preemption"), 150)
             assert "1 plans evicted pods for it in vain" in told[-1]["reason"]
             assert "b" in await play.here()
 

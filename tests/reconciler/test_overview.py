@@ -10,7 +10,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.reconciler.acting import playing
-from tests.reconciler.builders import START, FakeClock, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, FakeClock, Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
@@ -20,15 +20,18 @@ from webhook.page.model import OwnerEvictions
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
     PROTECTION_DURATION,
+    PodsMatch,
     Policies,
+    PreemptionPair,
     PriorityPolicy,
     PriorityRule,
     Reserve,
     SourcePosition,
+    Victims,
 )
 from webhook.reconciler import debug
 from webhook.reconciler.debug import queue_rows
-from webhook.reconciler.overview.decision_history import BUCKETS, DecisionHistory
+from webhook.reconciler.decision_history import BUCKETS, DecisionHistory
 from webhook.reconciler.overview.overview import Surroundings, overview
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.preemptors import PolicySet
@@ -148,6 +151,29 @@ def test_the_ladder():
     assert (rungs["legacy"].policy, rungs["legacy"].preempts) == ("", True)
     assert (rungs["system-node-critical"].preemptible, rungs["no class"].kept) == (0, 1)
     assert [(band.name, band.first, band.last) for band in drawn.bands][1:] == [("teams/band", 500, 999)]
+
+
+def test_pods_that_no_pair_names_are_kept():
+    """They opted in, and no preemptor may evict them: they are not counted as preemptible."""
+    victims = Victims(pairs=(PreemptionPair(victims=PodsMatch(priority_classes=("low",))),))
+    setting = Setting(node("n1"), under=policy(victims=victims))
+    setting.add(pod("named", node="n1", annotations=MAY, class_name="low"))
+    setting.add(pod("other", node="n1", annotations=MAY, class_name="batch"))
+    counted = {rung.name: rung.preemptible for rung in ladder(setting.state, setting.policy_set, (), START).rungs}
+    assert (counted["low"], counted["batch"]) == (1, 0)
+
+
+def test_the_system_range_is_shown_once():
+    """A policy that reserves it has its name; without one it is Kubernetes' own."""
+    setting = Setting(node("n1"))
+    setting.add(pod("a", node="n1"))
+    [band] = ladder(setting.state, setting.policy_set, (), START).bands
+    assert band.name == "Kubernetes' own classes"
+    system = Reserve(from_=1_000_000_001, to=2**31 - 1)
+    rule = PriorityRule(name="r", reserve=system, source=SourcePosition(), enforcement="enforce")
+    reserving = PriorityPolicy(name="kubernetes", rules=(rule,), source=SourcePosition())
+    policies = PolicySet(Policies(priority=(reserving,)))
+    assert [band.name for band in ladder(setting.state, policies, (), START).bands] == ["kubernetes/r"]
 
 
 def test_a_ladder_of_many_classes_is_cut():

@@ -13,6 +13,8 @@ from webhook.policy.model import (
     Policies,
     PreemptionPair,
     Preemptors,
+    Protection,
+    Schedule,
     VictimMode,
     Victims,
 )
@@ -34,6 +36,30 @@ def setting(*classes, **fields):
     for one in classes or (priority_class("high", 100),):
         made.state.snapshot.set_priority_class(one)
     return made
+
+
+# START is 08:00 UTC.
+AT_10 = Schedule(cron="0 10 * * *", duration=3600.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds", "since"),
+    [
+        pytest.param({}, 60, START + 7200, id="when the schedule begins"),
+        pytest.param({}, 7260, START + 7260, id="when the protection ends within it"),
+        pytest.param({}, 12000, START + 26 * 3600, id="the day after, if the protection ends after it"),
+        pytest.param(
+            {"protection": Protection(schedule=AT_10)}, 12000, START + 26 * 3600, id="protected while it lasts"
+        ),
+    ],
+)
+def test_a_policy_with_a_schedule(fields, seconds, since):
+    """Ends of protection and beginnings of the schedule are followed until both let the pod go."""
+    made = setting(schedule=AT_10, **fields)
+    annotations = MAY | {PROTECTION_DURATION: str(seconds)}
+    found, _ = asked(made, pod("v", node="n1", annotations=annotations, start=rfc3339(START)))
+    assert found.since == since
+    assert f"only by the policy's schedule: {AT_10}" in found.conditions
 
 
 def asked(made, one):

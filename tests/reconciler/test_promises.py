@@ -2,130 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from typing import Any
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.preemption.building import budget, node
-from tests.reconciler.builders import START, policy
-from tests.reconciler.simulation import Simulation, run
-from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, Limits, Rate
+from tests.reconciler.random_clusters import lived, simulated
+from tests.reconciler.simulation import run
 
 pytestmark = pytest.mark.slow
 
 SETTLED = 1500.0
 """Seconds after the last change of a cluster by others: rates, refusals and back-offs have had their time."""
-Json = dict[str, Any]
-
-
-def running(name: str, on: str, dice: random.Random) -> Json:
-    """A pod on a node, which mostly may go, with a grace period of its own."""
-    may_go, owner = dice.random() < 0.9, dice.choice(("", "x", "y"))
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {"app": dice.choice(("a", "b", "c"))},
-            "annotations": {CAN_BE_PREEMPTED: "true"} if may_go else {},
-            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "nodeName": on,
-            "priority": dice.choice((10, 20, 80)),
-            "priorityClassName": "low",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": dice.choice((0, 1, 30, 90)),
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 4))}}}],
-        },
-        "status": {"phase": "Running", "startTime": rfc3339(START - dice.randint(0, 3000))},
-    }
-
-
-def waiting(name: str, dice: random.Random, at: float, *, managed: bool = True) -> Json:
-    """A pod that found no node: a preemptor, or one that only holds a nomination."""
-    since = rfc3339(START + at)
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {MARK: MANAGED} if managed else {"app": "d"},
-        },
-        "spec": {
-            "priority": dice.choice((100, 110, 120)) if managed else dice.choice((50, 90, 105)),
-            "priorityClassName": "high" if managed else "other",
-            "schedulerName": "default-scheduler",
-            "preemptionPolicy": "Never" if managed else "PreemptLowerPriority",
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 7))}}}],
-        },
-        "status": {
-            "phase": "Pending",
-            "conditions": [
-                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
-            ],
-        },
-    }
-
-
-def simulated(seed: int) -> Simulation:
-    """A small cluster under random rules, whose pods are created when it begins to live."""
-    dice = random.Random(seed)
-    rate = lambda: dice.choice((None, None, Rate(dice.randint(1, 2), dice.choice((5.0, 60.0)))))  # noqa: E731
-    limits = Limits(per_owner=rate(), per_node=rate(), per_cluster=rate(), attempts_per_preemptor=1000)
-    under = policy(
-        limits=limits, plan_timeout=dice.choice((20.0, 60.0)), wait_for_terminating=dice.choice((0.0, 30.0, 60.0))
-    )
-    nodes = [node(f"n{number}", "8") for number in range(dice.randint(1, 4))]
-    budgets = [budget(f"b-{app}", {"app": app}, dice.randint(0, 2)) for app in ("a", "b") if dice.random() < 0.5]
-    made = Simulation(under, nodes, budgets, dice)
-    if dice.random() < 0.25:
-        made.shunned.add(dice.choice(nodes)["metadata"]["name"])
-    return made
-
-
-async def lived(made: Simulation, seconds: float) -> None:
-    """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle."""
-    dice, loop = made.dice, asyncio.get_running_loop()
-    rare = random.Random(f"rare {dice.getstate()[1][:2]}")
-    for one in made.nodes:
-        room = 8
-        for number in range(dice.randint(2, 8)):
-            pod = running(f"{one['metadata']['name']}-v{number}", one["metadata"]["name"], dice)
-            cpu = int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
-            if cpu > room:
-                continue
-            room -= cpu
-            made.put(pod)
-            if dice.random() < 0.15:
-                made.kept.add(pod["metadata"]["name"])
-            if rare.random() < 0.15:
-                made.migrating[pod["metadata"]["name"]] = rare.uniform(1, 100)
-            if dice.random() < 0.2:
-                loop.call_later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
-    if dice.random() < 0.4:
-        nominee = waiting("nominee", dice, 0.0, managed=False)
-        nominee["status"]["nominatedNodeName"] = dice.choice(made.nodes)["metadata"]["name"]
-        made.put(nominee)
-        if rare.random() < 0.5:
-            loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
-    preempting(made, rare)
-    await made.live(seconds)
-
-
-def preempting(made: Simulation, rare: random.Random) -> None:
-    """Let preemptors come; some are deleted soon after."""
-    dice, loop = made.dice, asyncio.get_running_loop()
-    for number in range(dice.randint(1, 4)):
-        at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
-        loop.call_later(at, made.put, waiting(f"p{number}", dice, at))
-        if rare.random() < 0.1:
-            loop.call_later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
 
 
 def holds(seed: int, *, slow_writes: bool = False) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.reconciler.acting import playing
-from tests.workloads import budget, eventually
-from webhook.kube.resources import POD_DISRUPTION_BUDGET
+from tests.workloads import eventually
 from webhook.reconciler.service import ReconcilerService
 
 pytestmark = pytest.mark.skipped_waits
@@ -23,6 +22,8 @@ class Traffic:
         transport: Any = service.reconciler.executor._writer._client._transport
         self._send, transport.send = transport.send, self._record
         self.counts: Counter[str] = Counter()
+        self.tried: set[str] = set()
+        """Pods that were asked for without effect."""
         self.evicting: set[str] = set()
         self.waves: list[set[str]] = []
         """Of every eviction, which ones were under way when it was sent."""
@@ -30,6 +31,9 @@ class Traffic:
     async def _record(self, method: str, path: str, *arguments: Any, **options: Any) -> bytes:
         kind = re.sub(r"^.*/(pods|events|leases)(/[^/]+)?", r"\1", path)
         self.counts[f"{method} {kind}"] += 1
+        if "dryRun" in str((path, arguments, options)):
+            self.tried.add(path.split("/")[-2])
+            return await self._send(method, path, *arguments, **options)
         if not kind.endswith("/eviction"):
             return await self._send(method, path, *arguments, **options)
         name = path.split("/")[-2]
@@ -55,22 +59,43 @@ async def test_no_request_too_many():
         assert dict(traffic.counts) == {"PATCH pods/status": 2, "POST pods/eviction": 3, "POST events": 4}
 
 
-async def test_all_but_the_last_side_by_side():
-    """All victims but one are asked together, whether or not a budget covers them; the last one has no budget."""
+async def test_those_that_a_budget_may_keep_go_first():
+    """Those that a budget covers are tried without effect, then asked together, then all others together."""
     async with playing() as play, play.reconciling(leader_elect=False) as service:
         traffic = Traffic(service)
         for name in ("a", "b", "c", "d"):
             labels = {"app": "web"} if name in "bd" else {"app": name}
             await play.victim(name, "node-1", "2")
             await play.client.patch(f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"labels": labels}})
-        path = POD_DISRUPTION_BUDGET.path("default")
-        await play.client.create(path, budget("web", {"app": "web"}, minAvailable=0))
-
-        async def allowed() -> bool:
-            return (await play.client.get(f"{path}/web")).get("status", {}).get("disruptionsAllowed") == 2
-
-        await eventually(allowed)
+        await play.covered("web", 2)
         await play.preemptor("p", "8")
         await play.bound("p")
-        assert [len(wave) for wave in traffic.waves] == [1, 2, 3, 1]
-        assert traffic.waves[-1] <= {"a", "c"}
+        assert traffic.tried == {"b", "d"}
+        assert [len(wave) for wave in traffic.waves] == [1, 2, 1, 2]
+        assert traffic.waves[-1] == {"a", "c"}
+
+
+async def test_the_last_one_waits_if_a_budget_covers_all():
+    """If all victims are covered, all but one are asked together, and the last one after them."""
+    async with playing() as play, play.reconciling(leader_elect=False) as service:
+        traffic = Traffic(service)
+        for name in ("a", "b", "c"):
+            await play.victim(name, "node-1", "2")
+            await play.client.patch(f"/api/v1/namespaces/default/pods/{name}", {"metadata": {"labels": {"app": "web"}}})
+        await play.covered("web", 3)
+        await play.preemptor("p", "8")
+        await play.bound("p")
+        assert traffic.tried == {"a", "b", "c"}
+        assert [len(wave) for wave in traffic.waves] == [1, 2, 1]
+
+
+async def test_all_side_by_side_if_nobody_can_keep_one():
+    """Without budgets, and nobody who is asked about evictions, all victims are asked at once."""
+    async with playing() as play, play.reconciling(leader_elect=False) as service:
+        traffic = Traffic(service)
+        for name in ("a", "b", "c"):
+            await play.victim(name, "node-1", "2")
+        await play.preemptor("p", "8")
+        await play.bound("p")
+        assert not traffic.tried
+        assert [len(wave) for wave in traffic.waves] == [1, 2, 3]

@@ -70,7 +70,7 @@ async def test_metrics():
     for line in (
         'giveway_preemption_attempts_total{result="evicts"} 1.0',
         'giveway_preemption_plans_total{ending="bound"} 1.0',
-        'giveway_evictions_total{policy="test"} 1.0',
+        'giveway_evictions_total{namespace="default",policy="test",rule="test/opt-in"} 1.0',
         "giveway_preemption_victims_sum 1.0",
         "giveway_leader 1.0",
         "giveway_nominations 0.0",

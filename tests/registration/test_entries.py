@@ -206,6 +206,7 @@ def test_what_is_mutated():
         ("pods", "CREATE"),
         ("priorityclasses", "CREATE"),
         ("priorityclasses", "UPDATE"),
+        ("podgroups", "CREATE"),
         ("configmaps", "UPDATE"),
     }
 
@@ -216,7 +217,7 @@ def test_every_entry_says_how_it_is_to_be_called(kind, entry):
     assert entry["timeoutSeconds"] == 5
     assert (entry["sideEffects"], entry["matchPolicy"]) == ("None", "Equivalent")
     assert (entry["admissionReviewVersions"], entry["objectSelector"]) == (["v1"], {})
-    open_ = entry["name"] in PROBES or entry["name"].startswith(("workloads", "policies"))
+    open_ = entry["name"] in PROBES or entry["name"].startswith(("workloads", "podgroup-templates", "policies"))
     assert entry["failurePolicy"] == ("Ignore" if open_ else "Fail")
     assert entry.get("reinvocationPolicy") == ("IfNeeded" if kind == MUTATING else None)
     phase = "mutate" if kind == MUTATING else "validate"
@@ -269,21 +270,23 @@ def test_other_addresses():
 
 
 WITHOUT_PLUGIN = entries(Policies(), WebhookTarget(priority_plugin=False))
-NEW_ENTRIES = ["pods-system.mutate.giveway.dev", "pods-update.mutate.giveway.dev"]
+NEW_ENTRIES = ["pods-system.mutate.giveway.dev", "pods-update.mutate.giveway.dev", "pods-system.validate.giveway.dev"]
 
 
 def test_without_the_priority_plugin_the_pods_of_the_system_are_resolved():
-    """One entry more for new pods of kube-system and giveway, one for updates; all others are as they were."""
+    """Two entries more for new pods of kube-system and giveway, one for updates; all others are as they were."""
     more = [by_name(WITHOUT_PLUGIN, name) for name in NEW_ENTRIES]
-    rest = [entry for entry in WITHOUT_PLUGIN[MUTATING] if entry not in more]
-    assert (rest, WITHOUT_PLUGIN[VALIDATING]) == (PLAIN[MUTATING], PLAIN[VALIDATING])
-    new, update = more
-    assert new["namespaceSelector"]["matchExpressions"] == [
-        {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["giveway-system", "kube-system"]},
-        {"key": EXEMPT, "operator": "DoesNotExist"},
-    ]
-    assert new["rules"][0]["operations"] == ["CREATE"]
+    for kind in (MUTATING, VALIDATING):
+        assert [entry for entry in WITHOUT_PLUGIN[kind] if entry not in more] == PLAIN[kind]
+    new, update, judged = more
+    for entry in (new, judged):
+        assert entry["namespaceSelector"]["matchExpressions"] == [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["giveway-system", "kube-system"]},
+            {"key": EXEMPT, "operator": "DoesNotExist"},
+        ]
+        assert entry["rules"][0]["operations"] == ["CREATE"]
     assert update["rules"][0]["operations"] == ["UPDATE"]
+    assert judged["clientConfig"]["service"]["path"] == "/validate-priority"
 
 
 @pytest.mark.parametrize("name", NEW_ENTRIES)
@@ -339,14 +342,16 @@ def update(new, old, user="alice"):
 
 
 def test_the_status_of_every_day_does_not_travel():
-    """What kubelets and the reconciler write of a pod's status never waits for the webhook; nor does what is going."""
+    """What kubelets and the reconciler write of a pod's status never waits for the webhook, nor of a pod that goes."""
     entry = protected("status")
     assert not travels(entry, update({**OLD, "status": KUBELET}, OLD, "system:node:n1"))
     assert not travels(entry, update({**OLD, "status": KUBELET}, {"metadata": OLD["metadata"], "spec": {}}))
     planned = change(OLD, annotations={PLAN: "{}"})
     assert travels(entry, update(planned, OLD))
     assert not travels(entry, update(planned, OLD, RECONCILER))
-    assert not travels(entry, update(change(planned, deletionTimestamp="2026-11-21T00:00:00Z"), OLD))
+    going = change(OLD, deletionTimestamp="2026-11-21T00:00:00Z")
+    assert not travels(entry, update({**going, "status": KUBELET}, going, "system:node:n1"))
+    assert travels(entry, update(change(planned, deletionTimestamp="2026-11-21T00:00:00Z"), going))
 
 
 @pytest.mark.parametrize("user", ["o'hara", "back\\slash", "both\\\"'"])

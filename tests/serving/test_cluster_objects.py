@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.admission.builders import make_pod, make_review, patch_of
 from tests.manager.test_reload import until
 from webhook.embedded.embedded_cluster import EmbeddedCluster
 from webhook.embedded.standins.controller_manager import STAND_INS
+from webhook.kube.errors import ApiError
 from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
 from webhook.serving.cluster_objects import CachedObjects
+from webhook.serving.fair_queue import Peers
 
 POLICY = """\
 apiVersion: giveway.dev/v1alpha1
@@ -126,3 +129,33 @@ async def test_reviews_go_on_while_the_api_server_restarts(start, cluster):
             return running.server.source.lookup.priority_class("later") is not None
 
         await until(known, 15)
+
+
+FLOW = Peers().flow("127.0.0.1")
+
+
+class GroupsOnly:
+    """A client of an API server that has PodGroups in one version."""
+
+    def __init__(self, version: str) -> None:
+        self.version, self.asked = version, []
+
+    async def get(self, path: str, type_: type):
+        self.asked.append(path.split("/")[3])
+        if self.asked[-1] != self.version or not path.endswith("/team-a/podgroups/gang"):
+            raise ApiError(404, "NotFound", "not found")
+        return msgspec.convert({"spec": {"priority": 7, "priorityClassName": "low"}}, type_)
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1", "v1"])
+async def test_a_group_is_found_in_the_version_that_is_served(version):
+    """The version that answered is asked first from then on; a group that is not there is no error."""
+    client = GroupsOnly(version)
+    source = CachedObjects(client)
+    live = await source.ask([("podgroups", "team-a/gang")], FLOW)
+    assert live.pod_group("team-a/gang").spec.priority == 7
+    client.asked.clear()
+    await source.ask([("podgroups", "team-a/gang")], FLOW)
+    assert client.asked == [version]
+    assert (await source.ask([("podgroups", "team-a/other")], FLOW)).pod_group("team-a/other") is None
+    assert source.lookup.pod_group("team-a/gang") is None

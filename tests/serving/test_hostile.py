@@ -14,7 +14,7 @@ from tests.manager.test_reload import until
 from tests.serving.conftest import trusting
 from webhook.admission.context import Objects
 from webhook.component_base import listener
-from webhook.serving import bodies, server, tls_listener
+from webhook.serving import bodies, connections, server
 from webhook.serving.review_handler import _budget
 
 pytestmark = pytest.mark.slow
@@ -247,7 +247,7 @@ async def ready(running, status: int) -> bool:
 
 async def test_a_connection_must_begin_a_request_in_time(start, connect, monkeypatch):
     """One whose first head does not come is closed; one that carried a review is kept."""
-    monkeypatch.setattr(tls_listener, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "_HEAD_SECONDS", 0.2)
     async with start(objects=Objects([HIGH])) as running:
         honest = await connect(running)
         assert await ask(*honest) == 200

@@ -146,7 +146,7 @@ class Live(GivenObjects):
         super().__init__(make_context().lookup)
         self.asked, self._ask = [], ask
 
-    async def ask(self, unsure):
+    async def ask(self, unsure, flow):
         self.asked.append(list(unsure))
         return await self._ask(self.lookup)
 

@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.simulation.clusters import (
+    NOW,
     POLICY,
     added,
     cluster_of,
@@ -66,6 +68,23 @@ def test_rates_spread_evictions_over_time():
     assert [at for at, _, _ in evicted(result)] == [0.0, pytest.approx(60.0, abs=0.01)]
     limit = summarize("x", result).limits[0]
     assert (limit.owner, limit.evicted, limit.most, limit.allowed) == ("ReplicaSet/default/web", 2, 1, 1)
+
+
+def test_a_policy_evicts_when_its_schedule_begins():
+    """The preemptor waits with the reason until then, and gets its place."""
+    begins = datetime.fromtimestamp(NOW, UTC) + timedelta(hours=5, minutes=59)
+    cron = f"0 {begins.hour} * * *"
+    under = loaded(policy_text(schedule={"cron": cron, "duration": "1h"}))
+    objects = full(pods=[pod("p", "2", "high")])
+    waiting = run(objects, under, until=3600.0)
+    assert not evicted(waiting)
+    assert (
+        f"evicts only by its schedule ({cron} UTC for 1h): from {begins.hour:02}:00 UTC" in waiting.reasons["default/p"]
+    )
+    at = begins.replace(minute=0, second=0, microsecond=0).timestamp() - NOW
+    result = run(objects, under, until=8 * 3600.0)
+    assert [when for when, _, _ in evicted(result)] == [pytest.approx(at, abs=0.1)] * 2
+    assert set(placed(result)) == {"p"}
 
 
 def test_protection_windows_end():

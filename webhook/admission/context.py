@@ -8,18 +8,33 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 from webhook.admission.review import PodView, Review
+from webhook.kube.bounded import BoundedCache
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.evaluation.request import PolicyRequest
+from webhook.policy.model import PriorityRule
 
-__all__ = ["CLASSES", "NAMESPACES", "RECONCILER", "SYSTEM_CLASSES", "Context", "Lookup", "Objects", "Overlay"]
+__all__ = [
+    "CLASSES",
+    "LONGEST_NAME",
+    "NAMESPACES",
+    "POD_GROUPS",
+    "RECONCILER",
+    "SYSTEM_CLASSES",
+    "Context",
+    "Lookup",
+    "Objects",
+    "Overlay",
+]
 
-CLASSES, NAMESPACES = "priorityclasses", "namespaces"
-"""The two resources an answer can hinge on."""
+CLASSES, NAMESPACES, POD_GROUPS = "priorityclasses", "namespaces", "podgroups"
+"""The resources an answer can hinge on."""
+
+LONGEST_NAME = 253
+"""Characters of the longest name of a class or namespace (`apimachinery/pkg/util/validation.IsDNS1123Subdomain`)."""
 
 RECONCILER = "system:serviceaccount:giveway-system:giveway-reconciler"
 """The user name of the reconciler as manifests/base installs it."""
@@ -43,11 +58,20 @@ class Lookup(Protocol):
         """The Namespace of that name."""
         ...
 
+    def pod_group(self, key: str) -> PodView | None:
+        """The PodGroup `namespace/name`. Nobody watches them, so only one that was looked up live is known."""
+        ...
+
 
 class Objects:
     """A Lookup over given objects; the two system classes are there unless given otherwise."""
 
-    def __init__(self, classes: Iterable[PriorityClass] = (), namespaces: Iterable[Namespace] = ()) -> None:
+    def __init__(
+        self,
+        classes: Iterable[PriorityClass] = (),
+        namespaces: Iterable[Namespace] = (),
+        pod_groups: Mapping[str, PodView] | None = None,
+    ) -> None:
         system = {
             name: PriorityClass(metadata=ObjectMeta(name=name), value=value, preemption_policy="PreemptLowerPriority")
             for name, value in SYSTEM_CLASSES.items()
@@ -55,6 +79,7 @@ class Objects:
         self._classes = system | {item.metadata.name: item for item in classes}
         self._namespaces = {item.metadata.name: item for item in namespaces}
         self._defaults = [item for item in self._classes.values() if item.global_default]
+        self._pod_groups = pod_groups or {}
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""
@@ -72,14 +97,23 @@ class Objects:
         """The Namespace of that name."""
         return self._namespaces.get(name)
 
+    def pod_group(self, key: str) -> PodView | None:
+        """The PodGroup `namespace/name`."""
+        return self._pod_groups.get(key)
+
 
 class Overlay:
     """A Lookup corrected by what was just read live; None says that the object is not there."""
 
     def __init__(
-        self, below: Lookup, classes: Mapping[str, PriorityClass | None], namespaces: Mapping[str, Namespace | None]
+        self,
+        below: Lookup,
+        classes: Mapping[str, PriorityClass | None],
+        namespaces: Mapping[str, Namespace | None],
+        pod_groups: Mapping[str, PodView | None] | None = None,
     ) -> None:
         self._below, self._classes, self._namespaces = below, classes, namespaces
+        self._pod_groups = pod_groups or {}
 
     def priority_class(self, name: str) -> PriorityClass | None:
         """The PriorityClass of that name."""
@@ -93,6 +127,10 @@ class Overlay:
     def namespace(self, name: str) -> Namespace | None:
         """The Namespace of that name."""
         return self._namespaces[name] if name in self._namespaces else self._below.namespace(name)
+
+    def pod_group(self, key: str) -> PodView | None:
+        """The PodGroup `namespace/name`."""
+        return self._pod_groups[key] if key in self._pod_groups else self._below.pod_group(key)
 
 
 class Context:
@@ -116,17 +154,22 @@ class Context:
         self.engine, self.lookup, self.trace, self.reconciler = engine, lookup, trace, reconciler
         self.allowance, self.clock = allowance, clock
         self.reads_everything = trace is not None or any(
-            policy.conditions or any(rule.validate is not None for rule in policy.rules)
-            for policy in engine.policies.priority
+            policy.conditions or not all(map(_by_reduced, policy.rules)) for policy in engine.policies.priority
         )
         """Whether a rule may read any field of an object, so that objects are decoded in full."""
-        self.managed = lru_cache(4096)(engine.managed)
+        self.managed = BoundedCache(engine.managed, 4096, LONGEST_NAME)
         """The policy and twin of a managed class, by its name."""
 
     def with_lookup(self, lookup: Lookup) -> Context:
         """The same policies over other objects."""
         changed = copy.copy(self)
         changed.lookup = lookup
+        return changed
+
+    def with_allowance(self, allowance: float) -> Context:
+        """The same with another allowance."""
+        changed = copy.copy(self)
+        changed.allowance = allowance
         return changed
 
     def is_managed(self, name: str) -> bool:
@@ -158,8 +201,30 @@ class Context:
         return self.request(review, _reduced(pod), _reduced(old) if old is not None else None)
 
 
+_REDUCED = frozenset(
+    {
+        ("metadata", "name"),
+        ("metadata", "labels"),
+        ("metadata", "annotations"),
+        ("metadata", "deletionTimestamp"),
+        ("spec", "priorityClassName"),
+        ("spec", "priority"),
+        ("spec", "preemptionPolicy"),
+    }
+)
+"""The fields that `_reduced` gives whole."""
+
+
+def _by_reduced(rule: PriorityRule) -> bool:
+    """Whether the fields of `_reduced` are enough for a rule, by its declaration."""
+    declaration = rule.declaration
+    if declaration.expressions or declaration.fields is None:
+        return False
+    return all(path[:2] in _REDUCED for path in declaration.fields)
+
+
 def _reduced(pod: PodView) -> dict[str, Any]:
-    """The fields of a pod that rules without expressions look at, as JSON data."""
+    """The fields of a pod that rules without expressions look at, as JSON data. `_REDUCED` names them."""
     data: dict[str, Any] = {}
     if pod.metadata is not None:
         meta = pod.metadata

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import deepcopy
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,9 +14,11 @@ import msgspec
 from webhook.admission.context import Context, Lookup
 from webhook.admission.resolving import NEVER, Resolution, owned, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, Operation, PodSpecView, PodView, Review
-from webhook.policy.model import DECISION, GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
+from webhook.kube.bounded import bounded_cache
+from webhook.kube.json_patch import escape
+from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
-__all__ = ["MIRROR", "Given", "apply", "escape", "given_earlier", "mutate_class", "mutate_pod"]
+__all__ = ["MIRROR", "Given", "given_earlier", "mutate_class", "mutate_pod"]
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod: the API's picture of a static pod, which nobody may change."""
@@ -69,6 +69,30 @@ def mutate_class(context: Context, review: Review, answer: Answer) -> None:
     )
 
 
+def mutate_group(context: Context, review: Review, answer: Answer) -> None:
+    """Patch a new PodGroup with what a pod in its place would get: class, value, and Never if its class is managed.
+
+    An API server that does not know `preemptionPolicy` of a PodGroup drops it (docs/kubernetes-behaviour.md K28).
+    """
+    if review.operation != "CREATE":
+        return
+    spec = review.pod().spec or PodSpecView()
+    found = resolve(context, spec, context.request(review, review.object), lambda: review.object)
+    answer.warnings += found.warnings
+    answer.unsure |= found.unsure
+    if found.conflict or found.missing:
+        return
+    if found.set_by:
+        answer.audit["applied"] = found.set_by
+    policy = found.preemption_policy if found.managed else spec.preemption_policy
+    wanted = (
+        ("priorityClassName", spec.priority_class_name, found.name or spec.priority_class_name),
+        ("priority", spec.priority, found.value),
+        ("preemptionPolicy", spec.preemption_policy, policy),
+    )
+    answer.patch = _fields("/spec", wanted)
+
+
 def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
     """Patch a new pod: its class and priority, copied annotations, the mark, and the note of what was given."""
     spec, meta = pod.spec or PodSpecView(), pod.metadata or MetadataView()
@@ -102,7 +126,7 @@ def _create(context: Context, review: Review, pod: PodView, answer: Answer) -> N
     # What an earlier call copied and this one does not is taken away again. What only the reconciler writes is taken
     # off, since a restored or copied manifest may carry it
     record = _encoded(found.name, tuple(values.items())) if values or found.overwrite or given is not None else None
-    annotations = {**dict.fromkeys(ours), **values, PLAN: None, DECISION: None, GIVEN: record}
+    annotations = {**dict.fromkeys(ours), **values, **dict.fromkeys(RECONCILER_ANNOTATIONS), GIVEN: record}
     answer.patch = _patch(pod, found if settled else None, annotations, _labels(review, meta, found, answer))
     rules = [found.set_by] * bool(found.set_by)
     rules += [rule for key, (value, rule) in copied.items() if present.get(key) != value]
@@ -184,7 +208,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Given)
 
 
-@lru_cache(1024)
+@bounded_cache(1024, 4096)
 def _encoded(name: str, copied: tuple[tuple[str, str], ...]) -> str:
     """The annotation's text, compact JSON: the class that the pod has now, and what was copied to it.
 
@@ -212,12 +236,6 @@ def _brief(value: str) -> str:
     return "sha256:" + hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()
 
 
-@lru_cache(1024)
-def escape(key: str) -> str:
-    """A key as one token of a JSON Pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
 def _fields(parent: str, wanted: Iterable[tuple[str, Any, Any]]) -> list[Operation]:
     """Set fields of the object at `parent`, each given as (field, value now or None, value wanted)."""
     return [
@@ -241,18 +259,3 @@ def _members(parent: str, present: Mapping[str, str] | None, wanted: Mapping[str
         else:
             operations.append({"op": "replace" if key in now else "add", "path": path, "value": value})
     return operations
-
-
-def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """A copy of the document with this module's own operations carried out."""
-    result = deepcopy(document)
-    for operation in operations:
-        tokens = [token.replace("~1", "/").replace("~0", "~") for token in operation["path"].split("/")[1:]]
-        target = result
-        for token in tokens[:-1]:
-            target = target[token]
-        if operation["op"] == "remove":
-            del target[tokens[-1]]
-        else:
-            target[tokens[-1]] = operation["value"]
-    return result

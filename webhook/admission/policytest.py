@@ -2,99 +2,44 @@
 
 from __future__ import annotations
 
+import difflib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from webhook.admission.context import Context
-from webhook.admission.mutating import apply, escape
 from webhook.admission.objectfiles import ObjectsError, objects_from
+from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest, read_tests
 from webhook.admission.review import Answer, Operation
 from webhook.admission.webhook import Phase, review
 from webhook.kube.instants import InstantError, epoch
+from webhook.kube.json_patch import apply_json_patch, escape
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.policy.model import GIVEN
+from webhook.policy.model import GIVEN, Policies, SourcePosition
+from webhook.policy.shapes.findings import Finding, Severity
 
-__all__ = ["Case", "CaseResult", "PolicyTest", "TestFileError", "find", "run"]
+__all__ = ["CaseResult", "run", "tests_of", "unknown_rule"]
 
-API_VERSION = "giveway.dev/v1alpha1"
+_SUFFIXES = (".yaml", ".yml")
 _RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
     "Pod": ("", "pods"),
     "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
 }
 
 
-class TestFileError(Exception):
-    """A test file that cannot be run; the text names it and what is wrong."""
-
-    __test__ = False
-
-
-class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """Part of a test file: a field that nobody reads is a mistake of its author."""
-
-
-class TestRequest(_Strict):
-    """Who asks for what."""
-
-    object: dict[str, Any] | None = None
-    old_object: dict[str, Any] | None = None
-    operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
-    user: str = "someone"
-    groups: tuple[str, ...] = ("system:authenticated",)
-    dry_run: bool = False
-
-
-class Expect(_Strict):
-    """What must become of it; what is left out is not looked at. An empty list of warnings allows none."""
-
-    verdict: Literal["allow", "deny"]
-    rule: str | None = None
-    message: str | None = None
-    patch: list[Operation] | None = None
-    warnings: list[str] | None = None
-
-
-class Case(_Strict):
-    """One request and its expected end."""
-
-    name: str
-    request: TestRequest
-    expect: Expect
-    phase: Literal["mutate", "validate", "both"] = "both"
-
-
-class _Spec(_Strict):
-    policies: str
-    cases: list[Case]
-    objects: list[dict[str, Any]] = []
-    now: str | None = None
-
-
-class _Metadata(_Strict):
-    name: str
-
-
-class PolicyTest(_Strict):
-    """One document of a test file."""
-
-    api_version: Literal["giveway.dev/v1alpha1"]
-    kind: Literal["PolicyTest"]
-    metadata: _Metadata
-    spec: _Spec
-
-
 class CaseResult(msgspec.Struct, kw_only=True):
-    """One case that ran: `failures` says what was expected and what came instead; empty is a pass."""
+    """One case that ran: `failures` says what was expected and what came instead; empty is a pass.
+
+    `place` is where a case that failed stands.
+    """
 
     file: Path
+    place: SourcePosition | None = None
     test: str
     case: str
     verdict: str
@@ -102,41 +47,34 @@ class CaseResult(msgspec.Struct, kw_only=True):
     seconds: float
 
 
-def find(paths: Iterable[Path]) -> Iterator[tuple[Path, PolicyTest]]:
-    """All PolicyTests in these files and, at any depth, below these directories. Raises TestFileError."""
-    for path in paths:
-        if not path.exists():
-            raise TestFileError(f"{path}: no such file or directory")
-        files = (
-            sorted(file for file in path.rglob("*") if file.suffix in {".yaml", ".yml"}) if path.is_dir() else [path]
-        )
-        for file in files:
-            try:
-                documents = list(YAML(typ="safe", pure=True).load_all(file.read_bytes()))
-            except (OSError, YAMLError, UnicodeDecodeError) as error:
-                raise TestFileError(f"{file}: {error}") from error
-            for number, document in enumerate(documents, 1):
-                if not isinstance(document, dict) or document.get("kind") != "PolicyTest":
-                    continue
-                try:
-                    yield file, msgspec.convert(document, PolicyTest)
-                except msgspec.ValidationError as error:
-                    raise TestFileError(f"{file}: document {number}: {str(error).replace('`$.', '`')}") from error
+def unknown_rule(policies: Policies, rule: str) -> str:
+    """Why a test cannot expect this rule: no policy has it. Empty if one has, or if it is a built-in one."""
+    known = {f"{policy.name}/{rule.name}" for policy in policies.priority for rule in policy.rules}
+    known |= {f"{policy.name}/{condition.name}" for policy in policies.priority for condition in policy.conditions}
+    if rule in known or rule.partition("/")[0] == BUILTIN:
+        return ""
+    near = difflib.get_close_matches(rule, known, n=1)
+    return f'no policy has a rule "{rule}"' + (f'; did you mean "{near[0]}"?' if near else "")
 
 
-def run(file: Path, test: PolicyTest) -> list[CaseResult]:
+def run(found: FoundTest) -> list[CaseResult]:
     """Run one PolicyTest. Raises TestFileError if its policies or objects cannot be loaded."""
+    file, test = found.file, found.test
     try:
         engine = Engine(load_or_raise(file.parent / test.spec.policies))
         objects = objects_from((f"{file}: spec.objects[{at}]", item) for at, item in enumerate(test.spec.objects))
     except (PolicyError, ObjectsError, OSError) as error:
-        raise TestFileError(f"{file}: {error}") from error
+        raise TestFileError(found.place("policies"), str(error)) from error
     try:
         now = None if test.spec.now is None else epoch(test.spec.now)
     except InstantError as error:
-        raise TestFileError(f"{file}: spec.now: {error}") from error
+        raise TestFileError(found.place("now"), f"spec.now: {error}") from error
     context = Context(engine, objects) if now is None else Context(engine, objects, clock=lambda: now)
-    return [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
+    results = [_run_case(context, file, test.metadata.name, case) for case in test.spec.cases]
+    for number, result in enumerate(results):
+        if result.failures:
+            result.place = found.place("cases", number)
+    return results
 
 
 def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult:
@@ -149,7 +87,7 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult
     if case.phase in ("validate", "both"):
         patch = answers["mutate"].patch if answers else []
         if patch and request.object is not None:
-            request = msgspec.structs.replace(request, object=apply(request.object, patch))
+            request = msgspec.structs.replace(request, object=apply_json_patch(request.object, patch))
         answers["validate"] = _ask(context, "validate", request)
     last = list(answers.values())[-1]
     return CaseResult(
@@ -157,7 +95,7 @@ def _run_case(context: Context, file: Path, test: str, case: Case) -> CaseResult
         test=test,
         case=case.name,
         verdict="allow" if last.allowed else "deny",
-        failures=list(_failures(case.expect, answers, last)),
+        failures=list(_failures(context.engine.policies, case.expect, answers, last)),
         seconds=time.perf_counter() - began,
     )
 
@@ -186,7 +124,7 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
     return review(context, phase, msgspec.json.encode(body)).answer
 
 
-def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:
+def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:
     """In what the answer differs from what is expected, one sentence each."""
     verdict = "allow" if last.allowed else "deny"
     text = last.message or "; ".join(last.refusals)
@@ -198,7 +136,9 @@ def _failures(expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Ite
         applied = answers["mutate"].audit.get("applied", "") if "mutate" in answers else ""
         rules.update(filter(None, applied.split(",")))
         if expect.rule not in rules:
-            yield f"rule: expected {expect.rule}, got {', '.join(sorted(rules)) or 'none'}"
+            unknown = unknown_rule(policies, expect.rule)
+            got = ", ".join(sorted(rules)) or "none"
+            yield f"rule: expected {expect.rule}, got {got}" + (f"; {unknown}" if unknown else "")
     if expect.message is not None and expect.message not in text:
         yield f"message: expected {expect.message!r} in {text!r}"
     if expect.patch is not None:
@@ -236,3 +176,30 @@ def _path(operation: Operation) -> str:
 
 def _json(patch: list[Operation]) -> str:
     return msgspec.json.encode(patch).decode()
+
+
+def tests_of(directory: Path, policies: Policies) -> list[Finding]:
+    """What is wrong with the PolicyTests below the directory of a policy set, before they run.
+
+    Tests of other sets are looked at only as far as they can be read.
+    """
+    findings: list[Finding] = []
+    files = [file for file in directory.rglob("*") if file.suffix in _SUFFIXES and file.parent != directory]
+    for file in sorted(files):
+        try:
+            for found in read_tests(file):
+                their = file.parent / found.test.spec.policies
+                if not their.exists():
+                    findings.append(_error(found.place("policies"), f"there is no {found.test.spec.policies} here"))
+                if not their.exists() or not their.samefile(directory):
+                    continue
+                for number, case in enumerate(found.test.spec.cases):
+                    if case.expect.rule is not None and (wrong := unknown_rule(policies, case.expect.rule)):
+                        findings.append(_error(found.place("cases", number, "expect", "rule"), wrong))
+        except TestFileError as error:
+            findings.append(_error(error.source, error.problem))
+    return findings
+
+
+def _error(source: SourcePosition, message: str) -> Finding:
+    return Finding(severity=Severity.ERROR, source=source, message=message)

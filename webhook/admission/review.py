@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
 
+from webhook.admission.undecoded import LONGEST_UID, MOST_VALUES, UNREADABLE, uid_in, values
+from webhook.kube.bounded import bounded
 from webhook.kube.objects import PriorityClass
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.evaluation.rules import BUILTIN, Verdict
@@ -23,9 +25,9 @@ __all__ = [
     "PodSpecView",
     "PodView",
     "Review",
+    "ReviewFacts",
     "decode",
     "say",
-    "uid_of",
 ]
 
 T = TypeVar("T")
@@ -66,16 +68,23 @@ class MetadataView(ObjectView):
     owner_references: list[OwnerView] | None = None
 
 
+class SchedulingGroupView(ObjectView):
+    """Which PodGroup a pod belongs to."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpecView(ObjectView):
-    """A pod's priority, as far as it is filled in."""
+    """A pod's priority, as far as it is filled in, and its group."""
 
     priority: int | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
+    scheduling_group: SchedulingGroupView | None = None
 
 
 class PodView(ObjectView):
-    """A pod or a pod template."""
+    """A pod, a pod template, or a PodGroup, whose priority stands in the same fields."""
 
     metadata: MetadataView | None = None
     spec: PodSpecView | None = None
@@ -134,9 +143,20 @@ _whole = msgspec.json.Decoder(_Whole)
 _named = msgspec.json.Decoder(_Named)
 _pod = msgspec.json.Decoder(PodView)
 _class = msgspec.json.Decoder(PriorityClass)
-_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
-"""Where the API server writes the uid; read this way only from a body that does not decode."""
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class ReviewFacts(msgspec.Struct, kw_only=True):
+    """What is told and counted of a request after it was answered; never the object itself."""
+
+    group: str
+    resource: str
+    subresource: str
+    operation: str
+    namespace: str
+    name: str
+    """For people: `PREFIX*` as long as the API server has made no name of `generateName`."""
+    user: str
+    dry_run: bool
 
 
 class Review:
@@ -177,15 +197,23 @@ class Review:
         return {key: self._read(_json, value, key) for key, value in fields.items() if key not in _OBJECTS}
 
     @property
-    def shown_name(self) -> str:
-        """The object's name for people: `PREFIX*` as long as the API server has made none of `generateName`."""
-        if self.name or not self.has_object:
-            return self.name
-        try:
-            metadata = _named.decode(self._object).metadata
-        except _UNREADABLE:
-            return ""
-        return metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
+    def facts(self) -> ReviewFacts:
+        """What is told of this request."""
+        name = self.name
+        if not name and self.has_object:
+            with suppress(*UNREADABLE):
+                metadata = _named.decode(self._object).metadata
+                name = metadata.name or (f"{metadata.generate_name}*" if metadata.generate_name else "")
+        return ReviewFacts(
+            group=self.group,
+            resource=self.resource,
+            subresource=self.subresource,
+            operation=self.operation,
+            namespace=self.namespace,
+            name=name,
+            user=self.user.username,
+            dry_run=self.dry_run,
+        )
 
     def pod(self) -> PodView:
         """The pod. BadReviewError names a field that does not fit."""
@@ -219,31 +247,33 @@ class Review:
     def _read(self, decoder: msgspec.json.Decoder[T], raw: msgspec.Raw | bytes, field: str) -> T:
         try:
             return decoder.decode(raw)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise BadReviewError(f"request.{field}: {_readable(error)}", uid=self.uid, rule=_rule(error)) from None
 
 
 def decode(body: bytes) -> Review:
-    """Read an AdmissionReview. Raises BadReviewError with what is wrong and, if it can be read, the uid."""
+    """Read an AdmissionReview. Raises BadReviewError with what is wrong and, if it can be read, the uid.
+
+    Nothing is decoded of a review with more than MOST_VALUES values: a small one takes 50 times its bytes in memory.
+    """
     if not body or body.isspace():
         raise BadReviewError("the body is empty; an AdmissionReview was expected")
+    if len(body) > MOST_VALUES and values(body) > MOST_VALUES:
+        text = f"the review has more than {MOST_VALUES} values, so giveway refuses it unread; make the object smaller"
+        raise BadReviewError(text, uid=uid_in(body), rule="size")
     try:
         review = _review.decode(body)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         text = f"the body is no AdmissionReview: {_readable(error)}"
-        # The uid of a review that does not fit: by its field, else by its usual place
-        try:
-            found = _json.decode(body)["request"]["uid"]
-        except (*_UNREADABLE, LookupError, TypeError):
-            found = uid_of(body[:4096])
-        raise BadReviewError(text, uid=found if isinstance(found, str) else "", rule=_rule(error)) from None
+        raise BadReviewError(text, uid=uid_in(body), rule=_rule(error)) from None
     request = review.request
     uid = request.uid if request else ""
     if review.kind != "AdmissionReview":
-        raise BadReviewError(f"kind is {review.kind!r}; AdmissionReview was expected", uid=uid)
+        kind = bounded(review.kind or "")
+        raise BadReviewError(f"kind is {kind!r}; AdmissionReview was expected", uid=uid)
     if review.api_version != API_VERSION:
         raise BadReviewError(
-            f"apiVersion is {review.api_version!r}; only {API_VERSION} is served"
+            f"apiVersion is {bounded(review.api_version or '')!r}; only {API_VERSION} is served"
             " (set admissionReviewVersions: [v1] in the webhook configuration)",
             uid=uid,
         )
@@ -251,15 +281,11 @@ def decode(body: bytes) -> Review:
         raise BadReviewError("request is missing")
     if not uid:
         raise BadReviewError("request.uid is missing")
+    if len(uid) > LONGEST_UID:
+        raise BadReviewError(f"request.uid has {len(uid)} characters; at most {LONGEST_UID} are read")
     if request.resource is None or not request.resource.resource:
         raise BadReviewError("request.resource is missing", uid=uid)
     return Review(body, request, request.resource)
-
-
-def uid_of(beginning: bytes) -> str:
-    """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
-    match = _UID.search(beginning)
-    return match[1].decode() if match else ""
 
 
 def _rule(error: Exception) -> str:

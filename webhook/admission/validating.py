@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.admission.context import CLASSES, SYSTEM_CLASSES, Context
+from webhook.admission.context import CLASSES, LONGEST_NAME, POD_GROUPS, SYSTEM_CLASSES, Context
 from webhook.admission.mutating import MIRROR
 from webhook.admission.resolving import NEVER, PREEMPT, disagreement, global_default, policy_of, resolve
 from webhook.admission.review import Answer, MetadataView, PodSpecView, PodView, Review
+from webhook.kube.bounded import bounded
 from webhook.kube.objects import PriorityClass
 from webhook.kube.pods import template_of
 from webhook.policy.evaluation.request import CONTROLLER, PolicyRequest
-from webhook.policy.model import DECISION, MANAGED, MARK, OWN_ANNOTATIONS, PLAN
+from webhook.policy.model import GIVEN, MANAGED, MARK, OWN_ANNOTATIONS, RECONCILER_ANNOTATIONS
 
-__all__ = ["validate_binding", "validate_class", "validate_pod", "validate_status", "validate_workload"]
+__all__ = [
+    "check_class",
+    "check_group",
+    "validate_binding",
+    "validate_class",
+    "validate_pod",
+    "validate_priority",
+    "validate_status",
+    "validate_workload",
+    "warn_of_controllers",
+]
 
 _OWN_RULE = "own-annotations"
 _HIGHEST_USER_VALUE = 1_000_000_000
@@ -27,12 +38,18 @@ _SYSTEM_PREFIX = "system-"
 
 
 def validate_pod(context: Context, review: Review, answer: Answer) -> None:
-    """Judge a pod as it would be stored; an UPDATE is judged by what it changes."""
+    """Judge a pod as it would be stored; an UPDATE is judged by what it changes.
+
+    Nothing holds up a pod that is being deleted. But who may not change its protected keys may not do so then either:
+    until it is gone, they decide about other pods, too.
+    """
     pod = review.pod()
-    if pod.metadata is not None and pod.metadata.deletion_timestamp:
-        return
+    going = pod.metadata is not None and bool(pod.metadata.deletion_timestamp)
     if review.operation == "CREATE":
-        _validate_new(context, review, pod, answer)
+        if not going:
+            _validate_new(context, review, pod, answer)
+    elif going:
+        validate_status(context, review, answer)
     elif review.has_old:
         old = review.old_pod()
         now, before = pod.spec or PodSpecView(), old.spec or PodSpecView()
@@ -42,7 +59,7 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
             ("preemptionPolicy", now.preemption_policy, before.preemption_policy),
         ):
             if value != was:
-                shown = tuple("absent" if item is None else item for item in (was, value))
+                shown = tuple("absent" if item is None else bounded(str(item)) for item in (was, value))
                 answer.deny(
                     "priority-immutable",
                     f"spec.{field} of a pod cannot change (now {shown[0]}, requested {shown[1]});"
@@ -52,35 +69,56 @@ def validate_pod(context: Context, review: Review, answer: Answer) -> None:
         answer.add(context.engine.judge(_change_request(context, review, pod, old), context.trace))
 
 
-def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
-    """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
-    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
-    mirror = MIRROR in (meta.annotations or {})
+def validate_priority(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a new pod as the Priority plugin does, and by no policy: where pods of the system are made without it.
+
+    A priority that nobody filled in is no fault of the pod, so it is let in.
+    """
+    if review.operation == "CREATE":
+        spec = review.pod().spec or PodSpecView()
+        check_class(context, spec, answer)
+
+
+def check_class(context: Context, spec: PodSpecView, answer: Answer) -> PriorityClass | None:
+    """Refuse a class that does not exist, and a priority that is not that of the class; give the class named."""
     name = spec.priority_class_name or ""
     named = context.lookup.priority_class(name) if name else None
     if name and named is None:
         answer.unsure.add((CLASSES, name))
         _deny_missing(answer, name)
-    else:
-        expected = named or global_default(context)
-        if not _check_agreement(spec, named, expected, answer):
-            if expected:
-                answer.unsure.add((CLASSES, expected.metadata.name))
-        elif (spec.priority is None or spec.preemption_policy is None) and not mirror:
-            answer.deny(
-                "priority-resolved",
-                "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority"
-                " plugin nor giveway's mutating webhook. Try again; if that does not help, check the"
-                " MutatingWebhookConfiguration",
-            )
+        return None
+    expected = named or global_default(context)
+    if not _check_agreement(spec, named, expected, answer) and expected:
+        answer.unsure.add((CLASSES, expected.metadata.name))
+    return named
+
+
+def _validate_new(context: Context, review: Review, pod: PodView, answer: Answer) -> None:
+    """Judge a new pod: its class, its priority, its mark, and then what the policies say."""
+    meta, spec = pod.metadata or MetadataView(), pod.spec or PodSpecView()
+    mirror = MIRROR in (meta.annotations or {})
+    name = spec.priority_class_name or ""
+    named = check_class(context, spec, answer)
+    if answer.allowed and not mirror and (spec.priority is None or spec.preemption_policy is None):
+        answer.deny(
+            "priority-resolved",
+            "spec.priority and spec.preemptionPolicy were never filled in: the pod passed neither the Priority plugin"
+            " nor giveway's mutating webhook. Try again; if that does not help, check the MutatingWebhookConfiguration",
+        )
+    check_group(context, review.namespace, spec, spec.priority, answer)
     managed = named is not None and named.preemption_policy == NEVER and context.is_managed(name)
     _check_mark(answer, meta, name, managed=managed)
     if managed and MARK not in (meta.labels or {}) and not mirror:
         answer.warnings.append(f"no label {MARK}: {MANAGED}, so nothing preempts for this pod of class {name}")
     # What only the reconciler writes; mutation has taken it away if it was asked
-    for key in (PLAN, DECISION):
+    for key in RECONCILER_ANNOTATIONS:
         if key in (meta.annotations or {}):
             answer.deny(_OWN_RULE, f"annotation {key} is written by giveway's reconciler only: leave it out")
+    if mirror and GIVEN in (meta.annotations or {}):
+        # Mutation replaces it on every other pod
+        answer.deny(
+            _OWN_RULE, f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing"
+        )
     request = context.pod_request(review, pod)
     request.priority_class = named
     request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
@@ -109,18 +147,25 @@ def validate_workload(context: Context, review: Review, answer: Answer) -> None:
         _deny_missing(answer, found.name)
     elif found.conflict:
         _check_agreement(spec, found.priority_class, found.priority_class or global_default(context), answer)
+    else:
+        view = msgspec.structs.replace(spec, preemption_policy=found.preemption_policy)
+        check_group(context, review.namespace, view, found.value, answer)
     _check_mark(answer, meta, found.name, managed=found.managed)
     request = context.request(review, data, review.old_object)
     request.priority_class = found.priority_class
     request.priority = spec.priority if spec.priority is not None else found.value
     answer.add(context.engine.judge(request, context.trace))
-    if answer.allowed and context.engine.asks_who:
-        # A controller makes the pods: tell the author of the workload which rule will refuse those
-        for verdict in context.engine.judge(_by_controller(request)):
-            if verdict.denies:
-                answer.warnings.append(
-                    f"a controller makes the pods, and rule {verdict.id} will refuse them: {verdict.message}"
-                )
+    if answer.allowed:
+        warn_of_controllers(context, request, "pods", answer)
+
+
+def warn_of_controllers(context: Context, request: PolicyRequest, made: str, answer: Answer) -> None:
+    """Tell the author of a template which rule will refuse what controllers make of it."""
+    for verdict in context.engine.judge(_by_controller(request)) if context.engine.asks_who else ():
+        if verdict.denies:
+            answer.warnings.append(
+                f"a controller makes the {made}, and rule {verdict.id} will refuse them: {verdict.message}"
+            )
 
 
 def _by_controller(request: PolicyRequest) -> PolicyRequest:
@@ -131,13 +176,43 @@ def _by_controller(request: PolicyRequest) -> PolicyRequest:
     return msgspec.structs.replace(request, user=CONTROLLER, raw=raw)
 
 
+def check_group(context: Context, namespace: str, spec: PodSpecView, priority: int | None, answer: Answer) -> None:
+    """Refuse a pod whose priority is not that of its PodGroup, where the group's counts.
+
+    kube-scheduler preempts for a group by the group's priority, unless one of its pods is Never (docs/semantics.md A9).
+    A group without a priority does not count, nor one that does not exist yet.
+    """
+    name = (spec.scheduling_group and spec.scheduling_group.pod_group_name) or ""
+    if not name or len(name) > LONGEST_NAME:
+        return
+    group = context.lookup.pod_group(f"{namespace}/{name}")
+    if group is None:
+        answer.unsure.add((POD_GROUPS, f"{namespace}/{name}"))
+        return
+    theirs = group.spec or PodSpecView()
+    class_name = theirs.priority_class_name or ""
+    whose = f"PodGroup {name} has {theirs.priority}" + (f" (PriorityClass {class_name})" if class_name else "")
+    if theirs.priority is None:
+        return
+    if priority is not None and priority != theirs.priority:
+        answer.deny(
+            "group-priority",
+            f"the pod has priority {priority}, but its {whose}, which counts for all pods of the group; give both the"
+            " same PriorityClass",
+        )
+    elif context.is_managed(class_name) and spec.preemption_policy not in (None, NEVER):
+        answer.deny(
+            "group-managed",
+            f"the {whose}, for which giveway preempts; a pod of it with preemptionPolicy {spec.preemption_policy} would"
+            f" let kube-scheduler preempt for the group: give the pod PriorityClass {class_name}, too",
+        )
+
+
 def validate_status(context: Context, review: Review, answer: Answer) -> None:
     """Judge what an update of `pods/status` does to the protected keys; its status is nobody's policy."""
     if review.operation != "UPDATE" or not review.has_old:
         return
     pod, old = review.pod(), review.old_pod()
-    if (pod.metadata or MetadataView()).deletion_timestamp:
-        return
     _check_changes(context, review, pod.metadata, old.metadata, answer)
     answer.add(context.engine.judge_annotations(_change_request(context, review, pod, old)))
 
@@ -186,7 +261,7 @@ def _check_changes(
         answer.deny(
             "mark",
             f"label {MARK} says that giveway preempts for this pod; it is set at creation and stays as it is"
-            f" (now {was or 'absent'}, requested {mark or 'absent'})",
+            f" (now {bounded(was or 'absent')}, requested {bounded(mark or 'absent')})",
         )
 
 
@@ -195,9 +270,10 @@ def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool)
     if mark is None or (managed and mark == MANAGED):
         return
     if managed:
-        text = f"label {MARK} is {mark!r}; its only value is {MANAGED!r}, and giveway sets it by itself: leave it out"
+        only = f"its only value is {MANAGED!r}, and giveway sets it by itself"
+        text = f"label {MARK} is {bounded(mark)!r}; {only}: leave it out"
     else:
-        whose = f"PriorityClass {name} is not one that it manages" if name else "no PriorityClass is named"
+        whose = f"PriorityClass {bounded(name)} is not one that it manages" if name else "no PriorityClass is named"
         text = f"label {MARK} is giveway's own mark and {whose}: leave the label out"
     answer.deny("mark", text)
 
@@ -205,7 +281,7 @@ def _check_mark(answer: Answer, meta: MetadataView, name: str, *, managed: bool)
 def _deny_missing(answer: Answer, name: str) -> None:
     answer.deny(
         "class-exists",
-        f"no PriorityClass with name {name} was found; `kubectl get priorityclasses` lists the ones that exist",
+        f"no PriorityClass with name {bounded(name)} was found; `kubectl get priorityclasses` lists those that exist",
     )
 
 
@@ -230,7 +306,7 @@ def _check_agreement(
     if spec.preemption_policy is not None and spec.preemption_policy != policy:
         answer.deny(
             "preemption-policy-agrees",
-            f"spec.preemptionPolicy is {spec.preemption_policy}, but {source} has {policy};"
+            f"spec.preemptionPolicy is {bounded(spec.preemption_policy)}, but {source} has {policy};"
             " leave spec.preemptionPolicy out, it is filled in",
         )
     return False
@@ -241,7 +317,7 @@ def validate_class(context: Context, review: Review, answer: Answer) -> None:
     found = review.priority_class()
     if found.metadata.deletion_timestamp:
         return
-    name, value = found.metadata.name, found.value
+    name, value = bounded(found.metadata.name), found.value
     if value not in _INT32:
         answer.deny("int32", f"value {value} does not fit an int32 ({_INT32.start} to {_INT32.stop - 1})")
     elif name.startswith(_SYSTEM_PREFIX):

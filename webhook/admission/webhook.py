@@ -8,20 +8,26 @@ from typing import Any, Literal
 
 import msgspec
 
-from webhook.admission import configmaps, mutating, validating
+from webhook.admission import configmaps, groups, mutating, validating
 from webhook.admission.context import NAMESPACES, Context
-from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, decode
+from webhook.admission.review import API_VERSION, Answer, BadReviewError, Review, ReviewFacts, decode
+from webhook.kube.bounded import bounded
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.cel.program import AllowanceError
 
 __all__ = ["HANDLED", "HANDLERS", "Phase", "Reviewed", "complete", "deny", "refuse", "review"]
 
-Phase = Literal["mutate", "validate"]
+Phase = Literal["mutate", "validate", "validate-priority"]
+"""What is asked, which is the path of the URL as well. `validate-priority` judges what the Priority plugin judges."""
 Handler = Callable[[Context, Review, Answer], None]
 
 HANDLERS: dict[tuple[Phase, str, str, str], Handler] = {
     ("mutate", "", "pods", ""): mutating.mutate_pod,
     ("validate", "", "pods", ""): validating.validate_pod,
+    ("mutate", "scheduling.k8s.io", "podgroups", ""): mutating.mutate_group,
+    ("validate", "scheduling.k8s.io", "podgroups", ""): groups.validate_group,
+    ("validate", "scheduling.k8s.io", "workloads", ""): groups.validate_group_templates,
+    ("validate-priority", "", "pods", ""): validating.validate_priority,
     ("validate", "", "pods", "status"): validating.validate_status,
     ("validate", "", "pods", "binding"): validating.validate_binding,
     ("validate", "", "bindings", ""): validating.validate_binding,
@@ -48,6 +54,8 @@ _REASONS = {
 _WARNING_LENGTH, _WARNINGS = 256, 10
 """What the API server passes on of a warning, and how many a person reads."""
 _AUDIT_LENGTH = 1024
+_MESSAGE_LENGTH = 4096
+"""Characters that a person reads of a refusal."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -61,7 +69,7 @@ class Reviewed(msgspec.Struct, kw_only=True):
     body: bytes
     answer: Answer
     uid: str = ""
-    review: Review | None = None
+    facts: ReviewFacts | None = None
     error: Exception | None = None
 
     @property
@@ -73,14 +81,15 @@ class Reviewed(msgspec.Struct, kw_only=True):
 def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
     """Answer one AdmissionReview: what is no review is a 400, what goes wrong inside a 500.
 
-    Raises only AllowanceError, if the expressions may take longer than the context allows: ask again elsewhere.
+    Raises only AllowanceError, if the expressions may take longer than the context allows, and MemoryError: ask again
+    elsewhere.
     """
-    uid, asked = "", None
+    uid, facts = "", None
     error: Exception | None = None
     try:
-        asked = decode(body)
-        uid = asked.uid
-        answer = _dispatch(context, phase, asked)
+        read = decode(body)
+        uid, facts = read.uid, read.facts
+        answer = _dispatch(context, phase, read)
     except BadReviewError as bad:
         uid = bad.uid or uid
         answer = Answer()
@@ -88,13 +97,13 @@ def review(context: Context, phase: Phase, body: bytes) -> Reviewed:
             answer.deny(bad.rule, bad.message)
         else:
             answer.code, answer.message = bad.code, bad.message
-    except AllowanceError:
+    except (AllowanceError, MemoryError):
         raise
     except Exception as raised:  # noqa: BLE001 - the API server gets a well-formed answer whatever happens here
         error = raised
         text = f"giveway failed on this review: {type(raised).__name__}; its log has the details"
         answer = Answer(code=500, message=text)
-    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, review=asked, error=error)
+    return Reviewed(body=complete(uid, answer), answer=answer, uid=uid, facts=facts, error=error)
 
 
 def refuse(code: int, message: str, uid: str = "") -> Reviewed:
@@ -134,20 +143,24 @@ def complete(uid: str, answer: Answer) -> bytes:
     response: dict[str, Any] = {"uid": uid, "allowed": not (failed or refused)}
     audit = answer.audit
     if failed:
-        response["status"] = {"code": answer.code, "reason": _REASONS[answer.code], "message": answer.message}
+        response["status"] = {"code": answer.code, "reason": _REASONS[answer.code], "message": _told(answer.message)}
     elif refused:
-        response["status"] = {"code": 403, "reason": _REASONS[403], "message": "; ".join(answer.refusals)}
+        response["status"] = {"code": 403, "reason": _REASONS[403], "message": _told("; ".join(answer.refusals))}
         audit = {**audit, "denied-by": ",".join(answer.rules)}
     elif answer.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = b2a_base64(_encode(answer.patch), newline=False).decode("ascii")
     if answer.warnings:
-        response["warnings"] = [_shorten(text, _WARNING_LENGTH) for text in answer.warnings[:_WARNINGS]]
+        response["warnings"] = [_line(text, _WARNING_LENGTH) for text in answer.warnings[:_WARNINGS]]
     if audit:
-        response["auditAnnotations"] = {key: _shorten(text, _AUDIT_LENGTH) for key, text in audit.items()}
+        response["auditAnnotations"] = {key: _line(text, _AUDIT_LENGTH) for key, text in audit.items()}
     return _encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _shorten(text: str, length: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else line[: length - 1] + "…"
+def _told(message: str) -> str:
+    return bounded(message, _MESSAGE_LENGTH)
+
+
+def _line(text: str, length: int) -> str:
+    """A header takes one line."""
+    return bounded(" ".join(text[: 4 * length].split()), length)

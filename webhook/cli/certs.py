@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,13 @@ import click
 
 from certs.authority import fingerprint, names_of, service_names
 from certs.bundle import SERVED, Bundle, BundleError
+from certs.client import write_client_files
 from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, maintain, read_secret
 from webhook.cli.running import runs
 from webhook.cli.targets import NameInNamespace
+from webhook.component_base.logs import LogFormat, LogWriter, log_records
 from webhook.kube.client import ApiError, Client, ConfigError
 
 __all__ = ["command", "keep_current"]
@@ -70,9 +73,18 @@ def command() -> None:
 @command.command()
 @_with([*_OPTIONS, *_ISSUE_OPTIONS])
 @click.option("--keep", is_flag=True, help="stay, and renew whatever falls due")
-def issue(*, keep: bool, **options: Any) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    help="write a log, as the servers do, instead of a table; with --keep always",
+)
+def issue(*, keep: bool, log_format: LogFormat | None, **options: Any) -> None:
     """Make the certificates, or renew those that are due."""
-    _run(options, keep=keep)
+    if log_format is None and not keep:
+        _run(options)
+        return
+    with log_records(LogWriter(sys.stdout.buffer, log_format or "json")):
+        _run(options, keep=keep, logs=True)
 
 
 @command.command()
@@ -106,6 +118,29 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
     _describe(bundle, datetime.now(UTC))
 
 
+@command.command()
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), required=True, help="new directory"
+)
+@click.option("--service", type=NameInNamespace(), default="giveway-system/giveway-webhook", show_default=True)
+@click.option("--service-port", type=int, default=443, show_default=True, help="port of the Service")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=3650, show_default=True, help="validity")
+def client(directory: Path, service: tuple[str, str], service_port: int, days: float) -> None:
+    """Make what an API server needs to show the webhook a client certificate.
+
+    The files say where they go. Put ca.crt into a Secret for `giveway serve --client-ca-file` when every API server
+    has the others.
+    """
+    namespace, name = service
+    host = f"{name}.{namespace}.svc" + (f":{service_port}" if service_port != 443 else "")
+    try:
+        written = write_client_files(directory, host, _now(), timedelta(days=days))
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    for path in written:
+        click.echo(path)
+
+
 async def keep_current(
     client: Client,
     secret: SecretName,
@@ -133,7 +168,12 @@ async def keep_current(
 
 @runs(BundleError, ApiError, ConfigError, OSError)
 async def _run(
-    options: dict[str, Any], *, keep: bool = False, rotate: bool = False, rotate_authority: bool = False
+    options: dict[str, Any],
+    *,
+    keep: bool = False,
+    rotate: bool = False,
+    rotate_authority: bool = False,
+    logs: bool = False,
 ) -> None:
     _need_one(options["directory"], options["secret"])
     service = options["service"]
@@ -151,7 +191,6 @@ async def _run(
         async with await Client.connect(options["kubeconfig"]) as client:
             if keep:
                 # It stays until SIGTERM, whatever goes wrong: beside a server, ending would take that out of service
-                logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
                 keeping = asyncio.ensure_future(keep_current(client, secret, configurations, settings, directory))
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, keeping.cancel)
                 with suppress(asyncio.CancelledError):
@@ -165,7 +204,10 @@ async def _run(
         raise click.UsageError("--keep goes with --secret; for files, call `giveway certs issue` now and then")
     else:
         bundle = maintain_files(directory, settings, _now(), **rotations)
-    _describe(bundle, _now())
+    if logs:
+        log.info("serving certificate %s for %s", _validity(bundle.serving.certificate, _now()), ", ".join(names))
+    else:
+        _describe(bundle, _now())
 
 
 def _need_one(directory: Path | None, secret: tuple[str, str] | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ import click
 from webhook.admission.objectfiles import ObjectsError, read_objects
 from webhook.cli.running import runs
 from webhook.cli.targets import reconciler_from, reconciler_option
+from webhook.component_base.logs import LogWriter, log_records
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.kube.objects import PriorityClass
 from webhook.kube.resources import PRIORITY_CLASS
@@ -71,10 +71,8 @@ async def command(  # noqa: PLR0917 - click gives the options
     if cluster or watch:
         async with await Client.connect(str(kubeconfig) if kubeconfig else None) as client:
             if watch:
-                logging.basicConfig(
-                    level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-                )
-                with suppress(asyncio.CancelledError):  # Ctrl-C ends it
+                # Ctrl-C ends it
+                with log_records(LogWriter(sys.stdout.buffer, "json")), suppress(asyncio.CancelledError):
                     await PolicyKeeper(client, policies, settings).run()
                 return
             classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)

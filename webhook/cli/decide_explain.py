@@ -8,9 +8,10 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from webhook.cli.output import literal
+from webhook.cli.output import literal, people_console
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
+from webhook.preemption.devices.in_use import DeviceUse
 from webhook.preemption.ranking import decisive, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.amounts import CPU, requests
@@ -30,7 +31,7 @@ _COMPARED = 5
 
 def explain_decision(name: str, pod: Pod, snapshot: Snapshot, rules: Rules, decision: Decision) -> None:
     """Print one decision for a pod; `name` is the cluster's."""
-    console = Console(highlight=False)
+    console = people_console()
     by_class = f", class {pod.spec.priority_class_name}" if pod.spec.priority_class_name else ""
     asked = ", ".join(_amount(resource, amount) for resource, amount in sorted(requests(pod).items())) or "nothing"
     by = "plain Kubernetes rules" if rules.policy is None else f"policy {rules.name}"
@@ -123,6 +124,8 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
         failing = "[green]nothing: it fits[/green]" if reason is None else literal(reason)
         if reason is not None and name in hopeless:
             failing += "\n[dim]no eviction can cure this[/dim]"
+        for use in decision.devices(name) if reason is not None else ():
+            failing += f"\n[dim]{literal(_device_use(use))}[/dim]"
         by_rule: dict[str, list[ExcludedPod]] = defaultdict(list)
         for excluded in decision.excluded(name):
             by_rule[excluded.rule].append(excluded)
@@ -136,6 +139,13 @@ def _print_nodes(console: Console, decision: Decision, snapshot: Snapshot) -> No
     console.print(table)
     if rest := names[_MOST_NODES:]:
         _print_counted(console, decision, rest, hopeless)
+
+
+def _device_use(use: DeviceUse) -> str:
+    """Who holds the devices of a driver, and how many of them evictions could free."""
+    by = f" by {listed(use.holders)}" if use.holders else ""
+    held = f"{use.held} of {use.published} devices of {use.driver} are held{by}"
+    return f"{held}; evicting all who may go frees {use.freed}" if use.held else held
 
 
 def _goers(decision: Decision, snapshot: Snapshot, plans: dict[str, Candidate], node: str) -> str:

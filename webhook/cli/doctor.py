@@ -10,18 +10,19 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.padding import Padding
 
 from webhook.cli.called import as_called
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, progress_display
+from webhook.cli.output import literal, people_console, progress_display
 from webhook.inspection.canary import CanaryError, examine_nominations
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
 from webhook.inspection.doctor import CHECKS, examine
 from webhook.inspection.observed import observe
-from webhook.inspection.scope import read_policies
+from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import Client
+from webhook.policy.model import Policies
+from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["command"]
 
@@ -53,9 +54,15 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
     checked.
     """
     async with await Client.connect(kubeconfig) as client:
-        in_force = await read_policies(client, policies, namespace)
+        unknown = ""
+        try:
+            in_force = await read_policies(client, policies, namespace)
+        except (NoPoliciesError, PolicyError) as error:
+            if policies is not None:
+                raise
+            in_force, unknown = Policies(), error.why if isinstance(error, NoPoliciesError) else str(error)
         with progress_display("reading") as progress:
-            observed = await observe(client, in_force, namespace, time.time(), progress)
+            observed = await observe(client, in_force, namespace, time.time(), progress, no_policies=unknown)
         findings = list(examine(observed))
         if canary:
             if sys.stderr.isatty():
@@ -80,7 +87,10 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
 
 def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
     """The findings as text, gravest first, and how many there are of each kind."""
-    console = Console(highlight=False)
+    console = people_console()
+
+    def indented(text: str, columns: int) -> None:
+        console.print(Padding(text, (0, 0, 0, columns), expand=False))
 
     def alike(finding: ClusterFinding) -> tuple[str, str, str]:
         return finding.severity, finding.check, finding.why
@@ -90,14 +100,14 @@ def _print(findings: list[ClusterFinding], checks: list[str]) -> None:
         found = list(group)
         shared = len({finding.fix for finding in found}) == 1
         for finding in found[:_MOST_ALIKE]:
-            console.print(Padding(literal(as_called(finding.what)), (0, 0, 0, 2)))
+            indented(literal(as_called(finding.what)), 2)
             if not shared:
-                console.print(Padding(f"[green]Fix:[/green] {literal(as_called(finding.fix))}", (0, 0, 0, 4)))
+                indented(f"[green]Fix:[/green] {literal(as_called(finding.fix))}", 4)
         if len(found) > _MOST_ALIKE:
             console.print(f"  and {len(found) - _MOST_ALIKE} more like this; --format json lists all of them")
-        console.print(Padding(f"[dim]Why it matters: {literal(as_called(why))}[/dim]", (0, 0, 0, 2)))
+        indented(f"[dim]Why it matters: {literal(as_called(why))}[/dim]", 2)
         if shared:
-            console.print(Padding(f"[green]Fix:[/green] {literal(as_called(found[0].fix))}", (0, 0, 0, 2)))
+            indented(f"[green]Fix:[/green] {literal(as_called(found[0].fix))}", 2)
         console.print()
     quiet = [check for check in checks if all(finding.check != check for finding in findings)]
     if quiet:

@@ -1,58 +1,55 @@
-"""`giveway explain pod NAMESPACE/NAME`: why a live pod is pending, or who could evict it; reads only."""
+"""`giveway explain NAMESPACE/NAME`: why a pod waits, who could evict it, or who did; reads only."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from webhook.cli.decide_explain import explain_decision, listed
-from webhook.cli.output import literal
+from webhook.cli.explain_alone import explain_alone
+from webhook.cli.explain_show import show
+from webhook.cli.output import literal, people_console
 from webhook.cli.running import runs
+from webhook.inspection.pod_events import Told, decisions_against, told_of
+from webhook.inspection.scope import NoPoliciesError, read_policies
 from webhook.kube.client import ApiError, Client, ConfigError
-from webhook.kube.instants import rfc3339
-from webhook.kube.objects import Pod, key_of
+from webhook.kube.objects import Pod
+from webhook.kube.resources import POD
 from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.decision import decide
+from webhook.policy.model import Policies
 from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.victims.rules import kubernetes_rules
 from webhook.reconciler.clock import SteadyClock
-from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
-from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, has_rates
-from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
-from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
-from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
-from webhook.reconciler.preemptors import PolicySet, ineligible_reason
-from webhook.reconciler.state.annotations import UnreadableError, decision_of, plan_of
+from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.state.state import State
 from webhook.simulation.judgeable import check_judgeable
 from webhook.simulation.simulated_reconciler import offline_state
 from webhook.simulation.snapshot.format import SnapshotError
 from webhook.simulation.snapshot.reading import read_cluster
 
-__all__ = ["command", "show"]
+__all__ = ["command"]
+
+_LONGEST = 60.0
+"""Seconds that reading the cluster may take."""
+_SHOWN = 10
+"""Events that are shown."""
 
 
-@click.group()
-def command() -> None:
-    """Say why a live pod is pending and what preemption would do, or who could evict a running one."""
-
-
-@command.command("pod")
-@click.argument("name", metavar="NAMESPACE/NAME")
+@click.command("explain")
+@click.argument("target", nargs=-1, required=True, metavar="[pod] NAMESPACE/NAME")
+@click.option("-n", "--namespace", help="The pod's namespace, if its name stands alone.  [default: default]")
 @click.option("--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster.")
 @click.option(
     "--policies",
     envvar="GIVEWAY_POLICIES",
     show_envvar=True,
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The directory of the policy files the reconciler runs with.",
+    type=click.Path(path_type=Path, exists=True),
+    help="A directory of policy files. By default: the policies in force in the cluster.",
+)
+@click.option(
+    "--system-namespace", default="giveway-system", show_default=True, help="The namespace that giveway runs in."
 )
 @click.option(
     "--snapshot",
@@ -60,166 +57,148 @@ def command() -> None:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Explain a pod of a snapshot, or of lists of `kubectl get -o json`, instead of a live one.",
+    help="Explain a pod of a snapshot, or of lists of `kubectl get -o json`, instead of a live one. Needs --policies.",
 )
 @runs(ApiError, ClusterError, ConfigError, OSError, PolicyError, SnapshotError)
-async def explain_pod(name: str, kubeconfig: str | None, policies: Path, files: tuple[Path, ...]) -> None:
-    """Explain one pod.
+async def command(
+    *,
+    target: tuple[str, ...],
+    namespace: str | None,
+    kubeconfig: str | None,
+    policies: Path | None,
+    system_namespace: str,
+    files: tuple[Path, ...],
+) -> None:
+    """Say why a pod waits and what preemption would do, who could evict a running one, who evicted one that is gone.
 
     Of a pending pod: whether it is acted for, what fails on every node, who is protected by what, what would happen.
-    Of a running one: who could evict it, for pods of which classes, by which rule, and from when.
+    Of a running one: who could evict it, for pods of which classes, by which rule, and from when. Of one that is gone:
+    what its Events and the decisions on other pods tell.
 
-    Lists and watches the cluster as the reconciler does; writes nothing.
+    It reads the cluster as the reconciler does, and writes nothing. Without the rights for that it says what the pod
+    itself and its Events tell, which the role view lets its owners read.
     """
-    key = name if "/" in name else f"default/{name}"
-    policy_set = PolicySet(load_or_raise(policies))
-    annotations = policy_set.annotations() | kubernetes_rules().annotations
+    key = _key_of(target, namespace)
     if files:
-        objects = read_cluster(files)
-        check_judgeable(policy_set.policies, objects)
-        state, clock = offline_state(objects, annotations), SteadyClock(lambda: objects.taken_at, lambda: 0.0)
-        pod, where = state.pods.get(key), f" in {', '.join(map(str, files))}"
-    else:
-        async with await Client.connect(kubeconfig) as client:
-            state, clock = State(client, annotations), SteadyClock()
-            reading = asyncio.create_task(state.run())
-            synced = asyncio.create_task(state.wait_for_sync())
-            await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=60)
-            pod, where = state.pods.get(key), ""
-            if not state.synced:
-                raise ApiError(0, "Timeout", "the cluster could not be listed within 60 s; see the log lines above")
-            for task in (reading, synced):
-                task.cancel()
-            await asyncio.gather(reading, synced, return_exceptions=True)
-    if pod is None:
-        raise click.ClickException(f"there is no pod {key}{where}")
-    show(pod, state, policy_set, clock)
-
-
-def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:
-    """Print all there is to say of a pod in a cluster that has been listed; `clock` tells when that was."""
-    console = Console(highlight=False)
-    policy = policy_set.policy_of(pod)
-    why_not = ineligible_reason(pod, policy)
-    key = literal(key_of(pod))
-    if why_not:
-        console.print(f"[yellow]{key} is not acted for: {literal(why_not)}.[/yellow]")
-    else:
-        assert policy is not None
-        console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
-    for line in _history(pod):
-        console.print(literal(line))
-    clock = clock or SteadyClock()
-    if pod.spec.node_name and not pod.metadata.deletion_timestamp:
-        found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
-        _show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
-    if pod.spec.node_name or pod.metadata.deletion_timestamp:
+        if policies is None:
+            raise click.UsageError("--snapshot needs --policies: a snapshot does not hold the policies in force")
+        _explain_offline(key, policies, files)
         return
-    if policy is None:
-        rules = kubernetes_rules()
-        decision = decide(state.snapshot, pod, rules, clock.wall())
-    else:
-        rules = policy_set.rules[policy.name]
-        decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
-    console.print()
-    explain_decision("cluster", pod, state.snapshot, rules, decision)
-    if policy is not None and not why_not:
-        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
-
-
-def _history(pod: Pod) -> list[str]:
-    """What is written on the pod of plans past and present."""
-    lines = []
-    decision = decision_of(pod)
-    if decision is not None:
-        victims = ", ".join(victim.pod for victim in decision.victims) or "nobody"
-        lines.append(
-            f"Last decision, at {decision.at}: node {decision.node}, to evict {victims} (attempt {decision.attempt})."
-        )
-        if decision.because:
-            lines.append(f"Why that node: {decision.because}.")
-        if decision.left_out:
-            names = listed(list(decision.left_out))
-            lines.append(f"Left out then, since the scheduler did not bind it there though there was room: {names}.")
-    try:
-        plan = plan_of(pod)
-    except UnreadableError as error:
-        return [*lines, f"Plan: {error}."]
-    if plan is not None and not pod.status.nominated_node_name and not pod.spec.node_name:
-        lines.append(
-            f"A plan for node {plan.node} is under way until {plan.deadline}. The scheduler cleared the nomination, "
-            "so nothing reserves the room; a profile without PostFilter plugins does that at every failed attempt."
-        )
-    elif plan is not None:
-        lines.append(f"A plan is under way: node {plan.node} is reserved until {plan.deadline}.")
-    elif pod.status.nominated_node_name and not pod.spec.node_name:
-        lines.append(f"It is nominated to {pod.status.nominated_node_name}, though not by giveway.")
-    return lines
-
-
-def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
-    """What the reconciler would do for the pod now, in words."""
-    outcome: Outcome = Evaluator(state, EvictionLimiter(), clock).evaluate(
-        pod,
-        policy,
-        policy_set.rules[policy.name],
-        0,
-        extenders=[ExtenderCache(extender, {}) for extender in policy.extenders],
-    )
-    match outcome:
-        case Fits(nodes):
-            unless = "if it does not, the reconciler decides for it without that node after a while"
-            return f"nothing; kube-scheduler can bind it to {nodes[0]} ({unless})."
-        case Waits(node, leaving):
-            pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
-            return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
-        case Evicts(node, victims):
-            names = listed([key_of(victim) for victim in victims])
-            unless = ", unless one of the policy's rates is used up" if has_rates(policy.limits) else ""
-            return f"{node} would be reserved, and {names} evicted{unless}."
-        case Asks(question):
-            where = listed([candidate.node for candidate in question.candidates])
-            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
-        case Unschedulable(reason):
-            return f"nothing would be done: {reason.rstrip('.')}."
-
-
-def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction], now: float) -> None:
-    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
-    console = Console(highlight=False)
-    first = min((one.since for one in found if one.policy and one.since is not None), default=None)
-    by_giveway = "may not evict it as things are"
-    if first is not None:
-        by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
-    by_scheduler = "may at any time" if any(not one.policy and one.since is not None for one in found) else "may not"
-    said = f"giveway {by_giveway}; kube-scheduler {by_scheduler}."
-    console.print(f"\n[bold cyan]{literal(pod)}[/bold cyan] runs on {literal(where)}. {said}")
-    table = Table(title="Who could evict it", title_justify="left", show_lines=True)
-    table.add_column("who", ratio=2, overflow="fold")
-    table.add_column("for pods of class", ratio=3, overflow="fold")
-    table.add_column("from when", no_wrap=True)
-    table.add_column("by which rule", ratio=4, overflow="fold")
-    for one in sorted(found, key=lambda one: one.since is None):
-        if one.since is None:
-            when = "[dim]not as things are[/dim]"
-        elif one.since <= now:
-            when = "[yellow]now[/yellow]"
+    async with await Client.connect(kubeconfig) as client:
+        pod = await _read_pod(client, key)
+        told = await told_of(client, *key.split("/"))
+        if pod is None:
+            await _explain_gone(client, key, told)
+            return
+        unknown, policy_set = "", PolicySet(Policies())
+        try:
+            policy_set = PolicySet(await read_policies(client, policies, system_namespace))
+        except NoPoliciesError:
+            unknown = f"the policies in force (ConfigMap {system_namespace}/giveway-policies-in-force)"
+        unlistable = await _unlistable(client)
+        if unknown or unlistable:
+            explain_alone(pod, policy_set if not unknown else None, [*filter(None, [unknown]), *unlistable])
         else:
-            when = f"[yellow]{rfc3339(one.since)}\n(in {_duration(one.since - now)})[/yellow]"
-        table.add_row(
-            f"giveway, policy {literal(one.policy)}" if one.policy else "kube-scheduler",
-            literal(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
-            when,
-            "\n".join((f"[magenta]{literal(one.rule)}[/magenta]: {literal(one.text)}", *map(literal, one.conditions))),
+            state = await _read_cluster(client, policy_set)
+            show(state.pods.get(key) or pod, state, policy_set)
+    _print_told(told)
+
+
+def _key_of(target: tuple[str, ...], namespace: str | None) -> str:
+    """`namespace/name` of what the command line names. Raises UsageError."""
+    names = target[1:] if len(target) > 1 and target[0] in ("pod", "pods", "po") else target
+    name = names[0].removeprefix("pod/") if len(names) == 1 else ""
+    if not name or name.count("/") > 1 or not all(name.split("/")):
+        raise click.UsageError("name one pod: giveway explain NAMESPACE/NAME, or giveway explain NAME -n NAMESPACE")
+    if "/" not in name:
+        return f"{namespace or 'default'}/{name}"
+    if namespace is not None and not name.startswith(f"{namespace}/"):
+        raise click.UsageError(f"{name} is not in namespace {namespace}")
+    return name
+
+
+def _explain_offline(key: str, policies: Path, files: tuple[Path, ...]) -> None:
+    """Explain a pod of a snapshot."""
+    policy_set = PolicySet(load_or_raise(policies))
+    objects = read_cluster(files)
+    check_judgeable(policy_set.policies, objects)
+    state = offline_state(objects, policy_set.annotations() | kubernetes_rules().annotations)
+    pod = state.pods.get(key)
+    if pod is None:
+        raise click.ClickException(f"there is no pod {key} in {', '.join(map(str, files))}")
+    show(pod, state, policy_set, SteadyClock(lambda: objects.taken_at, lambda: 0.0))
+
+
+async def _read_pod(client: Client, key: str) -> Pod | None:
+    """The pod; None if there is none. Raises ApiError."""
+    try:
+        return await client.get(POD.path(*key.split("/")), Pod)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        if error.status == 403:
+            raise ApiError(403, error.reason, f"you may not read pod {key}: the role view lets its owners") from error
+        raise
+
+
+async def _unlistable(client: Client) -> list[str]:
+    """What of the cluster may not be listed, of what a decision needs."""
+
+    async def refused(kind: SnapshotKind) -> str:
+        try:
+            await anext(aiter(client.pages(kind.resource.path(), dict, limit=1)), None)
+        except ApiError as error:
+            if error.status == 403:
+                return kind.resource.plural
+            if error.status != 404:
+                raise
+        return ""
+
+    return [plural for plural in await asyncio.gather(*map(refused, SNAPSHOT_KINDS)) if plural]
+
+
+async def _read_cluster(client: Client, policy_set: PolicySet) -> State:
+    """The cluster as the reconciler knows it. Raises ApiError if that takes too long."""
+    state = State(client, policy_set.annotations() | kubernetes_rules().annotations)
+    reading = asyncio.create_task(state.run())
+    synced = asyncio.create_task(state.wait_for_sync())
+    await asyncio.wait((reading, synced), return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST)
+    if not state.synced:
+        text = f"the cluster could not be listed within {_LONGEST:.0f} s; see the log lines above"
+        raise ApiError(0, "Timeout", text)
+    for task in (reading, synced):
+        task.cancel()
+    await asyncio.gather(reading, synced, return_exceptions=True)
+    return state
+
+
+async def _explain_gone(client: Client, key: str, told: list[Told]) -> None:
+    """Say who evicted a pod that is not there, as far as anything tells. Raises ClickException if nothing does."""
+    namespace, name = key.split("/")
+    verdicts = await decisions_against(client, namespace, name)
+    if not told and not verdicts:
+        raise click.ClickException(
+            f"there is no pod {key}, and no Event or decision that may be read tells of one. Events are kept for about"
+            " an hour, decisions as long as their preemptors. The reconciler's log has all evictions; Prometheus knows"
+            " how many there were in this namespace, by policy and rule:\n  sum by (policy, rule)"
+            f' (increase(giveway_evictions_total{{namespace="{namespace}"}}[1d])) > 0'
         )
-    console.print(table)
+    console = people_console()
+    console.print(f"There is no pod {literal(key)} now.")
+    for verdict in verdicts:
+        record = verdict.record
+        victim = next(victim for victim in record.victims if victim.pod == key)
+        console.print(
+            f"giveway decided at {record.at} that it goes from node {literal(record.node)} for"
+            f" {literal(verdict.preemptor)}, by {literal(victim.rule)}: {literal(victim.because)}."
+        )
+    _print_told(told)
 
 
-def _duration(seconds: float) -> str:
-    """A length of time in its two largest units."""
-    left, parts = round(seconds), []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "0 s"
+def _print_told(told: list[Told]) -> None:
+    """Print the newest Events of a pod."""
+    if told:
+        console = people_console()
+        console.print("\nWhat was told of it (Events):")
+        for one in told[-_SHOWN:]:
+            console.print(f"  {literal(str(one))}", soft_wrap=True)

@@ -18,6 +18,7 @@ from webhook.installation.install import (
     POLICIES,
     apply,
     look,
+    other_policies,
     outside_the_cluster,
     policy_files,
     stay_until_it_answers,
@@ -26,7 +27,9 @@ from webhook.installation.install import (
 )
 from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
 from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, WEBHOOK, with_native_policies
+from webhook.installation.trials import try_pods
 from webhook.kube.client import ApiError, Client, ConfigError
+from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["command", "installs", "kubeconfig_option"]
@@ -67,10 +70,12 @@ _BEGINS = {
     BACKSTOP: _ASKED,
     NATIVE: "The API server takes native policies into use within some seconds.",
 }
+_TAKEN = 10.0
+"""Seconds in which a webhook outside the cluster takes other files of its directory into use."""
 _ELSEWHERE = """\
-Now start the webhook where {url} leads, with the rights of the service account giveway-system/giveway-webhook:
+Now start {what} where {url} leads, with the rights of the service account{account}:
 
-  giveway serve --webhook-configuration giveway --url {url} \\
+  giveway {command} --webhook-configuration giveway --url {url} \\
     --policies DIR --kept-policies giveway-system/giveway-policies-in-force \\
     --tls-cert-file FILE --tls-private-key-file FILE --ca-file FILE{more}"""
 
@@ -106,6 +111,24 @@ def kubeconfig_option(function: F) -> F:
     return click.option(
         "--kubeconfig", envvar="GIVEWAY_KUBECONFIG", show_envvar=True, help="How to reach the cluster."
     )(function)
+
+
+async def _try_policies(client: Client, policies: Policies | None) -> None:
+    """Try pods by dry run, if there are native policies. Raises ClickException if it goes wrong."""
+    trials = await try_pods(client, policies) if policies is not None else []
+    for one in trials:
+        if not one.tried:
+            click.echo(f"no pod could be tried in namespace {one.namespace}: something other than giveway refuses it")
+    problems = [f"  - namespace {one.namespace}: {one.problem}" for one in trials if one.problem]
+    if problems:
+        text = "\n".join(problems)
+        raise click.ClickException(
+            f"the API server does not enforce what the policies say; what enforced them before stays:\n{text}\n"
+            "Go back with the --mode that was there before, and report this with the policies."
+        )
+    tried = ", ".join(one.namespace for one in trials if one.tried)
+    if tried:
+        click.echo(f"a pod was tried by dry run in {tried}: the API server says what the policies say")
 
 
 @click.command("install")
@@ -166,15 +189,16 @@ async def command(
     if policies is not None:
         objects = with_policies(objects, policy_files(policies))
     if url is not None:
-        objects = outside_the_cluster(objects)
+        objects = outside_the_cluster(objects, reconciler=image is not None)
     if dry_run and mode == WEBHOOK:
         print_yaml(objects)
         return
     async with await Client.connect(kubeconfig) as client:
         cluster = ObjectApplier(client)
+        natively: Policies | None = None
         if mode != WEBHOOK:
             own, alone = policies is not None, mode == NATIVE
-            objects, inexpressible = await with_native_policies(cluster, objects, own=own, alone=alone)
+            objects, inexpressible, natively = await with_native_policies(cluster, objects, own=own, alone=alone)
             for one in inexpressible:
                 click.echo(f"not enforced natively: {one}", err=True)
         if dry_run:
@@ -193,16 +217,17 @@ async def command(
         left = await apply(cluster, objects, told, () if policies else (POLICIES,), unwanted)
         click.echo(", ".join(f"{count} {how}" for how, count in counts.items()))
         if url is not None and not (await look(client, objects)).answered:
-            more = " --failure-policy=Ignore" if mode == BACKSTOP else ""
-            click.echo(f"\n{_ELSEWHERE.format(url=url, more=more)}\n")
+            click.echo(f"\n{_how_to_start(url, mode, reconciler=image is None)}\n")
         if not wait:
             stays = " What enforced the policies before stays until a run that waits." if left else ""
             click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
             return
         with shown_progress("waiting") as show:
             status = await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
+        await _try_policies(client, natively if status.done else None)
         if status.done and left:
             await take_away(cluster, map(key_of, objects), left, told)
+        await _tell_policies(client, policies, outside=url is not None, kept=status.done and mode != NATIVE)
     if status.done:
         click.echo(f"\n{as_called(_NATIVE_NEXT if mode == NATIVE else _NEXT)}")
     else:
@@ -210,4 +235,37 @@ async def command(
         raise click.ClickException(
             f"not complete after {wait:.0f} s. Nothing is broken, and no pod is refused that was not before;"
             f" still missing:\n{missing}\nRun the same command again to go on waiting."
+        )
+
+
+def _how_to_start(url: str, mode: str, *, reconciler: bool) -> str:
+    """The command that starts the webhook outside the cluster, with the reconciler if none runs in the cluster."""
+    both = "s giveway-system/giveway-webhook and giveway-system/giveway-reconciler"
+    return _ELSEWHERE.format(
+        url=url,
+        what="webhook and reconciler" if reconciler else "the webhook",
+        account=both if reconciler else " giveway-system/giveway-webhook",
+        command="run" if reconciler else "serve",
+        more=" --failure-policy=Ignore" if mode == BACKSTOP else "",
+    )
+
+
+async def _tell_policies(client: Client, given: Path | None, *, outside: bool, kept: bool) -> None:
+    """Say which policies are in force if they are not those that were applied. Raises ClickException if they never are.
+
+    A webhook `outside` the cluster reads a directory of its own, and nobody here can change that. Nothing is said
+    unless a webhook has answered, which has `kept` the policies in force.
+    """
+    others = await other_policies(client, _TAKEN if outside and given else 0.0) if kept else ""
+    if others and not outside:
+        click.echo(f"\nThe policies reach the webhook's pods within about a minute. In force until then: {others}.")
+    elif others and given:
+        raise click.ClickException(
+            f"the policies of {given} are not in force: the webhook outside the cluster goes on with those of the"
+            f" directory that it was started with ({others}). Put the files there; its log says what keeps it from them"
+        )
+    elif others:
+        click.echo(
+            f"\nIn force are the policies of the directory that the webhook was started with: {others}."
+            " ConfigMap giveway-policies has others, which it does not read."
         )

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
+from webhook.admission.context import SYSTEM_CLASSES
+from webhook.admission.objectfiles import ObjectsError, read_documents
+from webhook.admission.policytest import tests_of
 from webhook.policy.exceptions import ended_findings, exceptions
-from webhook.policy.files.loading import Loaded, load
+from webhook.policy.files.consistency import KnownClasses
+from webhook.policy.files.loading import load
+from webhook.policy.model import Policies
+from webhook.policy.rights import rights_of
 from webhook.policy.shapes.findings import Finding, Severity
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = ["command"]
 
+_UNCUT = 160
+"""Columns of a table in a file or a pipe."""
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
 
 
@@ -31,25 +40,49 @@ _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow"}
     show_default=True,
     help="For people, for programs, or as annotations of a GitHub workflow.",
 )
+@click.option(
+    "--objects",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="A file or directory with the cluster's PriorityClasses, YAML or JSON: names that none of them has are found."
+    " May be repeated.",
+)
+@click.option(
+    "--known-class",
+    "known",
+    metavar="NAME",
+    multiple=True,
+    help="A PriorityClass, or a glob of several, that something else makes. May be repeated.",
+)
+@click.option("--explain", is_flag=True, help="Show who may use and define which range, and change which annotations.")
 @click.pass_context
-def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> None:
+def command(
+    context: click.Context,
+    /,
+    paths: tuple[Path, ...],
+    layout: str,
+    objects: tuple[Path, ...],
+    known: tuple[str, ...],
+    *,
+    explain: bool,
+) -> None:
     """Check the policy files directly in each DIR (or one file), each DIR as a set of its own.
 
-    Exits with 1 when there are errors; warnings alone leave it at 0.
+    The PolicyTests below DIR are read, too: `giveway test` runs them. Exits with 1 when there are errors; warnings
+    alone leave it at 0.
     """
     now = time.time()
-    results = []
-    for path in paths:
-        loaded = load(path)
-        results.append((path, Loaded(loaded.policies, [*loaded.findings, *ended_findings(loaded.policies, now)])))
-    findings = [finding for _, loaded in results for finding in loaded.findings]
+    classes = _known_classes(objects, known)
+    results = [_checked(path, classes, now) for path in paths]
+    findings = [finding for checked in results for finding in checked.findings]
     match layout:
         case "json":
-            rows = [row for _, loaded in results for row in exceptions(loaded.policies, now)]
+            rows = [row for checked in results for row in exceptions(checked.policies, now)]
             body = {
                 "errors": _count(findings, Severity.ERROR),
                 "warnings": _count(findings, Severity.WARNING),
                 "findings": [_as_json(finding) for finding in findings],
+                "rights": [msgspec.to_builtins(row) for checked in results for row in rights_of(checked.policies)],
                 "exceptions": [{**msgspec.to_builtins(row), "source": str(row.source)} for row in rows],
             }
             click.echo(json.dumps(body, indent=2))
@@ -65,13 +98,49 @@ def command(context: click.Context, paths: tuple[Path, ...], layout: str) -> Non
                 click.echo(f"::{finding.severity.value} {properties}::{_data(finding.message + notes)}")
         case _:
             _print(results, now)
+            for checked in results if explain else ():
+                _explain(checked.policies)
     if _count(findings, Severity.ERROR):
         context.exit(1)
 
 
-def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
-    for path, loaded in results:
-        for finding in loaded.findings:
+def _known_classes(objects: tuple[Path, ...], known: tuple[str, ...]) -> KnownClasses | None:
+    """The classes that policies may name; None if nothing was said of them."""
+    if not objects and not known:
+        return None
+    try:
+        documents = read_documents(objects)
+    except ObjectsError as error:
+        raise click.UsageError(str(error)) from error
+    classes = [one.content.get("metadata") for one in documents if one.kind == "PriorityClass"]
+    names = {str(metadata.get("name")) for metadata in classes if isinstance(metadata, dict)}
+    return KnownClasses(names | SYSTEM_CLASSES.keys(), known)
+
+
+class _Checked(NamedTuple):
+    """A policy set with all that was found; `usable` if a server would take it."""
+
+    path: Path
+    policies: Policies
+    findings: list[Finding]
+    usable: bool
+
+
+def _checked(path: Path, classes: KnownClasses | None, now: float) -> _Checked:
+    """A policy set with all that is wrong in it: in its files, with its exceptions, in its tests."""
+    loaded = load(path, classes)
+    findings = [*loaded.findings, *ended_findings(loaded.policies, now)]
+    if loaded.policies == Policies() and not loaded.errors:
+        text = "there is no policy here; sub-folders are not read, name the directory that holds the files"
+        findings.append(Finding(severity=Severity.ERROR, source=SourcePosition(str(path)), message=text))
+    if path.is_dir() and not loaded.errors:
+        findings += tests_of(path, loaded.policies)
+    return _Checked(path, loaded.policies, findings, not loaded.errors)
+
+
+def _print(results: list[_Checked], now: float) -> None:
+    for path, policies, findings, usable in results:
+        for finding in findings:
             severity, colour = finding.severity.value, _COLOURS[finding.severity]
             head, *rest = str(finding).split("\n")
             click.echo(head.replace(f" {severity}: ", f" {click.style(severity, fg=colour, bold=True)}: ", 1))
@@ -79,21 +148,41 @@ def _print(results: list[tuple[Path, Loaded]], now: float) -> None:
                 is_caret = line.lstrip().startswith("|") and line.rstrip().endswith("^")
                 click.echo(click.style(line, fg=colour) if is_caret else line)
             click.echo()
-        for state in exceptions(loaded.policies, now):
+        for state in exceptions(policies, now):
             click.echo(f"{state.source}: exception: {state}")
-        policies = loaded.policies
         rules = sum(len(policy.rules) for policy in policies.priority)
         held = f"{_number(len(policies.priority) + len(policies.preemption), 'policy')} with {_number(rules, 'rule')}"
-        errors, warnings = _count(loaded.findings, Severity.ERROR), _count(loaded.findings, Severity.WARNING)
+        errors, warnings = _count(findings, Severity.ERROR), _count(findings, Severity.WARNING)
         if errors:
-            summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}; this set is not usable"
+            summary = f"{_number(errors, 'error')}, {_number(warnings, 'warning')}"
+            summary += "" if usable else "; this set is not usable"
         else:
             summary = f"{held}, {_number(warnings, 'warning') if warnings else 'nothing wrong'}"
         click.echo(f"{path}: {summary}")
 
 
+def _explain(policies: Policies) -> None:
+    """Print every right of a policy set, for those who ask for themselves and for what is made for somebody."""
+    from rich.console import Console  # noqa: PLC0415 - only if it prints
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title="Who may", title_justify="left", show_lines=True)
+    for name in ("what", "right", "who asks for themselves", "what controllers and service accounts make", "by rule"):
+        table.add_column(name, overflow="fold")
+    rows = rights_of(policies)
+    for row in rows:
+        by = row.rule if row.enforcement == "enforce" else f"{row.rule} ({row.enforcement}: it gives nothing)"
+        by += "" if row.holds == "everywhere" else f"; {row.holds}"
+        table.add_row(*map(Text, (row.about, row.right, row.people, row.controllers, by)))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _UNCUT)
+    console.print(table if rows else "No rule gives a right.")
+
+
 def _as_json(finding: Finding) -> dict[str, Any]:
     row = {**_place(finding.source), "severity": finding.severity.value, "message": finding.message}
+    if finding.field:
+        row["field"] = finding.field
     if finding.related:
         row["related"] = [{**_place(one.source), "message": one.message} for one in finding.related]
     return row

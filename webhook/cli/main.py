@@ -16,7 +16,7 @@ COMMANDS = {
     "serve": "serve the admission webhook over TLS",
     "reconcile": "preempt for the pods the webhook marked",
     "run": "serve and reconcile in one process",
-    "review": "answer AdmissionReviews from files, offline",
+    "review": "say what the policies would of manifests, or answer AdmissionReviews, from files",
     "lint": "check policy files",
     "test": "run the declarative tests beside the policies",
     "schema": "print the JSON schema of the policy files",

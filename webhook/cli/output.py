@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-__all__ = ["literal", "print_yaml", "progress_display", "shown_progress"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["literal", "people_console", "print_yaml", "progress_display", "shown_progress"]
 
 _LINE_END = re.compile(r"\s*\n\s*")
 _LONGEST = 1000
+_UNCUT = 10_000
+"""Columns of a pipe: whoever reads it wraps by itself, and a program must find each row on one line."""
+
+
+def people_console(*, stderr: bool = False) -> Console:
+    """A console on standard output, or on standard error.
+
+    It is as wide as the terminal or COLUMNS say; in a pipe it is so wide that nothing is cut.
+    """
+    from rich.console import Console  # noqa: PLC0415 - only for people
+
+    stream = sys.stderr if stderr else sys.stdout
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else _UNCUT
+    return Console(highlight=False, width=wide, stderr=stderr)
 
 
 def literal(text: str, most: int = _LONGEST) -> str:

@@ -1,79 +1,130 @@
-"""`giveway review`: answer AdmissionReviews from files, offline, as the server would."""
+"""`giveway review`: what the policies say of manifests, or answer to AdmissionReviews; from files, offline."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import click
 import msgspec
 
 from webhook.admission.context import Context
-from webhook.admission.objectfiles import ObjectsError, read_objects
+from webhook.admission.objectfiles import ObjectsError, read_documents, read_objects
 from webhook.admission.webhook import Phase, review
-from webhook.component_base.logs import visible
+from webhook.cli.review_tables import FAILING, print_report, trace_table, write_junit
+from webhook.inspection.manifests import author, review_manifests
 from webhook.policy.evaluation.engine import Engine, RuleTrace
 from webhook.policy.files.loading import PolicyError, load_or_raise
 
 __all__ = ["command"]
 
-UNUSABLE = 2
-"""Exit code if a file is no review, or policies and objects cannot be read. A refusal is an answer: 0."""
+REFUSED, UNUSABLE = 1, 2
+"""Exit codes: a manifest would be refused; a file is no review or object, or policies and objects cannot be read."""
 
 
 @click.command()
-@click.argument("files", metavar="[FILE…|-]", nargs=-1, type=click.File("rb"))
-@click.option("--policies", required=True, type=click.Path(path_type=Path), help="The directory of the policy files.")
+@click.argument(
+    "files", metavar="[FILE|DIR…|-]", nargs=-1, type=click.Path(exists=True, allow_dash=True, path_type=Path)
+)
+@click.option(
+    "--policies",
+    required=True,
+    envvar="GIVEWAY_POLICIES",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="The directory of the policy files.",
+)
 @click.option(
     "--objects",
     multiple=True,
-    type=click.Path(path_type=Path),
-    help="A file of PriorityClasses and Namespaces, YAML or JSON, several documents or a List. May be repeated.",
+    type=click.Path(exists=True, path_type=Path),
+    help="A file or directory of PriorityClasses and Namespaces of the cluster, YAML or JSON. May be repeated.",
 )
-@click.option("--phase", required=True, type=click.Choice(["mutate", "validate"]), help="The webhook that is asked.")
+@click.option(
+    "--as", "user", metavar="USER", default="", help="Who applies the manifests; nobody in particular if absent."
+)
+@click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group of that user. May be repeated.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Of manifests that name none.")
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What is said of manifests, for people or for programs.",
+)
+@click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file as JUnit XML, too."
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([*FAILING, "never"]),
+    default="refused",
+    show_default=True,
+    help="From which verdict on a manifest makes the exit code 1.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice(["mutate", "validate"]),
+    help="FILE holds AdmissionReviews (JSON): print the answer of this webhook to each.",
+)
 @click.option("--explain", is_flag=True, help="Say on stderr of every rule whether it applied, and why or why not.")
 def command(
-    files: tuple[BinaryIO, ...], policies: Path, objects: tuple[Path, ...], phase: Phase, explain: bool
+    files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], phase: Phase | None, **more: Any
 ) -> None:
-    """Read AdmissionReviews (JSON) from FILE… or standard input and print the answers as JSON.
+    """Say of every manifest in FILE…, below DIR…, or on standard input what the policies would, were it created.
 
-    Exits with 0 if every review has a verdict, whatever it is, and with 2 if one is none or nothing can be read.
+    Pods, workloads with a pod template and PriorityClasses are judged as the webhook does it. PriorityClasses and
+    Namespaces among the manifests count as there. Exits with 1 if something would be refused, and with 2 if a file
+    cannot be read.
+
+    With --phase, FILE… are AdmissionReviews; it exits with 0 if each has a verdict, whatever it is.
     """
+    paths = files or (Path("-"),)
+    user, groups, failing = more["user"], more["groups"], FAILING.get(more["fail_on"], ())
+    if groups and not user:
+        raise click.UsageError("--as-group is a group of the user that --as names")
+    if more["explain"] and phase is None:
+        raise click.UsageError("--explain is about one AdmissionReview; name its --phase")
     try:
-        engine = Engine(load_or_raise(policies))
-        lookup = read_objects(objects)
+        if phase is not None:
+            sys.exit(_answer(paths, policies, objects, phase, explain=more["explain"]))
+        loaded = load_or_raise(policies)
+        documents = read_documents(paths, sys.stdin.buffer.read() if Path("-") in paths else b"")
+        if any(document.kind == "AdmissionReview" for document in documents):
+            raise click.UsageError(
+                "an AdmissionReview is answered by one of two webhooks; say --phase mutate or validate"
+            )
+        known = read_documents(objects)
+        report = review_manifests(
+            loaded, documents, known, maker=author(user, groups), namespace=more["namespace"], own="giveway-system"
+        )
     except (PolicyError, ObjectsError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(UNUSABLE)
+    if more["layout"] == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    else:
+        print_report(report, named=bool(user))
+    if more["junit"] is not None:
+        write_junit(more["junit"], report, failing)
+    if any(verdict.problem for verdict in report.judged):
+        sys.exit(UNUSABLE)
+    sys.exit(REFUSED if any(verdict.has(failing) for verdict in report.judged) else 0)
+
+
+def _answer(files: tuple[Path, ...], policies: Path, objects: tuple[Path, ...], phase: Phase, *, explain: bool) -> int:
+    """Print the answers to AdmissionReviews; returns the exit code. Raises as the policies and objects are read."""
+    engine, lookup = Engine(load_or_raise(policies)), read_objects(objects)
     codes = []
-    streams: tuple[BinaryIO, ...] = files or (sys.stdin.buffer,)
-    for file in streams:
+    for file in files:
+        with click.open_file(str(file), "rb") as stream:
+            body: bytes = stream.read()
         trace: list[RuleTrace] | None = [] if explain else None
-        reviewed = review(Context(engine, lookup, trace), phase, file.read())
+        reviewed = review(Context(engine, lookup, trace), phase, body)
         click.echo(msgspec.json.format(reviewed.body, indent=2))
         if trace is not None:
-            from rich.console import Console  # noqa: PLC0415 - only if it prints
-            from rich.table import Table  # noqa: PLC0415
-            from rich.text import Text  # noqa: PLC0415
-
-            table = Table("rule", "applied", "outcome", "why", box=None, header_style="bold", title_justify="left")
-            traced = {f"{row.policy}/{row.rule}" for row in trace}
-            for verdict in reviewed.answer.verdicts:
-                if verdict.id not in traced:
-                    table.add_row(verdict.id, "yes", verdict.outcome, Text(visible(verdict.message)))
-            for row in trace:
-                rule = f"{row.policy}/{row.rule}" if row.rule else "every rule"
-                # Mutation refuses nothing, so there it is what validation would say of the object as sent
-                refuses = row.outcome in ("deny", "error")
-                table.add_row(
-                    rule,
-                    "yes" if row.applied else "no",
-                    f"{row.outcome}, at validation" if phase == "mutate" and refuses else row.outcome,
-                    Text(visible(row.why)),
-                )
-            console = Console(stderr=True, soft_wrap=not sys.stderr.isatty())
-            console.print(table)
-            console.print(f"{phase}: {reviewed.answer.verdict}")
+            trace_table(phase, reviewed, trace)
         codes.append(reviewed.code)
-    sys.exit(UNUSABLE if any(code != 200 for code in codes) else 0)
+    return UNUSABLE if any(code != 200 for code in codes) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 
 from webhook.cli.inspecting import FOUND, INCOMPLETE, inspection_options, inspects
-from webhook.cli.output import literal, progress_display
+from webhook.cli.output import literal, people_console, progress_display
 from webhook.inspection.judge import CANNOT_BE_JUDGED
+from webhook.inspection.policy_reports import REPORT_GROUPS, write_policy_reports
 from webhook.inspection.scan import Row, scan
 from webhook.inspection.scope import read_policies
 from webhook.kube.client import Client
@@ -45,21 +47,30 @@ _FAILING = {"refused": ("refused",), "warned": ("refused", "warned"), "audited":
     show_default=True,
     help="From which verdict on the exit code is 1.",
 )
+@click.option(
+    "--report",
+    "reports",
+    is_flag=True,
+    help="Also write PolicyReports (wgpolicyk8s.io) and Reports (openreports.io), if the cluster has them.",
+)
 @inspects
-async def command(kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str) -> None:
+async def command(
+    kubeconfig: str | None, policies: Path | None, namespace: str, layout: str, fail_on: str, *, reports: bool
+) -> None:
     """Judge what runs as if it were made again now: pods, pod templates and PriorityClasses, by rule and owner.
 
-    Run it before a rule is enforced, and after the webhook was away. It reads only. The exit code is 1 if something
-    would be refused, and 2 if the cluster could not be read completely.
+    Run it before a rule is enforced, and after the webhook was away. It reads only, unless --report is given. The exit
+    code is 1 if something would be refused, and 2 if the cluster could not be read completely.
     """
     async with await Client.connect(kubeconfig) as client:
         in_force = await read_policies(client, policies, namespace)
         with progress_display("reading") as progress:
             report = await scan(client, in_force, namespace, progress)
+        written = await write_policy_reports(client, report, time.time()) if reports else None
     if layout == "json":
         click.echo(json.dumps(msgspec.to_builtins(report), indent=2))
     else:
-        console = Console(highlight=False)
+        console = people_console()
         for (group_verdict, rule), rows in groupby(report.rows, key=lambda row: (row.verdict, row.rule)):
             _print_rule(console, group_verdict, rule, list(rows))
         for problem in report.problems:
@@ -72,6 +83,11 @@ async def command(kubeconfig: str | None, policies: Path | None, namespace: str,
             console.print(f"Not judged: {_listed(f'{count} {why}' for why, count in report.passed_over.items())}.")
         if not report.rows:
             console.print("[green]The policies would refuse nothing of this.[/green]" if judged else "")
+    if written is not None and written.groups:
+        where = " and ".join(written.groups)
+        click.echo(f"{_number(written.reports, 'report')} written to {where}, {written.removed} taken away", err=True)
+    elif written is not None:
+        click.echo(f"No report was written: this cluster has neither {' nor '.join(REPORT_GROUPS)}.", err=True)
     if any(report.count(verdict) for verdict in _FAILING.get(fail_on, ())):
         raise SystemExit(FOUND)
     if report.problems:
@@ -87,7 +103,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
     colour = _COLOURS[verdict]
     console.print(f"[bold {colour}]{verdict}[/]  [bold]{literal(rule)}[/bold]  {total}: {_MEANINGS[verdict]}")
     example = "" if verdict == CANNOT_BE_JUDGED else "For example: "
-    console.print(Padding(f"{example}{literal(rows[0].message)}", (0, 0, 0, 2)))
+    console.print(Padding(f"{example}{literal(rows[0].message)}", (0, 0, 0, 2), expand=False))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("namespace", overflow="fold")
     table.add_column("owner", overflow="fold")
@@ -103,7 +119,7 @@ def _print_rule(console: Console, verdict: str, rule: str, rows: list[Row]) -> N
             what = "its template" if row.objects == 1 else _number(row.objects, row.kind)
         cells = (row.namespace or "-", row.owner, what, *([example] if wide else []))
         table.add_row(*map(literal, cells))
-    console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
     if len(rows) > _MOST_ROWS:
         console.print(f"  and {len(rows) - _MOST_ROWS} more owners; --format json lists all of them")
     console.print()

@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from webhook.kube.instants import InstantError, epoch
 from webhook.policy.files.loading import load_or_raise
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
@@ -58,6 +59,14 @@ def _print_schema(context: click.Context, parameter: click.Parameter, value: boo
         context.exit()
 
 
+def _instant(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    del context, parameter
+    try:
+        return None if value is None else epoch(value)
+    except InstantError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command("simulate")
 @click.argument("files", metavar="SNAPSHOT...", nargs=-1, required=True, type=_PATH)
 @click.option("--policies", required=True, type=_DIRECTORY, metavar="A", help="The policies to simulate.")
@@ -78,6 +87,13 @@ def _print_schema(context: click.Context, parameter: click.Parameter, value: boo
     expose_value=False,
     callback=_print_schema,
     help="Print the JSON schema of scenario files.",
+)
+@click.option(
+    "--now",
+    metavar="INSTANT",
+    callback=_instant,
+    help="When it begins, such as 2026-01-31T12:00:00Z; by default when the snapshot was taken, or at the newest time"
+    " in the lists of kubectl.",
 )
 @click.option("--until", metavar="TIME", help="End after so much virtual time, at the latest (2h).")
 @click.option(
@@ -109,7 +125,9 @@ def command(
         )
         sets = [(policies, load_or_raise(policies)), *([(against, load_or_raise(against))] if against else [])]
         with _bar("reading") as show_read:
-            objects = read_cluster(files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total))
+            objects = read_cluster(
+                files, lambda done, total: show_read(f"{done / 1e6:.0f} MB", done, total), now=more["now"]
+            )
         directories = [directory for directory, _ in sets]
         # Short names of the sets of policies; whole paths if the short ones are the same
         names = [directory.name or str(directory) for directory in directories]
@@ -185,11 +203,10 @@ def _print(summaries: Sequence[Summary], layout: str) -> None:
     elif layout == "markdown":
         click.echo(markdown(summaries), nl=False)
     else:
-        from rich.console import Console  # noqa: PLC0415 - only if something is printed for people
-
+        from webhook.cli.output import people_console  # noqa: PLC0415 - only if something is printed for people
         from webhook.cli.simulate_tables import print_summaries  # noqa: PLC0415
 
-        print_summaries(Console(highlight=False), summaries)
+        print_summaries(people_console(), summaries)
 
 
 def _threshold(text: str) -> tuple[str, Callable[[dict[str, float]], bool]]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from webhook.admission.policytest import CaseResult, TestFileError, find, run
+from webhook.admission.policytest import CaseResult, run
+from webhook.admission.policytest_files import TestFileError, find
+from webhook.cli.output import people_console
 
 __all__ = ["command"]
 
@@ -28,14 +29,14 @@ FAILED, UNUSABLE = 1, 2
 def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     """Run the PolicyTests in DIR… and below. Exits with 1 if a case fails, 2 if a file cannot be run."""
     try:
-        results = [result for file, test in find(paths) for result in run(file, test)]
+        results = [result for found in find(paths) for result in run(found)]
     except TestFileError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(UNUSABLE)
     if not results:
         click.echo(f"Error: no PolicyTest in {', '.join(map(str, paths))}", err=True)
         sys.exit(UNUSABLE)
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    console = people_console()
     table = Table("test", "case", "verdict", "result", box=None, header_style="bold")
     for result in results:
         mark = Text("FAILED", "red") if result.failures else Text("ok", "green")
@@ -43,7 +44,7 @@ def command(paths: tuple[Path, ...], junit: Path | None) -> None:
     console.print(table)
     failed = [result for result in results if result.failures]
     for result in failed:
-        console.print(Text(f"\n{result.file}: {result.test}: {result.case}", "bold"))
+        console.print(Text(f"\n{result.place or result.file}: {result.test}: {result.case}", "bold"))
         for failure in result.failures:
             console.print(Text(f"  {failure}"))
     console.print(f"\n{len(results) - len(failed)} passed, {len(failed)} failed")

@@ -52,7 +52,11 @@ async def command(*, kubeconfig: str | None, dry_run: bool, yes: bool, wait: flo
                 click.echo(f"{key} would be deleted")
         if dry_run or not keys:
             return
-        if not yes and sys.stdin.isatty():
+        if not yes and not sys.stdin.isatty():
+            raise click.UsageError(
+                f"there is no terminal to ask on; --yes deletes {len(keys)} objects from {client.url}"
+            )
+        if not yes:
             # While the event loop waits for the answer, its own handler would only note that Ctrl-C was pressed
             handler = signal.signal(signal.SIGINT, signal.default_int_handler)
             click.confirm(f"delete {len(keys)} objects of giveway from {client.url}?", abort=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -19,19 +20,26 @@ _BREATH_SECONDS = 0.1
 """Wait after a failed accept: most often there is no file descriptor left, and one must come free first."""
 _RECENT_SECONDS = 5.0
 _NO_RESOURCES = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+_AT_A_TIME = 64
+"""Connections that are accepted before others have their turn."""
 _MOST_PLAIN = 64
 """Connections of probes, Prometheus and people; the oldest goes first."""
 
 
-def bind(address: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises OSError.
+def bind(address: str, port: int, option: str = "") -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises OSError, whose text names the `option` that says the port.
 
     `::` is every address, IPv4 and IPv6, also if the kernel has no IPv6.
     """
     if address == "::" and not socket.has_dualstack_ipv6():
         address = "0.0.0.0"  # noqa: S104 - every address that there is
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=1024)
+    try:
+        return socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=1024)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        other = f"; {option} names another" if option else ""
+        raise OSError(f"cannot listen on port {port} of {address}: {why}{other}") from error
 
 
 class Acceptor:
@@ -54,9 +62,12 @@ class Acceptor:
 
     async def accept(self) -> None:
         """Accept until cancelled. No failure of one connection is one of the listener."""
-        loop = asyncio.get_running_loop()
+        loop, number = asyncio.get_running_loop(), 0
         while True:
             connection = None
+            number += 1
+            if number % _AT_A_TIME == 0:  # accepting does not wait while connections come, so it would never let go
+                await asyncio.sleep(0)
             try:
                 connection, _ = await loop.sock_accept(self.socket)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal
 
 import msgspec
+from msgspec.structs import astuple
 
+from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 
 __all__ = ["LogFormat", "LogHandler", "LogLine", "LogWriter", "log_records", "visible"]
@@ -20,6 +22,14 @@ LogFormat = Literal["json", "text"]
 
 _MOST_WAITING = 100_000
 """Lines kept for a reader that does not read; further ones are dropped and counted."""
+_MOST_WAITING_TEXT = 16 * 1024 * 1024
+"""Characters of these lines."""
+_LONGEST_TEXT = 1024
+"""Characters of a field; of a message, an error or a traceback `_LONGEST_ACCOUNT`."""
+_LONGEST_ACCOUNT = 8192
+_ACCOUNTS = frozenset(("message", "error", "exception"))
+_LONGEST_LINE = 64 * 1024
+"""Bytes of a line, whatever lists and maps are in it."""
 _INTERVAL = 0.05
 _PLAIN = re.compile(r"[\w./:@*,+~%#()\[\]-]+")
 """What needs no quotes in a text line; letters of any script among it."""
@@ -29,12 +39,16 @@ _encoder = msgspec.json.Encoder()
 
 
 class LogWriter:
-    """Where log lines go. `write` costs an append; `on_drop` is called with the number of lines lost."""
+    """Where log lines go. `write` costs an append; `on_drop` is called with the number of lines lost.
+
+    Every line is bounded here, whoever wrote what is in it: each text that is a field, and the line as a whole.
+    """
 
     def __init__(self, stream: BinaryIO, format_: LogFormat, on_drop: Callable[[int], object] | None = None) -> None:
         self._stream, self._on_drop = stream, on_drop
         self._render = _text_lines if format_ == "text" else _json_lines
         self._waiting: list[Line] = []
+        self._text = 0
         self._lock, self._dropped = threading.Lock(), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write_out, name="log", daemon=True)
@@ -42,9 +56,11 @@ class LogWriter:
 
     def write(self, line: Line) -> None:
         """Add a line."""
+        length = _fit(line)
         with self._lock:
-            if len(self._waiting) < _MOST_WAITING:
+            if len(self._waiting) < _MOST_WAITING and self._text + length <= _MOST_WAITING_TEXT:
                 self._waiting.append(line)
+                self._text += length
             else:
                 self._dropped += 1
 
@@ -60,7 +76,7 @@ class LogWriter:
 
     def _flush(self) -> None:
         with self._lock:
-            lines, self._waiting = self._waiting, []
+            lines, self._waiting, self._text = self._waiting, [], 0
             dropped, self._dropped = self._dropped, 0
         if dropped and self._on_drop:
             self._on_drop(dropped)
@@ -75,12 +91,16 @@ class LogWriter:
 
     def _rendered(self, lines: Sequence[Line]) -> bytes:
         try:
-            return self._render(lines)
+            rendered = self._render(lines)
+            if len(rendered) <= _LONGEST_LINE or all(len(line) <= _LONGEST_LINE for line in rendered.splitlines()):
+                return rendered
+            problem = f"of more than {_LONGEST_LINE} bytes"
         except Exception as error:  # noqa: BLE001 - one line must not cost all that follow
-            if len(lines) > 1:
-                return b"".join(self._rendered([line]) for line in lines)
-            text = f"a log line could not be written: {type(error).__name__}"
-            return self._render([{"time": _timestamp(time.time()), "level": "error", "message": text}])
+            problem = type(error).__name__
+        if len(lines) > 1:
+            return b"".join(self._rendered([line]) for line in lines)
+        text = f"a log line could not be written: {problem}"
+        return self._render([{"time": _timestamp(time.time()), "level": "error", "message": text}])
 
 
 class LogHandler(logging.Handler):
@@ -106,13 +126,15 @@ class LogHandler(logging.Handler):
 @contextmanager
 def log_records(lines: LogWriter) -> Iterator[None]:
     """Write what giveway logs, from INFO on, and end with the last line written."""
-    handler, logger = LogHandler(lines), logging.getLogger("webhook")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    handler, loggers = LogHandler(lines), [logging.getLogger(name) for name in ("webhook", "certs")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
+        for logger in loggers:
+            logger.removeHandler(handler)
         lines.close()
 
 
@@ -126,6 +148,31 @@ class LogLine(msgspec.Struct, rename="camel", omit_defaults=True):
 
 Line = LogLine | dict[str, Any]
 """A line of the log, of known fields or of any."""
+
+
+def _fit(line: Line) -> int:
+    """Cut the line's texts that are too long; how many characters there are in all."""
+    count, longest = 0, 0
+    for value in line.values() if isinstance(line, dict) else astuple(line):
+        if type(value) is str:
+            length = len(value)
+            count += length
+            longest = max(longest, length)
+    return count if longest <= _LONGEST_TEXT else _cut(line)
+
+
+def _cut(line: Line) -> int:
+    count = 0
+    for field in list(line) if isinstance(line, dict) else line.__struct_fields__:
+        value = line[field] if isinstance(line, dict) else getattr(line, field)
+        if isinstance(value, str):
+            fitting = bounded(value, _LONGEST_ACCOUNT if field in _ACCOUNTS else _LONGEST_TEXT)
+            count += len(fitting)
+            if isinstance(line, dict):
+                line[field] = fitting
+            else:
+                setattr(line, field, fitting)
+    return count
 
 
 def _timestamp(seconds: float) -> str:

@@ -97,14 +97,17 @@ def probes(
 
 @asynccontextmanager
 async def plain_port(
-    app: web.Application, address: str, port: int, supervisor: Supervisor, name: str
+    app: web.Application, address: str, port: int, supervisor: Supervisor, name: str, *, option: str = ""
 ) -> AsyncIterator[int]:
-    """Serve an application; yields the port, which is a free one for 0. `name` is the task's. Raises OSError."""
+    """Serve an application; yields the port, which is a free one for 0. `name` is the task's. Raises OSError.
+
+    `option` is the one that says the port, for the error.
+    """
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_LAST_SECONDS)
     await runner.setup()
     try:
         assert runner.server is not None
-        with bind(address, port) as sock:
+        with bind(address, port, option) as sock:
             acceptor = Acceptor(sock, partial(serve_plain, runner.server))
             accepting = asyncio.create_task(supervisor.keep(name, acceptor.accept), name=name)
             try:

@@ -40,6 +40,8 @@ class Check(NamedTuple):
     name: str
     needs: tuple[str, ...]
     run: Callable[[Observed], Iterable[ClusterFinding]]
+    by_policies: bool = False
+    """Whether it says nothing without the policies in force."""
 
 
 def counted(count: int, noun: str) -> str:

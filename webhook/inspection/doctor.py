@@ -7,13 +7,19 @@ from collections.abc import Iterator
 import msgspec
 
 from webhook.inspection.checks import (
+    answering,
     budgets,
     certificates,
     classes,
+    entries,
     exceptions,
+    installation,
     native,
     nominations,
+    own_rights,
     policies,
+    policies_in_force,
+    priorities,
     ranges,
     rights,
     versions,
@@ -28,11 +34,18 @@ _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurat
 _RBAC = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 
 CHECKS = (
+    Check("installed", _CONFIGURATIONS, installation.present),
+    Check("answers", ("giveway-probe", *_CONFIGURATIONS), answering.silent),
+    Check("deployments", ("deployments", *_CONFIGURATIONS), installation.deployed),
+    Check("leader", ("leases", "deployments", "priorityclasses"), installation.led),
+    Check("policies-in-force", ("configmaps", *_CONFIGURATIONS), policies_in_force.differing),
+    Check("own-rights", ("deployments", *_RBAC), own_rights.missing),
     Check("registered", _CONFIGURATIONS, webhooks.registered),
-    Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting),
-    Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved),
-    Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted),
-    Check("twins", ("priorityclasses",), classes.twins),
+    Check("entries", _CONFIGURATIONS, entries.old, by_policies=True),
+    Check("preempting-classes", ("priorityclasses", "pods"), classes.preempting, by_policies=True),
+    Check("reserved-ranges", ("priorityclasses", "namespaces", "pods"), ranges.reserved, by_policies=True),
+    Check("drifted-annotations", ("priorityclasses", "namespaces", "pods"), classes.drifted, by_policies=True),
+    Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
     Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),
     Check("budgets-covering-twice", ("poddisruptionbudgets", "pods"), budgets.covering_twice),
     Check("stuck-nominations", ("pods",), nominations.stuck),
@@ -41,9 +54,15 @@ CHECKS = (
     Check("later-webhooks", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.changing_classes),
     Check("rights", _RBAC, rights.around_the_shield),
     Check("certificates", ("secrets", *_CONFIGURATIONS), certificates.expiring),
-    Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing),
-    Check("exceptions", (), exceptions.listed),
-    Check("native-policies", ("priorityclasses", *native.PLURALS, *_CONFIGURATIONS), native.in_step),
+    Check("policies", ("namespaces", "priorityclasses"), policies.matching_nothing, by_policies=True),
+    Check("exceptions", (), exceptions.listed, by_policies=True),
+    Check(
+        "native-policies",
+        ("priorityclasses", *native.PLURALS, *_CONFIGURATIONS),
+        native.in_step,
+        by_policies=True,
+    ),
+    Check("unjudged-priorities", (), priorities.unjudged),
     Check("versions", (), versions.untested),
 )
 """Every check: its name, what must be readable, and the function. docs/operations.md explains each by its name."""
@@ -51,7 +70,18 @@ CHECKS = (
 
 def examine(observed: Observed) -> Iterator[ClusterFinding]:
     """What all checks find; a check that lacks something it needs says so instead."""
+    skipped = [check.name for check in CHECKS if check.by_policies] if observed.no_policies else []
+    if skipped and installation.there(observed):
+        yield ClusterFinding(
+            FindingSeverity.NOT_CHECKED,
+            f"Not checked, because no policies are known: {', '.join(skipped)}.",
+            "What these checks look for may be there.",
+            "See the findings about the webhook; --policies DIR looks by files of your own.",
+            "policies",
+        )
     for check in CHECKS:
+        if check.name in skipped:
+            continue
         lacking = [observed.missing[plural] for plural in check.needs if plural in observed.missing]
         if lacking:
             yield ClusterFinding(

@@ -6,32 +6,33 @@ mutation and validation as in a real request (`webhook.admission.webhook.review`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
 from webhook.admission.context import Context, Lookup
-from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase, review
 from webhook.inspection.makers import Maker, bounded
+from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.request import UserInfo
 from webhook.policy.model import Policies
 
-__all__ = ["CANNOT_BE_JUDGED", "Existing", "Judge", "Judged", "Said"]
+__all__ = ["CANNOT_BE_JUDGED", "KINDS", "Existing", "Judge", "Judged", "Said"]
 
 CANNOT_BE_JUDGED = "cannot be judged"
 """The verdict of a rule that depends on who made the object, which nobody knows any more."""
 _BY_MAKER = "the rule decides by who makes the object, and a cluster does not store who that was"
 
 _SERVER_SET = ("uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
-_KINDS = {plural: (group, workload.kind) for (group, plural), workload in WORKLOADS.items()} | {
+KINDS = {plural: (group, workload.kind) for (group, plural), workload in WORKLOADS.items()} | {
     "pods": ("", "Pod"),
     "priorityclasses": ("scheduling.k8s.io", "PriorityClass"),
 }
+"""The kinds that are judged, by plural: group and kind."""
 _MUTATED = ("pods", "priorityclasses")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _whole = msgspec.json.Decoder(dict[str, Any])
@@ -80,11 +81,14 @@ class Judge:
             kind: tuple(context.with_lookup(lookup) for context in contexts) for kind, contexts in self._bounds.items()
         }
 
-    def judge(self, found: Existing, maker: Maker) -> Judged:
-        """Judge one object. Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep."""
+    def judge(self, found: Existing, maker: Maker, settled: Collection[tuple[str, str]] = ()) -> Judged:
+        """Judge one object. What is `settled` need not be looked up live: if the lookup lacks it, it is not there.
+
+        Raises msgspec.DecodeError if it is no JSON object, RecursionError if it is too deep.
+        """
         sent = msgspec.structs.replace(found, raw=_as_sent(found.raw, found.plural))
         bounds = () if maker.known else self._bounds[maker.kind]
-        answers = [_ask(context, sent, maker.user) for context in bounds or (self._plain,)]
+        answers = [_ask(context, sent, maker.user, settled) for context in bounds or (self._plain,)]
         unsure = frozenset[tuple[str, str]]().union(*(answer.unsure for answer in answers))
         failed = next((answer.message for answer in answers if answer.code != 200), "")
         if failed:
@@ -93,8 +97,8 @@ class Judge:
         said = [{one.rule: one for one in _said(answer)} for answer in answers]
         both = said[0].keys() & said[-1].keys()
         rules = dict.fromkeys(rule for one in said for rule in one)
-        settled = (said[0][rule] if rule in both else Said(rule, CANNOT_BE_JUDGED, _BY_MAKER) for rule in rules)
-        return Judged(tuple(settled), unsure=unsure)
+        agreed = (said[0][rule] if rule in both else Said(rule, CANNOT_BE_JUDGED, _BY_MAKER) for rule in rules)
+        return Judged(tuple(agreed), unsure=unsure)
 
     @staticmethod
     def _contexts(policies: Policies, lookup: Lookup, *, subjects: bool) -> tuple[Context, ...]:
@@ -108,7 +112,7 @@ class Judge:
 
 def _as_sent(raw: bytes, plural: str) -> bytes:
     """The object without what nobody sends: status, a pod's node, and metadata that the API server sets."""
-    group, kind = _KINDS[plural]
+    group, kind = KINDS[plural]
     members: dict[str, Any] = dict(_members.decode(raw))
     members.pop("status", None)
     metadata = _members.decode(members.get("metadata", b"{}"))
@@ -120,19 +124,23 @@ def _as_sent(raw: bytes, plural: str) -> bytes:
     return _encode({"apiVersion": version, "kind": kind, **members})
 
 
-def _ask(context: Context, sent: Existing, user: UserInfo) -> Answer:
+def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[tuple[str, str]]) -> Answer:
+    unsure: set[tuple[str, str]] = set()
     if sent.plural in _MUTATED:
         answer = _review(context, "mutate", sent, user)
-        if answer.unsure or answer.code != 200:
+        if answer.unsure.difference(settled) or answer.code != 200:
             return answer
+        unsure = answer.unsure
         if answer.patch:
-            patched = _encode(apply(_whole.decode(sent.raw), answer.patch))
+            patched = _encode(apply_json_patch(_whole.decode(sent.raw), answer.patch))
             sent = msgspec.structs.replace(sent, raw=patched)
-    return _review(context, "validate", sent, user)
+    answer = _review(context, "validate", sent, user)
+    answer.unsure |= unsure
+    return answer
 
 
 def _review(context: Context, phase: Phase, sent: Existing, user: UserInfo) -> Answer:
-    group, kind = _KINDS[sent.plural]
+    group, kind = KINDS[sent.plural]
     request = {
         "uid": "inspection",
         "kind": {"group": group, "version": "v1", "kind": kind},

@@ -8,17 +8,16 @@ refuses the object whoever made it; a rule that refuses only once cannot be judg
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from webhook.policy.evaluation.request import CONTROLLER, UserInfo
-from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
+from webhook.policy.model import Policies, PriorityPolicy, PriorityRule, RequestMatch, Validate
 from webhook.policy.model.match import reads_user
 
 __all__ = ["UNKNOWN", "Maker", "bounded", "maker_of", "maker_of_template"]
 
-Right = TypeVar("Right", RequestMatch, Definers)
 _MIRROR = "kubernetes.io/config.mirror"
 _KUBE_SYSTEM = "system:serviceaccount:kube-system:"
 _CONTROLLERS = {
@@ -124,22 +123,21 @@ def _lenient(policy: PriorityPolicy, *, subjects: bool) -> PriorityPolicy | None
 
 
 def _rule(rule: PriorityRule, *, subjects: bool, refuses: bool) -> PriorityRule:
-    changes: dict[str, Any] = {}
-    if rule.validate is not None and reads_user(rule.validate.expression):
-        expression = "false" if refuses else "true"
-        changes["validate"] = msgspec.structs.replace(rule.validate, expression=expression)
-    if subjects and rule.reserve is not None:
-        use, define = _rights(rule.reserve.use, refuses), _rights(rule.reserve.define, refuses)
-        changes["reserve"] = msgspec.structs.replace(rule.reserve, use=use, define=define)
-    if subjects and rule.protect_annotations is not None:
-        allow = _rights(rule.protect_annotations.allow, refuses)
-        changes["protect_annotations"] = msgspec.structs.replace(rule.protect_annotations, allow=allow)
-    return msgspec.structs.replace(rule, **changes) if changes else rule
+    """The rule with its tests of the requester settled. What it tests is read off its declaration."""
+    declaration = rule.declaration
+    if declaration.rights is None or any(map(reads_user, declaration.expressions)):
+        body = Validate(expression="false" if refuses else "true", resources=tuple(sorted(declaration.about)))
+        return PriorityRule(name=rule.name, source=rule.source, enforcement=rule.enforcement, validate=body)
+    rights = {right.field: _rights(right.alternatives, refuses) for right in declaration.rights}
+    if not subjects or not rights:
+        return rule
+    name, body = rule.body
+    return msgspec.structs.replace(rule, **{name: msgspec.structs.replace(body, **rights)})
 
 
-def _rights(rights: tuple[Right, ...], refuses: bool) -> tuple[Right, ...]:
+def _rights(rights: tuple[Any, ...], refuses: bool) -> tuple[Any, ...]:
     return tuple(one for one in rights if one.subjects is None) if refuses else tuple(map(_without, rights))
 
 
-def _without(right: Right) -> Right:
+def _without(right: Any) -> Any:
     return msgspec.structs.replace(right, subjects=None)

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 
+from webhook.inspection.own_state import OwnState, read_own_state
 from webhook.inspection.scope import in_reach
+from webhook.inspection.served_priorities import ServedPriorities, read_served_priorities
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
@@ -148,13 +150,23 @@ class Observed(msgspec.Struct, kw_only=True):
     certificates: dict[str, bytes] = {}
     version: dict[str, Any] = {}
     missing: dict[str, str] = {}
+    no_policies: str = ""
+    """Why nobody knows which policies are in force; empty if `policies` are these."""
+    own_state: OwnState = msgspec.field(default_factory=OwnState)
+    priorities: ServedPriorities = ServedPriorities()
 
 
 async def observe(
-    client: Client, policies: Policies, own: str, now: float, progress: Progress = lambda *_: None
+    client: Client,
+    policies: Policies,
+    own: str,
+    now: float,
+    progress: Progress = lambda *_: None,
+    *,
+    no_policies: str = "",
 ) -> Observed:
     """Read the cluster. Raises ApiError if it does not answer at all; rights that are missing are noted."""
-    found = Observed(policies=policies, own=own, now=now, missing={})
+    found = Observed(policies=policies, own=own, now=now, missing={}, no_policies=no_policies)
     found.version = await client.get("/version")
     lists: dict[str, list[Any]] = {}
     for plural, (resource, as_) in _READ.items():
@@ -173,6 +185,15 @@ async def observe(
     except ApiError as error:
         if error.status != 404:
             _note(found, "secrets", error, f"no right to get Secret {own}/giveway-tls")
+    found.priorities = await read_served_priorities(client)
+    progress("giveway itself", 0, None)
+    probing = any(
+        row["metadata"]["name"] == "giveway" and row.get("webhooks")
+        for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+        for row in lists[plural]
+    )
+    found.own_state = await read_own_state(client, own, now, probing=probing)
+    found.missing |= {plural: why for plural, why in found.own_state.missing.items() if plural not in found.missing}
     return found
 
 

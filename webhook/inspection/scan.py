@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from webhook.admission.context import CLASSES, Objects
+from webhook.admission.context import CLASSES, POD_GROUPS, Objects
 from webhook.inspection.judge import Existing, Judge, Judged
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.scope import in_reach
@@ -215,10 +215,12 @@ class _Scan:
             maker = maker_of_template(resource.plural)
         while True:
             try:
-                judged = self._judge.judge(Existing(raw, resource.plural, meta.namespace, meta.name), maker)
+                found = Existing(raw, resource.plural, meta.namespace, meta.name)
+                judged = self._judge.judge(found, maker, self._asked)
             except (msgspec.DecodeError, RecursionError) as error:
                 return Judged(problem=f"cannot be read: {error}")
-            unknown = judged.unsure - self._asked
+            # A PodGroup decides about pods that are made, not about those that run
+            unknown = {one for one in judged.unsure if one[0] != POD_GROUPS} - self._asked
             if not unknown:
                 return judged
             self._asked |= unknown
@@ -228,9 +230,9 @@ class _Scan:
                         path = resources.PRIORITY_CLASS.path(name=name)
                         self._classes[name] = await self._client.get(path, PriorityClass)
                     else:
-                        found = await self._client.get(resources.NAMESPACE.path(name=name), Namespace)
-                        self._namespaces[name] = found
-                        self._reach |= in_reach([found], self._own)
+                        namespace = await self._client.get(resources.NAMESPACE.path(name=name), Namespace)
+                        self._namespaces[name] = namespace
+                        self._reach |= in_reach([namespace], self._own)
                 except ApiError as error:
                     if error.status != 404:
                         raise

@@ -12,7 +12,8 @@ from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import LabelSelector, Namespace
 from webhook.kube.resources import CONFIG_MAP, VALIDATING_WEBHOOK_CONFIGURATION
 from webhook.kube.selectors import label_matcher
-from webhook.policy.files.loading import load_or_raise, load_texts
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.files.sources import ConfigMapSource, load_source
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 from webhook.registration.entries import VALIDATING, WebhookTarget, entries
@@ -27,7 +28,11 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 class NoPoliciesError(Exception):
-    """The policies in force cannot be read from the cluster; the text says why and what would help."""
+    """The policies in force cannot be read from the cluster: `why`; the text says what would help, too."""
+
+    def __init__(self, why: str, fix: str) -> None:
+        super().__init__(f"{why}: {fix}")
+        self.why = why
 
 
 async def read_policies(client: Client, directory: Path | None, namespace: str) -> Policies:
@@ -44,8 +49,8 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
     except ApiError as error:
         if error.status == 403:
             raise NoPoliciesError(
-                f"no right to get ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force:"
-                " name the files with --policies DIR"
+                f"no right to get ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
+                "name the files with --policies DIR",
             ) from error
         raise
     configuration = VALIDATING_WEBHOOK_CONFIGURATION.path(name="giveway")
@@ -54,12 +59,11 @@ async def read_policies(client: Client, directory: Path | None, namespace: str) 
         name, found = APPLIED, await _get(client, CONFIG_MAP.path(namespace, APPLIED), 403, 404)
     if found is None:
         raise NoPoliciesError(
-            f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force:"
-            " name the files with --policies DIR, or the namespace that giveway runs in with --namespace"
+            f"there is no ConfigMap {namespace}/{IN_FORCE}, in which the webhook keeps the policies in force",
+            "name the files with --policies DIR, or the namespace that giveway runs in with --namespace",
         )
-    data = found.get("data") or {}
-    texts = sorted((f"{name}/{file}", text) for file, text in data.items() if file.endswith(_SUFFIXES))
-    loaded = load_texts(texts)
+    files = {key: text for key, text in (found.get("data") or {}).items() if key.endswith(_SUFFIXES)}
+    loaded = load_source(ConfigMapSource(name, files))
     if loaded.errors:
         raise PolicyError(loaded.findings)
     return loaded.policies

@@ -127,6 +127,12 @@ class ObjectApplier:
             if await self.resource(obj["apiVersion"], obj["kind"]) is None:
                 missing[f"{obj['kind']} ({obj['apiVersion']})"] = obj["apiVersion"].partition("/")[0]
         if missing:
+            if API_VERSION.partition("/")[0] in missing.values():
+                raise UnknownKindError(
+                    "this API server has no admission policies, so the modes native and backstop cannot work here: use"
+                    f" --mode webhook. It does not have {', '.join(missing)}. `giveway cluster` never has them; other"
+                    f" API servers have them from 1.{OLDEST_NATIVE} on unless switched off. Nothing was applied"
+                )
             brings = {_BRINGS[group] for group in missing.values() if group in _BRINGS}
             first = f"install {' and '.join(sorted(brings))} first, or " if brings else ""
             raise UnknownKindError(

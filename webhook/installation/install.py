@@ -19,13 +19,16 @@ from webhook.installation.applier import Applied, Key, ObjectApplier, key_of, or
 from webhook.installation.kustomize import ManifestsError
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import (
+    CONFIG_MAP,
     DEPLOYMENT,
     MUTATING_WEBHOOK_CONFIGURATION,
     POD,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
-from webhook.policy.files.loading import load_or_raise, read_texts
+from webhook.kube.rollouts import pod_selector, unready
+from webhook.policy.files.loading import load_or_raise, load_texts, read_texts
 from webhook.registration.entries import PROBES
+from webhook.registration.probe import send_probe
 
 __all__ = [
     "MADE_BY_WEBHOOK",
@@ -35,6 +38,7 @@ __all__ = [
     "Status",
     "apply",
     "look",
+    "other_policies",
     "outside_the_cluster",
     "policy_files",
     "stay_until_it_answers",
@@ -51,11 +55,9 @@ POLICIES = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies")
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 """What Kubernetes takes as a key of a ConfigMap (`IsConfigMapKey`)."""
 _CONFIGURATION = "giveway"
-_SERVER = "giveway-webhook"
-MADE_BY_WEBHOOK = (
-    Key("v1", "Secret", NAMESPACE, "giveway-tls"),
-    Key("v1", "ConfigMap", NAMESPACE, "giveway-policies-in-force"),
-)
+_SERVER, _RECONCILER = "giveway-webhook", "giveway-reconciler"
+_IN_FORCE = Key("v1", "ConfigMap", NAMESPACE, "giveway-policies-in-force")
+MADE_BY_WEBHOOK = (Key("v1", "Secret", NAMESPACE, "giveway-tls"), _IN_FORCE)
 """What the webhook makes by itself; the reconciler follows the second as long as it is there."""
 _SERVED_ELSEWHERE = ("Deployment", "PodDisruptionBudget", "Service")
 _SERVER_PODS = "app.kubernetes.io/name=giveway,app.kubernetes.io/component=webhook"
@@ -63,6 +65,8 @@ _VALIDATING = Key("admissionregistration.k8s.io/v1", "ValidatingWebhookConfigura
 _ENDING = 60.0
 """Seconds in which the webhook's pods end, more than they get."""
 _POLL = 0.5
+_REACHED = 20.0
+"""Seconds in which an API server reaches a webhook that has just started, if nothing is in the way."""
 TAKES_EFFECT = 2.0
 """Seconds after which an API server enforces an admission policy that was applied: it compiles new ones once a second
 (docs/kubernetes-behaviour.md K25)."""
@@ -80,9 +84,13 @@ class Status(msgspec.Struct, frozen=True):
         return not self.waiting
 
 
-def outside_the_cluster(objects: Sequence[Json]) -> list[Json]:
-    """The objects without the webhook's own pods, for one that runs elsewhere and is reached by a URL."""
-    return [obj for obj in objects if not (obj["kind"] in _SERVED_ELSEWHERE and obj["metadata"]["name"] == _SERVER)]
+def outside_the_cluster(objects: Sequence[Json], *, reconciler: bool) -> list[Json]:
+    """The objects without the webhook's own pods, for one that runs elsewhere and is reached by a URL.
+
+    Without the `reconciler` that runs elsewhere, too: nodes cannot pull an image that nobody named.
+    """
+    outside = {_SERVER} if reconciler else {_SERVER, _RECONCILER}
+    return [obj for obj in objects if not (obj["kind"] in _SERVED_ELSEWHERE and obj["metadata"]["name"] in outside)]
 
 
 def with_policies(objects: Sequence[Json], files: Mapping[str, str]) -> list[Json]:
@@ -180,7 +188,7 @@ async def stay_until_it_answers(
     end, native = begun + seconds, any("AdmissionPolicy" in obj["kind"] for obj in objects)
     while True:
         try:
-            status = await look(client, objects)
+            status = await look(client, objects, time.monotonic() - begun >= min(_REACHED, seconds))
         except ApiError as error:
             if error.status not in (0, 429, 500, 503):
                 raise
@@ -193,8 +201,38 @@ async def stay_until_it_answers(
         await asyncio.sleep(_POLL)
 
 
-async def look(client: Client, objects: Iterable[Json]) -> Status:
-    """How far the installation of these objects has come.
+async def other_policies(client: Client, seconds: float) -> str:
+    """Which policies are in force if they are not those of the ConfigMap that was applied; empty as soon as they are.
+
+    A webhook outside the cluster reads a directory of its own; it gets some seconds. Raises ApiError.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        others = await _other_policies(client)
+        if not others or time.monotonic() >= end:
+            return others
+        await asyncio.sleep(_POLL)
+
+
+async def _other_policies(client: Client) -> str:
+    applied = await client.get(CONFIG_MAP.path(POLICIES.namespace, POLICIES.name))
+    try:
+        kept = await client.get(CONFIG_MAP.path(_IN_FORCE.namespace, _IN_FORCE.name))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return "unknown, because the webhook runs without --kept-policies"
+    files: dict[str, str] = kept.get("data") or {}
+    if files == (applied.get("data") or {}):
+        return ""
+    loaded = load_texts(sorted(files.items())).policies
+    names = [*(f"PriorityPolicy {one.name}" for one in loaded.priority)]
+    names += [f"PreemptionPolicy {one.name}" for one in loaded.preemption]
+    return ", ".join(names) or "none"
+
+
+async def look(client: Client, objects: Iterable[Json], late: bool = True) -> Status:
+    """How far the installation of these objects has come; `late` says that the webhook should have been reached by now.
 
     Without webhook configurations among them, only their Deployments are waited for.
     """
@@ -222,50 +260,19 @@ async def look(client: Client, objects: Iterable[Json]) -> Status:
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
     silent = not all(found - PROBES for found in entries)
     if silent and any(entries):
-        waiting.append(
-            "the API server does not reach the webhook yet; if this stays, TCP port 9443 of its pods is closed to the"
-            " control plane (docs/install.md)"
-        )
+        closed = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
+        waiting.append(f"the API server has not reached the webhook yet{closed if late else ''}")
     elif silent:
         waiting.append("no webhook server has been ready yet")
     elif passing and fails_closed:
         waiting.append("the entries still let pods pass while no webhook answers; the server changes that in a minute")
+    if not silent and not waiting and (probe := await send_probe(client, NAMESPACE)).silent:
+        waiting.append(f"the API server gets no answer from the webhook: {probe.failure or 'it does not say why'}")
     return Status(tuple(waiting), answered=not silent)
 
 
 async def _deployment(client: Client, name: str) -> list[str]:
     """What a Deployment waits for: that its newest pods run, and why they do not."""
     found = await client.get(DEPLOYMENT.path(NAMESPACE, name))
-    wanted, status = found["spec"].get("replicas", 1), found.get("status") or {}
-    seen = status.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
-    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
-    if ready >= wanted:
-        return []
-    texts = [f"{name}: {ready} of {wanted} pods are ready"]
-    failures = [
-        one.get("message", "")
-        for one in status.get("conditions") or ()
-        if one.get("type") == "ReplicaFailure" and one.get("status") == "True"
-    ]
-    labels = found["spec"]["selector"].get("matchLabels") or {}
-    selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=selector)
-    reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
-    return [f"{texts[0]} ({'; '.join(reasons)})"] if reasons else texts
-
-
-def _reason(pod: Json) -> str:
-    """Why a pod is not ready, if it says so; empty for one that is ready or only young."""
-    status = pod.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one["type"] == "PodScheduled" and one["status"] == "False":
-            return f"no node takes it: {one.get('message', '')}"
-    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        state = container.get("state") or {}
-        held = state.get("waiting") or {}
-        if held.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"container {container['name']}: {held['reason']}: {held.get('message', '')}".rstrip(": ")
-        ended = state.get("terminated") or {}
-        if ended.get("exitCode"):
-            return f"container {container['name']} ended with exit code {ended['exitCode']}; see kubectl logs"
-    return ""
+    pods, _ = await client.list(POD.path(NAMESPACE), labelSelector=pod_selector(found))
+    return [text] if (text := unready(found, pods)) else []

@@ -22,6 +22,7 @@ from webhook.native.drift import is_ours
 from webhook.native.objects import Settings
 from webhook.native.rules import Inexpressible
 from webhook.policy.files.loading import load_texts
+from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 
 __all__ = ["BACKSTOP", "COMPONENTS", "NATIVE", "WEBHOOK", "with_native_policies"]
@@ -41,8 +42,8 @@ _KEEPER = "giveway-native"
 
 async def with_native_policies(
     cluster: ObjectApplier, objects: Sequence[Json], *, own: bool, alone: bool
-) -> tuple[list[Json], list[Inexpressible]]:
-    """The objects with native policies for those that will be in force, and what cannot be said natively.
+) -> tuple[list[Json], list[Inexpressible], Policies]:
+    """The objects with native policies for those that will be in force, what cannot be said natively, and these.
 
     In force will be the policies among the objects if they are the installer's `own`; else those that the cluster has
     already, if it has any. They are compiled for the PriorityClasses that are there. The keeper may change the policies
@@ -85,4 +86,4 @@ async def with_native_policies(
             made.append(strategic_merge(obj, {"spec": {"template": annotations}}))
         else:
             made.append(obj)
-    return [*made, *compiled.objects], compiled.inexpressible
+    return [*made, *compiled.objects], compiled.inexpressible, loaded.policies

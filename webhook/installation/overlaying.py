@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import Any
+
+from webhook.kube.json_patch import JsonPatchError, apply_json_patch
 
 __all__ = ["OverlayError", "json_patch", "strategic_merge"]
 
@@ -46,33 +47,13 @@ def strategic_merge(obj: Json, patch: Json) -> Json:
     return merged
 
 
-def json_patch(obj: Json, operations: Iterable[Json]) -> Json:
-    """The object after `add`, `remove`, `replace` and `test` operations. Raises OverlayError."""
-    changed = copy.deepcopy(obj)
-    for operation in operations:
-        try:
-            *tokens, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-            target: Any = changed
-            for token in tokens:
-                target = target[_place(target, token)]
-            match operation["op"]:
-                case "add" if isinstance(target, list):
-                    target.insert(len(target) if last == "-" else _place(target, last), operation["value"])
-                case "add":
-                    target[last] = operation["value"]
-                case "replace":
-                    _ = target[_place(target, last)]
-                    target[_place(target, last)] = operation["value"]
-                case "remove":
-                    del target[_place(target, last)]
-                case "test":
-                    if target[_place(target, last)] != operation["value"]:
-                        raise OverlayError(f"{operation}: it is {target[_place(target, last)]!r}")
-                case other:
-                    raise OverlayError(f"operation {other!r} is not known")
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise OverlayError(f"{operation}: there is no such place: {error}") from error
-    return changed
+def json_patch(obj: Json, operations: list[Json]) -> Json:
+    """The object after these operations. Raises OverlayError."""
+    try:
+        patched: Json = apply_json_patch(obj, operations)
+    except JsonPatchError as error:
+        raise OverlayError(f"the patch does not fit: {error}") from error
+    return patched
 
 
 def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
@@ -96,7 +77,3 @@ def _merged_list(old: Any, patch: list[Any], key: str | None) -> list[Any]:
         else:
             merged[place] = strategic_merge(merged[place], one)
     return new + merged
-
-
-def _place(target: Any, token: str) -> Any:
-    return int(token) if isinstance(target, list) else token

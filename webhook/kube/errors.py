@@ -45,6 +45,14 @@ class ApiError(Exception):
     def __str__(self) -> str:
         return f"{self.status or 'no answer'} {self.reason}: {self.message}"
 
+    @property
+    def throttled(self) -> bool:
+        """Whether the server has too much to do, and says nothing of the request (docs/kubernetes-behaviour.md K16).
+
+        API Priority and Fairness answers with plain text; what refuses one request sends a `Status`.
+        """
+        return self.status == 429 and not self.reason and self.details is None
+
     def causes(self) -> list[str]:
         """The reasons in `details.causes`, such as `DisruptionBudget`."""
         return [str(cause.get("reason", "")) for cause in (self.details or {}).get("causes") or ()]

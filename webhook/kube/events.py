@@ -24,7 +24,7 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import EVENT, Resource
 
-__all__ = ["EventRecorder", "EventType", "Occurrence", "Recorder", "reference"]
+__all__ = ["EventRecorder", "EventType", "Occurrence", "Recorder", "Reference", "reference"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,10 @@ _NAME = 230
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """What happened to an object, in the fields of an Event; `reason` and `action` are CamelCase words."""
+    """What happened to an object, in the fields of an Event; `reason` and `action` are CamelCase words.
+
+    If `distinct`, another note is another Event: what an Event says cannot be changed afterwards.
+    """
 
     regarding: Reference
     related: Reference | None
@@ -55,6 +58,7 @@ class Occurrence(msgspec.Struct, frozen=True):
     action: str
     note: str
     urgent: bool = False
+    distinct: bool = False
 
 
 class Recorder(Protocol):
@@ -154,7 +158,7 @@ class EventRecorder:
         said = {"type": new.type, "reason": new.reason, "action": new.action, "regarding": new.regarding}
         if new.related:
             said["related"] = new.related
-        key = msgspec.json.encode(said, order="deterministic")
+        key = msgspec.json.encode([said, new.note if new.distinct else ""], order="deterministic")
         if self._closing or not (key in self._waiting or self._has_room(urgent=new.urgent)):
             self._drop(new.reason)
             return

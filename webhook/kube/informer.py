@@ -15,6 +15,9 @@ dropped page by page, so no second copy of everything comes to be.
 
 Silence is no fault. A quiet watch may get no bookmark for minutes; its end is bounded by `timeoutSeconds` and on this
 side, and a peer that is gone is found by TCP keep-alive (`webhook.kube.transport`).
+
+An *optional* resource may be served under one of several API versions, or not at all: its feature gate is off, its CRD
+is missing, the server is older. Then it counts as empty and in sync, and is looked for again every minute.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -41,6 +44,10 @@ __all__ = ["Change", "Informer", "ListerWatcher"]
 log = logging.getLogger(__name__)
 
 _EXPIRED = 410
+_NOT_SERVED = frozenset({403, 404})
+"""Answers for a resource that the server does not have, or that this process may not read."""
+_LOOK_AGAIN = 60.0
+"""Seconds until an optional resource that is not served is looked for again."""
 _TOO_LARGE = "ResourceVersionTooLarge"
 _BACKWARDS = "WentBackwards"
 """`ApiError.reason` if the server sends a version older than what is known."""
@@ -88,7 +95,8 @@ class Informer(ObjectCache[T]):
     """All objects of one resource, as the server last told.
 
     `run()` keeps it current; `synced` is set after the first list. Add `handlers` before `run()`. `transform` makes of
-    a decoded object what is kept of it, as client-go's TransformFunc does.
+    a decoded object what is kept of it, as client-go's TransformFunc does. An `optional` resource may be missing;
+    `other_paths` are those of its other API versions, tried in their order.
     """
 
     def __init__(
@@ -100,12 +108,20 @@ class Informer(ObjectCache[T]):
         field_selector: str = "",
         label_selector: str = "",
         transform: Callable[[T], T] | None = None,
+        optional: bool = False,
+        other_paths: Sequence[str] = (),
     ) -> None:
         super().__init__(path)
         self._client = client
+        self._paths = (path, *other_paths)
         self._path = path
+        self._optional = optional
+        self.served = True
+        """Whether the server has the resource, as far as is known; one that is not optional always counts as served."""
         self._type = type_
         self._transform = transform
+        self.whole = asyncio.Event()
+        self.whole.set()
         self._decoder = msgspec.json.Decoder(type_)
         self._selectors = {"fieldSelector": field_selector or None, "labelSelector": label_selector or None}
         self._version = ""
@@ -115,6 +131,8 @@ class Informer(ObjectCache[T]):
         self._listed_at = -math.inf
         self._step: _Step = self._list
         self._heard_at = -math.inf
+        self.watching = False
+        """Whether a watch is open, by which changes come as they happen."""
 
     def age(self) -> float:
         """Seconds since the server last sent anything about this resource; infinite before the first time.
@@ -138,6 +156,9 @@ class Informer(ObjectCache[T]):
             try:
                 await self._step()
             except ApiError as error:
+                if self._optional and error.status in _NOT_SERVED:
+                    await asyncio.sleep(self._not_served(error))
+                    continue
                 delay = max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_WAIT))
                 # Whether watching from the same version again cannot succeed
                 useless = error.status == _EXPIRED or error.reason == _BACKWARDS or _TOO_LARGE in error.causes()
@@ -153,6 +174,23 @@ class Informer(ObjectCache[T]):
             except Exception:
                 log.exception("cache %s: unexpected error; listing again", self._path)
                 await asyncio.sleep(max(self._backoff.next(), self._to_list()))
+
+    def _not_served(self, error: ApiError) -> float:
+        """Go to the next API version; after the last one, count the resource as empty. Seconds until the next try."""
+        self._heard_at = time.monotonic()
+        self._step = self._list
+        place = (self._paths.index(self._path) + 1) % len(self._paths)
+        self._path = self._paths[place]
+        if place:
+            return 0.0
+        if self.served:
+            level = logging.WARNING if error.status != 404 else logging.INFO
+            log.log(level, "cache %s: counts as empty, the API server answers %s", self._path, error)
+        self.served = False
+        for key, known in list(self._items.items()):
+            self._remove(key, known)
+        self.synced.set()
+        return _LOOK_AGAIN
 
     def _to_list(self) -> float:
         """Let a list be the next step; how many seconds to wait before, so that lists do not become a flood."""
@@ -174,13 +212,16 @@ class Informer(ObjectCache[T]):
                 await self._compare(page.items or [], missing, news, restored=restored)
         # First who is gone, so that no room seems taken twice, then what is new
         begun = time.monotonic()
+        self.whole.clear()
         for key in missing:
             self._remove(key, self._items[key])
             begun = await _take_turns(begun)
         for key, new in news.items():
             self._put(key, new)
             begun = await _take_turns(begun)
+        self.whole.set()
         self._version = version
+        self.served = True
         self._listed_at = time.monotonic()
         self._backoff.reset()
         self.synced.set()
@@ -231,7 +272,7 @@ class Informer(ObjectCache[T]):
         watch: Any = self._client.watch(
             self._path,
             resource_version=self._version,
-            opened=self._hear,
+            opened=self._open,
             allowWatchBookmarks=True,
             timeoutSeconds=seconds,
             **self._selectors,
@@ -246,11 +287,17 @@ class Informer(ObjectCache[T]):
         except TimeoutError as error:
             message = f"the watch went on for {_OVERDUE:g} s after its end was due"
             raise ApiError(NO_ANSWER, "Overdue", message) from error
+        finally:
+            self.watching = False
         if not heard and loop.time() - begun < _BRIEF:
             raise ApiError(NO_ANSWER, "WatchEnded", "the watch ended as soon as it began")
         self._hear()
         self._backoff.reset()
         self._step = self._check
+
+    def _open(self) -> None:
+        self.watching = True
+        self._hear()
 
     def _hear(self) -> None:
         self._heard_at = time.monotonic()

@@ -1,7 +1,7 @@
 """Leader election over a Lease: who holds it may act, and knows by its own clock until when.
 
 As in client-go, nobody compares wall clocks: a lease has lapsed when its record has not changed for its duration by
-the observer's own clock. The holder counts from *before* it sent its last successful renewal and stops believing
+the observer's own clock. The holder counts from just before it sent its last successful renewal and stops believing
 `renew_deadline` after that, whatever its event loop does; as an observer cannot have seen that renewal earlier, the
 lease is never believed to be held by two.
 """
@@ -13,8 +13,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _JITTER = 1.2
 _NEVER = float("-inf")
+_LEAST_GAP = 0.25
+"""Seconds, at least, from one renewal to another that was asked for before its time."""
 
 
 class LeadershipLost(Exception):  # noqa: N818 - it tells what happened; to the caller it need not be an error
@@ -58,7 +61,8 @@ class Lease(msgspec.Struct, rename="camel", kw_only=True):
 class LeaderElector:
     """One candidate for a lease. `identity` must be unique to this process. Times are in seconds.
 
-    Raises ValueError if the times do not leave room for each other.
+    `annotations` are what the holder writes on the lease with every renewal, an empty text for none; a candidate leaves
+    there what it finds. Raises ValueError if the times do not leave room for each other.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class LeaderElector:
         renew_deadline: float = 10,
         retry_period: float = 2,
         clock: Callable[[], float] | None = None,
+        annotations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         if not lease_duration > renew_deadline > retry_period * _JITTER > 0:
             raise ValueError(
@@ -88,7 +93,9 @@ class LeaderElector:
         self._held_until = _NEVER
         self._observed: Lease | None = None
         self._observed_at = _NEVER
-        self._outdated = False
+        self._attempted_at = _NEVER
+        self._annotations = annotations
+        self._soon = asyncio.Event()
 
     @property
     def transitions(self) -> int:
@@ -99,6 +106,15 @@ class LeaderElector:
     def holder(self) -> str:
         """Who held the lease when it was last seen; empty if nobody did."""
         return (self._observed.spec.holder_identity or "") if self._observed else ""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """What is written on the lease, as it was last seen."""
+        return (self._observed.metadata.annotations or {}) if self._observed else {}
+
+    def renew_soon(self) -> None:
+        """There are new annotations: let the next renewal not wait for its time. It still is at most four a second."""
+        self._soon.set()
 
     def remaining(self) -> float:
         """Seconds for which the lease is provably held; 0 if it is not."""
@@ -129,7 +145,7 @@ class LeaderElector:
             try:
                 ended = False
                 while self.is_leader() and not ended:
-                    await asyncio.wait({work}, timeout=min(self._retry_period, self.remaining()))
+                    await self._until_due(work)
                     ended = work.done()
                     if not ended:
                         await self._attempt()
@@ -139,6 +155,21 @@ class LeaderElector:
                 await self._step_down(work)
             if ended:
                 return await work
+
+    async def _until_due(self, work: asyncio.Future[None]) -> None:
+        """Wait for the next renewal, or for the end of the work.
+
+        An answer that took longer than the period is followed by the next renewal at once.
+        """
+        soon: asyncio.Future[Any] = asyncio.ensure_future(self._soon.wait())
+        either: set[asyncio.Future[Any]] = {work, soon}
+        pause = max(0.0, self._attempted_at + self._retry_period - self._clock())
+        await asyncio.wait(either, timeout=min(pause, self.remaining()), return_when=asyncio.FIRST_COMPLETED)
+        soon.cancel()
+        gap = min(_LEAST_GAP, self._retry_period)
+        pause = max(0.0, self._attempted_at + gap - self._clock())
+        await asyncio.wait({work}, timeout=min(pause, self.remaining()))
+        self._soon.clear()
 
     async def _step_down(self, work: asyncio.Future[None]) -> None:
         """End the work, and let go of the lease only then."""
@@ -156,33 +187,50 @@ class LeaderElector:
 
     async def _attempt(self) -> bool:
         """Try once to take or renew the lease; a failure is logged. Whether it is held now."""
-        begun = self._clock()
-        patience = self._renew_deadline / 2
-        if self.is_leader():
-            patience = min(patience, self.remaining())
+        self._attempted_at = self._clock()
         try:
-            async with asyncio.timeout(patience):
-                won = await self._take()
-            self._held_until = begun + self._renew_deadline if won else _NEVER
-        except (ApiError, TimeoutError) as error:
-            # What is on the server now is unknown: a write without an answer may have happened.
-            self._outdated = True
-            log.warning("lease %s/%s: %s", self._namespace, self._name, str(error) or "no answer in time")
+            if not await self._take():
+                self._held_until = _NEVER
+        except TimeoutError:
+            self._held_until = _NEVER  # a holder's renewal has all the time that is left
+            log.warning("lease %s/%s: no answer in time", self._namespace, self._name)
+        except ApiError as error:
+            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
         return self.is_leader()
 
     async def _take(self) -> bool:
-        """Write the lease if that is allowed; whether this candidate holds it then. Raises ApiError."""
-        lease = self._observed
-        if lease is None or self._outdated or not self.is_leader():
+        """Write the lease if that is allowed; whether this candidate may hold it. Raises ApiError or TimeoutError."""
+        # 1. A holder renews what it wrote last, without reading it again, as client-go does: one request, not two. If
+        #    that is not there any more, because an answer was missed or for another reason, it has to be read.
+        if self.is_leader() and self._observed is not None:
             try:
-                lease = await self._client.get(LEASE.path(self._namespace, self._name), Lease)
-                self._observe(lease)
+                await self._write(self._observed)
             except ApiError as error:
-                if error.status != 404:
+                if error.status not in (404, 409):
                     raise
-                lease = None
+            else:
+                return True
+        # 2. Who holds it?
+        lease: Lease | None
+        try:
+            async with asyncio.timeout(self._patience()):
+                lease = await self._client.get(LEASE.path(self._namespace, self._name), Lease)
+            self._observe(lease)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            lease = None
+        # 3. Take it, if it is this candidate's, nobody's, or has lapsed.
         if not self._is_free():
             return False
+        await self._write(lease)
+        return True
+
+    async def _write(self, lease: Lease | None) -> None:
+        """Write this candidate into the lease as it was last seen, None for a new one; it is held if that succeeds.
+
+        Raises ApiError or TimeoutError; a write without an answer may have happened.
+        """
         now = rfc3339_micro(time.time())
         before = self._observed.spec if self._observed else LeaseSpec(holder_identity=self.identity)
         same = before.holder_identity == self.identity
@@ -193,17 +241,31 @@ class LeaderElector:
             renew_time=now,
             lease_transitions=self.transitions + (not same),
         )
-        wanted = Lease(metadata=lease.metadata if lease else ObjectMeta(name=self._name), spec=spec)
-        if lease is None:
-            self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
-        else:
-            self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease))
-        return True
+        metadata = lease.metadata if lease else ObjectMeta(name=self._name)
+        wanted = Lease(metadata=self._annotated(metadata) if self.is_leader() else metadata, spec=spec)
+        sent = self._clock()
+        async with asyncio.timeout(self._patience()):
+            if lease is None:
+                self._observe(await self._client.create(LEASE.path(self._namespace), wanted, Lease))
+            else:
+                self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), wanted, Lease))
+        self._held_until = sent + self._renew_deadline
+
+    def _annotated(self, metadata: ObjectMeta) -> ObjectMeta:
+        """The lease's metadata with the annotations of now; others' stay."""
+        given = dict(self._annotations())
+        merged = {**(metadata.annotations or {}), **given}
+        kept = {key: text for key, text in merged.items() if text or key not in given}
+        return msgspec.structs.replace(metadata, annotations=kept or None)
+
+    def _patience(self) -> float:
+        """Seconds for one request: as long as what it brings is of use."""
+        return self.remaining() if self.is_leader() else self._renew_deadline
 
     def _observe(self, lease: Lease) -> None:
         if self._observed is None or lease.spec != self._observed.spec:
             self._observed_at = self._clock()
-        self._observed, self._outdated = lease, False
+        self._observed = lease
 
     def _is_free(self) -> bool:
         """Whether the lease as last seen is this candidate's, nobody's, or has lapsed.
@@ -224,7 +286,7 @@ class LeaderElector:
             renew_time=rfc3339_micro(time.time()),
             lease_transitions=self.transitions,
         )
-        released = Lease(metadata=self._observed.metadata, spec=spec)
+        released = Lease(metadata=self._annotated(self._observed.metadata), spec=spec)
         try:
             async with asyncio.timeout(self._retry_period):
                 self._observe(await self._client.replace(LEASE.path(self._namespace, self._name), released, Lease))

@@ -11,10 +11,12 @@ from functools import lru_cache
 
 from webhook.kube.objects import Quantity
 
-__all__ = ["INT64_MAX", "QuantityError", "millis", "units"]
+__all__ = ["INT64_MAX", "NANOS", "QuantityError", "millis", "nanos", "units"]
 
 INT64_MAX = 2**63 - 1
 """Kubernetes keeps amounts in an int64 and caps what is larger."""
+NANOS = 10**9
+"""Nanos of one unit: the API server keeps no finer fractions."""
 
 _NOTATION = re.compile(
     r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)|[eE]([+-]?\d+))?", re.ASCII
@@ -61,6 +63,14 @@ def millis(quantity: Quantity) -> int:
     return _scaled(str(quantity), 1000)
 
 
+def nanos(quantity: Quantity) -> int:
+    """The amount in billionths of a unit, to be added up without rounding; capped to an int64 of units.
+
+    Raises QuantityError for a text that is not a quantity.
+    """
+    return _scaled(str(quantity), NANOS)
+
+
 @lru_cache(maxsize=8192)
 def _scaled(text: str, scale: int) -> int:
     match = _NOTATION.fullmatch(text) if len(text) <= _LONGEST else None
@@ -77,4 +87,5 @@ def _scaled(text: str, scale: int) -> int:
         parsed = _EXACT.scaleb(Decimal(number), power)
     amount = _EXACT.multiply(parsed, Decimal(scale))
     whole = int(amount.to_integral_value(rounding=ROUND_UP, context=_EXACT))
-    return max(-INT64_MAX, min(INT64_MAX, whole))
+    most = INT64_MAX * NANOS if scale == NANOS else INT64_MAX
+    return max(-most, min(most, whole))

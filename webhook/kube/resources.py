@@ -14,6 +14,7 @@ __all__ = [
     "CSI_NODE",
     "DAEMON_SET",
     "DEPLOYMENT",
+    "DEVICE_CLASS",
     "EVENT",
     "JOB",
     "LEASE",
@@ -28,9 +29,12 @@ __all__ = [
     "PERSISTENT_VOLUME_CLAIM",
     "POD",
     "POD_DISRUPTION_BUDGET",
+    "POD_GROUPS_BY_VERSION",
     "PRIORITY_CLASS",
     "REPLICATION_CONTROLLER",
     "REPLICA_SET",
+    "RESOURCE_CLAIM",
+    "RESOURCE_SLICE",
     "SECRET",
     "SERVICE",
     "STATEFUL_SET",
@@ -47,7 +51,7 @@ OLDEST = 30
 """The oldest minor version of Kubernetes 1 that giveway works with: it needs `matchConditions`."""
 OLDEST_NATIVE = 36
 """The oldest minor version that has MutatingAdmissionPolicies (v1), which native policies need."""
-TESTED = (32, 36)
+TESTED = (32, 33, 36)
 """The minor versions on which the end-to-end tests ran, as the page kubernetes-behaviour of docs/ says."""
 _DIGITS = re.compile(r"\d+")
 
@@ -100,8 +104,15 @@ JOB = Resource("batch", "v1", "jobs", "Job")
 CRON_JOB = Resource("batch", "v1", "cronjobs", "CronJob")
 POD_DISRUPTION_BUDGET = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+POD_GROUPS_BY_VERSION = tuple(
+    Resource("scheduling.k8s.io", version, "podgroups", "PodGroup") for version in ("v1alpha2", "v1beta1", "v1")
+)
+"""PodGroups in every version that an API server may serve; most serve none."""
 CSI_NODE = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+DEVICE_CLASS = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCE_CLAIM = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+RESOURCE_SLICE = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 LEASE = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENT = Resource("events.k8s.io", "v1", "events", "Event")
 MUTATING_WEBHOOK_CONFIGURATION = Resource(

@@ -17,6 +17,7 @@ __all__ = [
     "Matcher",
     "SelectorError",
     "everything",
+    "is_label_value",
     "label_matcher",
     "node_matcher",
     "nothing",
@@ -26,7 +27,9 @@ __all__ = [
 Labels = Mapping[str, str]
 Matcher = Callable[[Labels], bool]
 
-_INTEGER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,63}", re.ASCII)
+"""A label's value has at most 63 characters, and zeros may stand before an int64."""
+_VALUE = re.compile(r"(?=.{0,63}\Z)([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", re.ASCII)
 _PART = re.compile(
     r"(?P<absent>!\s*)?(?P<key>[A-Za-z0-9][-A-Za-z0-9_./]*)\s*"
     r"(?:(?P<op>==|=|!=|>|<)\s*(?P<value>[-A-Za-z0-9_.]*)|(?P<set>\bin\b|\bnotin\b)\s*\((?P<values>[^()]*)\))?",
@@ -51,6 +54,11 @@ def nothing(labels: Labels) -> bool:
     """Match no labels."""
     del labels
     return False
+
+
+def is_label_value(text: str) -> bool:
+    """Whether a label can have this value (`IsValidLabelValue`); a requirement of another value does not parse."""
+    return _VALUE.fullmatch(text) is not None
 
 
 def label_matcher(selector: LabelSelector | None) -> Matcher:
@@ -155,6 +163,8 @@ def _term(term: NodeSelectorTerm) -> Callable[[str, Labels], bool]:
     if not term.match_expressions and not term.match_fields:
         return lambda _name, _labels: False
     try:
+        if not all(is_label_value(value) for row in term.match_expressions or () for value in row.values or ()):
+            return lambda _name, _labels: False
         by_labels = _all_of([_check(row) for row in term.match_expressions or ()])
         for row in term.match_fields or ():
             if row.key != "metadata.name" or row.operator not in ("In", "NotIn") or len(row.values or ()) != 1:

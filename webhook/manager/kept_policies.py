@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
+from typing import Any
 
 import msgspec
 
@@ -15,8 +17,11 @@ from webhook.kube.resources import CONFIG_MAP
 
 __all__ = ["KeptPolicies", "files_by_key"]
 
+log = logging.getLogger(__name__)
+
 _NO_KEY = re.compile(r"[^-._a-zA-Z0-9]")
-_ATTEMPTS = 5
+_NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
+_GIVEN_UP = "giveway.dev/given-up"
 
 
 class _ConfigMap(msgspec.Struct, rename="camel"):
@@ -33,25 +38,38 @@ class KeptPolicies:
         self._version = ""
         self.is_there = False
         """Whether `read` last found files."""
+        self.given_up: list[str] = []
+        """The ids of what the last change gave up because somebody had said that it may go, as `read` found them."""
+        self._allowing = ""
+        """The annotation that allows removals, as it was read since the last `read`."""
+        self._served = ""
+        """The annotation that served a change and is still to be taken off."""
 
     def __str__(self) -> str:
         return f"ConfigMap {self.namespace}/{self.name}"
 
     async def read(self) -> dict[str, str] | None:
         """The files of the set in force, by name; None if none was kept yet. Raises ApiError."""
-        found = await self._get(self.name)
+        found, self._allowing = await self._get(self.name), ""
         self._version = found.metadata.resource_version if found else ""
         self.is_there = bool(found and found.data)
+        said = ((found.metadata.annotations if found else None) or {}).get(_GIVEN_UP, "")
+        self.given_up = said.split()
         return dict(found.data or {}) if found else None
 
-    async def write(self, files: Mapping[str, str]) -> bool:
-        """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError."""
-        metadata = {
+    async def write(self, files: Mapping[str, str], given_up: Iterable[str] = ()) -> bool:
+        """Keep these files instead of what `read` last showed; False if somebody else was faster. Raises ApiError.
+
+        `given_up` are the ids of what they give up. Other replicas, whose files are older, know by it that it is meant.
+        """
+        metadata: dict[str, Any] = {
             "name": self.name,
             "namespace": self.namespace,
             "labels": {"app.kubernetes.io/name": "giveway"},
             "annotations": {"giveway.dev/written-by": "giveway; change the ConfigMap giveway-policies instead"},
         }
+        if ids := " ".join(dict.fromkeys(given_up)):
+            metadata["annotations"][_GIVEN_UP] = ids
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(files)}
         try:
             if self._version:
@@ -60,22 +78,46 @@ class KeptPolicies:
             else:
                 await self._client.create(CONFIG_MAP.path(self.namespace), body)
         except ApiError as error:
-            if error.status == 409:
+            if error.status == _CONFLICT:
                 return False
             raise
+        if ids:
+            self._served = self._allowing
         return True
 
     async def allowed_removals(self) -> list[str]:
         """What the ConfigMap that people apply says may be given up: ids, as names or globs. Raises ApiError."""
         found = await self._get(POLICIES)
         annotations = (found.metadata.annotations if found else None) or {}
-        return annotations.get(ALLOW_REMOVAL, "").replace(",", " ").split()
+        self._allowing = annotations.get(ALLOW_REMOVAL, "")
+        return self._allowing.replace(",", " ").split()
+
+    async def end_allowance(self) -> None:
+        """Take the annotation that served a change off, so that it serves no other; one that changed meanwhile stays.
+
+        Raises ApiError; the next call tries again.
+        """
+        if not self._served:
+            return
+        path = f"/metadata/annotations/{ALLOW_REMOVAL.replace('/', '~1')}"
+        patch = [{"op": "test", "path": path, "value": self._served}, {"op": "remove", "path": path}]
+        try:
+            await self._client.patch(CONFIG_MAP.path(self.namespace, POLICIES), patch, kind="json")
+        except ApiError as error:
+            if error.status not in (_NOT_FOUND, _INVALID):
+                raise
+        else:
+            log.info(
+                'taken off ConfigMap %s/%s: %s: "%s"; it served one change',
+                *(self.namespace, POLICIES, ALLOW_REMOVAL, self._served),
+            )
+        self._served = ""
 
     async def _get(self, name: str) -> _ConfigMap | None:
         try:
             return await self._client.get(CONFIG_MAP.path(self.namespace, name), _ConfigMap)
         except ApiError as error:
-            if error.status == 404:
+            if error.status == _NOT_FOUND:
                 return None
             raise
 

@@ -18,8 +18,10 @@ from webhook.component_base.logs import LogFormat, LogWriter, log_records
 from webhook.component_base.probes import ProcessMetrics, ReadinessCheck, plain_port, probes
 from webhook.component_base.supervision import Supervisor, cancelled
 from webhook.manager.kept_policies import KeptPolicies
-from webhook.manager.policy_files import PolicyFiles, PolicyMetrics
+from webhook.manager.policy_chooser import PolicyChooser
+from webhook.manager.policy_metrics import PolicyMetrics
 from webhook.policy.evaluation.engine import Engine
+from webhook.policy.files.sources import DirectorySource
 from webhook.policy.model import Policies
 
 __all__ = ["Component", "Manager", "ManagerOptions", "run_until_signalled"]
@@ -105,7 +107,7 @@ class Manager:
         self._given = engine or Engine(Policies())
         self._kept, self._judge = kept, judge
         self._policy_metrics = PolicyMetrics(self.metrics.registry)
-        self._policy_files: PolicyFiles | None = None
+        self._chooser: PolicyChooser | None = None
         self._components: list[Component] = []
         self._running = AsyncExitStack()
 
@@ -117,20 +119,20 @@ class Manager:
     @property
     def engine(self) -> Engine:
         """The policies in use."""
-        return self._policy_files.engine if self._policy_files else self._given
+        return self._chooser.engine if self._chooser else self._given
 
     def policies_problem(self) -> str:
         """Why nothing can be judged by the policies yet; empty if it can."""
-        return self._policy_files.unready() if self._policy_files else ""
+        return self._chooser.unready() if self._chooser else ""
 
     def files_problem(self) -> str:
         """Why the policy files are not in use; empty if they are."""
-        return self._policy_files.problem if self._policy_files else ""
+        return self._chooser.problem if self._chooser else ""
 
     async def policies_settled(self) -> None:
         """Wait until it is known which policies are in force."""
-        if self._policy_files:
-            await self._policy_files.settled.wait()
+        if self._chooser:
+            await self._chooser.settled.wait()
 
     def ready(self) -> bool:
         """Whether all conditions of readiness hold."""
@@ -143,10 +145,12 @@ class Manager:
 
     def describe_policies(self) -> str:
         """Which policies are in use, and why not those of the files."""
-        if not self._policy_files:
+        if not self._chooser:
             return "no policy files"
-        problem = self._policy_files.problem or self._policy_files.unready()
-        return self._policy_files.describe() + (f"; the files are broken: {problem}" if problem else "")
+        problem, unready = self._chooser.problem, self._chooser.unready()
+        if unready and not problem:
+            return unready
+        return self._chooser.describe() + (f"; the files are broken: {problem}" if problem else "")
 
     async def __aenter__(self) -> Self:
         try:
@@ -176,8 +180,8 @@ class Manager:
             tasks.update(component.tasks())
         if options.policies is not None:
             watcher.add([options.policies], self._reload_policies)
-            self._policy_files = PolicyFiles(
-                options.policies,
+            self._chooser = PolicyChooser(
+                DirectorySource(options.policies),
                 self._policy_metrics,
                 kept=self._kept,
                 judge=self._judge,
@@ -185,11 +189,13 @@ class Manager:
                 changed=self._use_policies,
             )
             if self._kept is not None:
-                tasks["policies"] = self._policy_files.follow
+                tasks["policies"] = self._chooser.follow
         if not self.policies_problem():
             self._use_policies()
         app = probes(self.checks, self._expose, self.supervisor.problem)
-        port = plain_port(app, options.bind_address, options.health_port, self.supervisor, "private port")
+        port = plain_port(
+            app, options.bind_address, options.health_port, self.supervisor, "private port", option="--health-port"
+        )
         self.health_port = await running.enter_async_context(port)
         running.push_async_callback(cancelled, work := [])
         for component in self._components:
@@ -203,9 +209,9 @@ class Manager:
             component.use(self.engine)
 
     async def _reload_policies(self) -> bool:
-        assert self._policy_files is not None
-        await self._policy_files.reload()
-        return not self._policy_files.problem
+        assert self._chooser is not None
+        await self._chooser.reload()
+        return not self._chooser.problem
 
     def _expose(self) -> bytes:
         """The metrics as text."""

@@ -106,7 +106,7 @@ async def debug_port(
         yield port
         return
     app = debug.pages(service, port or debug.DEBUG_PORT, surroundings)
-    async with plain_port(app, LOOPBACK, port, supervisor, "debug port") as bound:
+    async with plain_port(app, LOOPBACK, port, supervisor, "debug port", option="--debug-port") as bound:
         log.info("the page and the debug tables are on http://%s:%d/", LOOPBACK, bound)
         yield bound
 

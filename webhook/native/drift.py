@@ -32,6 +32,7 @@ class Mode(StrEnum):
     NONE = "nobody"
     WEBHOOK = "webhook only"
     BACKSTOP = "webhook with native policies as a backstop"
+    BOTH = "webhook and native policies; pods wait for the webhook all the same"
     NATIVE = "native policies only"
 
 
@@ -55,13 +56,15 @@ def drift(applied: Iterable[Object], compiled: Iterable[Object]) -> list[Drift]:
 def mode(applied: Iterable[Object], webhooks: Iterable[Object]) -> Mode:
     """Who enforces: by the bindings that are there, and by the entries of giveway's webhook configurations.
 
-    Entries that only probe enforce nothing.
+    Entries that only probe enforce nothing. Native policies are a backstop if pods pass while no webhook answers.
     """
     bound = any(is_ours(one) and one["kind"] == f"{VALIDATING}Binding" for one in applied)
-    names = {entry.get("name", "") for one in webhooks for entry in one.get("webhooks") or ()}
-    asked = any(name.endswith(".validate.giveway.dev") for name in names - PROBES)
-    if asked:
-        return Mode.BACKSTOP if bound else Mode.WEBHOOK
+    entries = {entry.get("name", ""): entry for one in webhooks for entry in one.get("webhooks") or ()}
+    if any(name.endswith(".validate.giveway.dev") for name in entries.keys() - PROBES):
+        if not bound:
+            return Mode.WEBHOOK
+        pods = [entry.get("failurePolicy") for name, entry in entries.items() if name.startswith("pods.")]
+        return Mode.BACKSTOP if all(one == "Ignore" for one in pods) else Mode.BOTH
     return Mode.NATIVE if bound else Mode.NONE
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Self
 
+from webhook.kube.bounded import LONGEST_SHOWN
 from webhook.kube.objects import LabelSelector
 from webhook.policy.model.globs import WILDCARD
 
@@ -24,6 +26,7 @@ __all__ = [
     "negate",
     "quote",
     "selected",
+    "shown",
 ]
 
 TRUE, FALSE = "true", "false"
@@ -33,9 +36,16 @@ _WIDTH = 100
 
 
 class Cel(str):
-    """A part of a text that an expression gives, beside parts that are literal."""
+    """A part of a text that an expression gives, beside literal parts; `otherwise` stands for it if it fails."""
 
-    __slots__ = ()
+    __slots__ = ("otherwise",)
+    otherwise: str
+
+    def __new__(cls, text: str, otherwise: str = "…") -> Self:
+        """The expression as a str."""
+        made = super().__new__(cls, text)
+        made.otherwise = otherwise
+        return made
 
 
 def quote(text: str) -> str:
@@ -152,6 +162,15 @@ def concatenation(parts: Iterable[str]) -> str:
     terms = [_operand(part, "+") if isinstance(part, Cel) else quote(part) for part in merged]
     one_line = " + ".join(terms)
     return one_line if len(one_line) <= _WIDTH else " +\n".join(terms)
+
+
+def shown(value: str, most: int = LONGEST_SHOWN) -> str:
+    """A string of a request as a refusal shows it (`webhook.policy.evaluation.rules`): bounded, and on one line.
+
+    The API server puts the literal message in place of one with a newline.
+    """
+    cut = f"{value}.size() > {most} ? {value}.substring(0, {most - 1}) + '…' : {value}"
+    return f"({cut}).replace('\\n', '\\\\n')"
 
 
 def _join(tests: list[str], operator: str, *, empty: str) -> str:

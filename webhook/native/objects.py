@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.native.expressions import Cel, concatenation
+from webhook.native.expressions import Cel, all_of, any_of, concatenation, negate
 from webhook.registration.entries import EXEMPT
 
 __all__ = [
@@ -29,7 +29,9 @@ __all__ = [
     "Settings",
     "Validation",
     "binding",
+    "binding_for_class",
     "classes_rule",
+    "groups_rule",
     "mutating_policy",
     "namespaces_reached",
     "object_name",
@@ -54,7 +56,11 @@ _ACTIONS = {"enforce": ["Deny"], "warn": ["Warn"], "audit": ["Audit"], EXCEPTED:
 DESCRIPTION = "kubernetes.io/description"
 """Kubernetes' own annotation for what an object is for."""
 _NAME = "kubernetes.io/metadata.name"
+_NAMESPACE = "namespaceObject"
+APPLIES = "applies"
+"""The variable with the conditions of a policy that no match condition can have."""
 _LONGEST_LABEL, _LONGEST_NAME = 63, 253
+_PARAMETERS = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +78,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledCondition(msgspec.Struct, frozen=True):
-    """A match condition; it is evaluated only if no other one is false."""
+    """A condition of a policy: one that is false decides, else one that fails.
+
+    `may_fail` says that the expression is somebody else's. No other one fails on any object.
+    """
 
     name: str
     expression: str
+    may_fail: bool = False
+
+    def as_data(self) -> Object:
+        """As a policy has it among its match conditions."""
+        if _NAMESPACE in self.expression:
+            raise ValueError(f"match condition {self.name} reads {_NAMESPACE}, which the API server leaves null there")
+        return {"name": self.name, "expression": self.expression}
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +103,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
     def as_data(self) -> Object:
         """As a ValidatingAdmissionPolicy has it; a text without Cel needs no messageExpression."""
-        literal = "".join("…" if isinstance(part, Cel) else part for part in self.text)
+        literal = "".join(part.otherwise if isinstance(part, Cel) else part for part in self.text)
         said = re.sub("…+", "…", " ".join(literal.split()))
         data: Object = {"expression": self.expression, "message": said, "reason": "Forbidden"}
         if any(isinstance(part, Cel) for part in self.text):
@@ -97,11 +113,7 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 
 def object_name(policy: str, what: str, enforcement: str) -> str:
     """`giveway-POLICY-WHAT-ENFORCEMENT`; no two policies share one, because the last two words have no `-`."""
-    name = f"giveway-{policy}-{what}-{enforcement}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    end = f"-{sha256(policy.encode()).hexdigest()[:8]}-{what}-{enforcement}"
-    return f"{name[: _LONGEST_NAME - len(end)].rstrip('-.')}{end}"
+    return _shortened(f"giveway-{policy}", policy, f"-{what}-{enforcement}")
 
 
 def resource_rule(resources: Sequence[str], operations: Iterable[str], group: str = "") -> Object:
@@ -118,6 +130,12 @@ def resource_rule(resources: Sequence[str], operations: Iterable[str], group: st
 def classes_rule(operations: Iterable[str]) -> Object:
     """PriorityClasses."""
     return resource_rule(["priorityclasses"], operations, "scheduling.k8s.io")
+
+
+def groups_rule(operations: Iterable[str]) -> Object:
+    """PodGroups in every version; an API server takes a rule for what it does not serve."""
+    rule = resource_rule(["podgroups"], operations, "scheduling.k8s.io")
+    return {**rule, "apiVersions": ["*"], "scope": "Namespaced"}
 
 
 def namespaces_reached(settings: Settings, labels: Object | None = None) -> Object:
@@ -145,10 +163,21 @@ def validating_policy(
     validations: Sequence[Validation],
     variables: Sequence[tuple[str, str]] = (),
 ) -> Object:
-    """A ValidatingAdmissionPolicy."""
+    """A ValidatingAdmissionPolicy.
+
+    The API server binds `namespaceObject` everywhere but in match conditions, where it is null
+    (`matchconditions/matcher.go`). So if a condition reads it, that one becomes a part of every validation, and so does
+    each one that may fail: one that is false still decides before one that fails.
+    """
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": _constraints(constraints)}
+    if any(_NAMESPACE in one.expression for one in conditions):
+        moved = [one for one in conditions if one.may_fail or _NAMESPACE in one.expression]
+        conditions = [one for one in conditions if one not in moved]
+        variables = [(APPLIES, all_of(one.expression for one in moved)), *variables]
+        unless = negate(f"variables.{APPLIES}")
+        validations = [msgspec.structs.replace(one, expression=any_of([unless, one.expression])) for one in validations]
     if conditions:
-        spec["matchConditions"] = list(map(msgspec.to_builtins, conditions))
+        spec["matchConditions"] = [one.as_data() for one in conditions]
     if variables:
         spec["variables"] = [{"name": variable, "expression": expression} for variable, expression in variables]
     spec["validations"] = [one.as_data() for one in validations]
@@ -165,13 +194,19 @@ def mutating_policy(
     conditions: Sequence[CompiledCondition],
     variables: Sequence[tuple[str, str]] = (),
     patch: str,
+    parameters: bool = False,
 ) -> Object:
-    """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it."""
+    """A MutatingAdmissionPolicy with one JSON patch, called again if somebody else changes the object after it.
+
+    With `parameters` it is evaluated once for each binding, with the PriorityClass that the binding names as `params`,
+    or null.
+    """
     spec: Object = {
         "failurePolicy": "Fail",
+        **({"paramKind": dict(_PARAMETERS)} if parameters else {}),
         "reinvocationPolicy": "IfNeeded",
         "matchConstraints": _constraints(constraints),
-        "matchConditions": list(map(msgspec.to_builtins, conditions)),
+        "matchConditions": [one.as_data() for one in conditions],
         "variables": [{"name": variable, "expression": expression} for variable, expression in variables],
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }
@@ -187,6 +222,22 @@ def binding(of: Object, enforcement: str = "") -> Object:
     if enforcement:
         made["spec"]["validationActions"] = list(_ACTIONS[enforcement])
     return made
+
+
+def binding_for_class(of: Object, name: str) -> Object:
+    """What has a policy evaluated with a PriorityClass as parameter, and not at all while there is no such class."""
+    made = binding(of)
+    made["metadata"]["name"] = _shortened(f"{of['metadata']['name']}-{name}", name)
+    made["spec"]["paramRef"] = {"name": name, "parameterNotFoundAction": "Allow"}
+    return made
+
+
+def _shortened(name: str, of: str, end: str = "") -> str:
+    """A name of an object; what is cut off leaves its digest."""
+    if len(name) + len(end) <= _LONGEST_NAME:
+        return name + end
+    end = f"-{sha256(of.encode()).hexdigest()[:8]}{end}"
+    return f"{name[: _LONGEST_NAME - len(end)].rstrip('-.')}{end}"
 
 
 def _constraints(given: Object) -> Object:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote
+from webhook.native.expressions import FALSE, TRUE, Cel, all_of, any_of, concatenation, if_else, negate, quote, shown
 from webhook.native.matching import BINDING, CHANGED_POD, NEW_POD, USER, Asked, managed, may, who_is_given
 from webhook.native.objects import (
     EXCEPTED,
@@ -24,18 +24,19 @@ from webhook.native.objects import (
     resource_rule,
     validating_policy,
 )
+from webhook.native.record import GIVEN_VARIABLE, recorded
 from webhook.native.rewriting import InexpressibleError
 from webhook.native.rules import CLASS_NAME, Inexpressible, Sink, applies, excepting
-from webhook.native.table import NEVER, ClassTable
+from webhook.native.table import NEVER, ClassTable, resolved
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.matching import rights_text
 from webhook.policy.evaluation.rules import BUILTIN, SHIELD, excepted_text
 from webhook.policy.model import (
-    DECISION,
+    GIVEN,
     MANAGED,
     MARK,
     OWN_ANNOTATIONS,
-    PLAN,
+    RECONCILER_ANNOTATIONS,
     Enforcement,
     Policies,
     PriorityPolicy,
@@ -47,6 +48,14 @@ __all__ = ["protected_objects", "value_variable"]
 
 _MIRROR = "kubernetes.io/config.mirror"
 _CLASS_VARIABLE = ("className", "object.spec.?priorityClassName.orValue('')")
+_RESOLVED = resolved(CLASS_NAME, "object.spec.?priority.orValue(0)", "object.spec.?preemptionPolicy.orValue('')")
+_OF_BINDING = (
+    "dyn({'metadata': {'name': dyn(object.metadata.?name.orValue('')), 'labels': dyn({}),"
+    " 'annotations': dyn(object.metadata.?annotations.orValue({}))}})"
+)
+_FROM_BINDING = [("pod", _OF_BINDING), ("podBefore", "dyn({'metadata': {'labels': {}, 'annotations': {}}})")]
+"""What conditions read of the pod that a Binding changes: its own labels are no pod's (`validate_binding`)."""
+_VARIABLES = [*_FROM_BINDING, _CLASS_VARIABLE, ("resolved", _RESOLVED), GIVEN_VARIABLE]
 
 
 class _Place(NamedTuple):
@@ -119,8 +128,8 @@ def protected_objects(policies: Policies, table: ClassTable | None, sink: Sink) 
     for place in (_CHANGES, _BINDINGS):
         own = _own_keys(place.asked, sink.settings.reconciler)
         rows, told = _key_rows(place.asked, enforced, builtin, keys, sink)
-        yield from _policy(BUILTIN, place, "enforce", [*own, *rows], sink)
-        yield from _policy(BUILTIN, place, EXCEPTED, told, sink)
+        yield from _policy(BUILTIN, place, "enforce", [*own, *rows], sink, _VARIABLES)
+        yield from _policy(BUILTIN, place, EXCEPTED, told, sink, _VARIABLES)
     yield from _on_trial(shields, table, sink)
 
 
@@ -153,8 +162,15 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
             f"!{_annotation('object', key)}.hasValue()",
             f"annotation {key} is written by giveway's reconciler only: leave it out",
         )
-        for key in (PLAN, DECISION)
+        for key in RECONCILER_ANNOTATIONS
     ]
+    validations.append(
+        _builtin(
+            "own-annotations",
+            negate(all_of([mirror, f"{_annotation('object', GIVEN)}.hasValue()"])),
+            f"annotation {GIVEN} is giveway's record of what it gave a pod; a mirror pod gets nothing",
+        )
+    )
     validations.append(
         _builtin(
             "priority-resolved",
@@ -178,7 +194,7 @@ def _new_pods(policies: Policies, shields: list[_Shield], table: ClassTable | No
     if ours != FALSE:
         by_itself = all_of([ours, f"{preemption_policy} != {quote(NEVER)}"])
         warned.append(Validation(rule=f"{BUILTIN}/twins", expression=negate(by_itself), text=_NO_TWIN))
-    variables = [_CLASS_VARIABLE]
+    variables = list(_VARIABLES)
     if table is not None:
         keys = sorted({key for one in shields for key in one.body.keys if "CREATE" in one.body.operations})
         enforced = [one for one in shields if one.rule.enforcement is Enforcement.ENFORCE]
@@ -237,9 +253,9 @@ def _on_trial(shields: list[_Shield], table: ClassTable | None, sink: Sink) -> I
         for place in (_TRIED_PODS, _CHANGES, _BINDINGS) if table is not None else (_CHANGES, _BINDINGS):
             made = [_key_rows(place.asked, [one], frozenset(), keys, sink) for one in found]
             rows, told = ([row for pair in made for row in pair[side]] for side in (0, 1))
-            yield from _policy(policy, place, how, rows, sink, [_CLASS_VARIABLE, *values])
+            yield from _policy(policy, place, how, rows, sink, [*_VARIABLES, *values])
             if how == "warn":
-                yield from _policy(policy, place, EXCEPTED, told, sink, [_CLASS_VARIABLE, *values])
+                yield from _policy(policy, place, EXCEPTED, told, sink, [*_VARIABLES, *values])
 
 
 def _key_rows(
@@ -255,8 +271,9 @@ def _key_rows(
         speaking = [one for one in enforced if key in one.body.keys and asked.operation in one.body.operations]
         unchanged = _unchanged(asked, "annotations", key)
         if asked == NEW_POD:
-            copied = f"variables.{value_variable(key, keys)}[?{CLASS_NAME}]"
-            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {copied}"])
+            # What giveway copied is never held against the pod, however old the table is by now
+            offered = f"variables.{value_variable(key, keys)}[?variables.resolved]"
+            unchanged = any_of([unchanged, f"{_annotation('object', key)} == {offered}", recorded(key)])
         granted = [one.grants(asked) for one in speaking]
         for one in speaking:
             test = any_of([unchanged, negate(one.applies(asked)), *granted])
@@ -290,12 +307,13 @@ def _text(asked: Asked, key: str, shield: _Shield | None) -> tuple[str, ...]:
     rule = shield.id if shield else f"{BUILTIN}/{SHIELD}"
     who = rights_text(shield.body.allow) if shield else "nobody once the pod exists"
     now, was = _annotation("object", key), _annotation("oldObject", key)
-    set_to = concatenation(['set to "', Cel(f"{now}.value()"), '"'])
+    value, before = Cel(shown(f"{now}.value()")), Cel(shown(f"{was}.value()"))
+    set_to = concatenation(['set to "', value, '"'])
     if asked.operation == "CREATE" or not asked.labels_known:
         did = set_to
     else:
-        removed = concatenation(['removed (it is "', Cel(f"{was}.value()"), '")'])
-        did_change = concatenation(['changed from "', Cel(f"{was}.value()"), '" to "', Cel(f"{now}.value()"), '"'])
+        removed = concatenation(['removed (it is "', before, '")'])
+        did_change = concatenation(['changed from "', before, '" to "', value, '"'])
         did = if_else(f"!{was}.hasValue()", set_to, if_else(f"!{now}.hasValue()", removed, did_change))
     end = "; set it in the pod template or on the PriorityClass, where it holds for new pods"
     text = (f"annotation {key} may not be ", Cel(did), f": rule {rule} leaves that to {who}")
@@ -315,11 +333,10 @@ def _policy(  # noqa: PLR0917 - a row of a table
         return
     conditions = []
     if place is _CHANGES:
-        conditions.append(CompiledCondition("not-being-deleted", "!has(object.metadata.deletionTimestamp)"))
+        # A pod that is being deleted is no exception: until it is gone, its keys decide about other pods
         by_reconciler = ["request.?subResource.orValue('') != 'status'", f"{USER} != {quote(sink.settings.reconciler)}"]
         conditions.append(CompiledCondition("not-the-reconciler", any_of(by_reconciler)))
     operation = "UPDATE" if place is _CHANGES else "CREATE"
-    used = repr([(one.expression, one.text) for one in validations])
     made = validating_policy(
         object_name(policy, place.what, enforcement),
         policy,
@@ -330,7 +347,17 @@ def _policy(  # noqa: PLR0917 - a row of a table
         },
         conditions=conditions,
         validations=validations,
-        variables=[(name, text) for name, text in variables if f"variables.{name}" in used],
+        variables=_used(variables, repr([(one.expression, one.text) for one in validations])),
     )
     yield made
     yield binding(made, enforcement)
+
+
+def _used(variables: Sequence[tuple[str, str]], by: str) -> list[tuple[str, str]]:
+    """The variables that expressions use, by themselves or through others."""
+    found: list[tuple[str, str]] = []
+    for name, expression in reversed(variables):
+        if f"variables.{name}" in by:
+            found.append((name, expression))
+            by += expression
+    return found[::-1]

@@ -8,6 +8,8 @@ be absent become optionals. What giveway's CEL has and the API server's has not 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from webhook.native.expressions import TRUE
 from webhook.policy.cel.program import compile_bool, is_certain
@@ -34,16 +36,21 @@ _REQUEST_KNOWN = frozenset(
     ("kind", "resource", "requestKind", "requestResource", "requestSubResource", "operation", "userInfo", "options")
 )
 _OBJECTS = ("object", "oldObject", "namespaceObject")
+_NAMESPACE_KNOWN = ("name", "labels", "annotations")
+"""What giveway knows of a namespace, below `metadata`; the API server gives more."""
 
 
-def condition(expression: str) -> str:
-    """A rule's or condition's expression, of type bool. Raises InexpressibleError."""
-    rewritten = text(expression)
+def condition(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A rule's or condition's expression, of type bool. Raises InexpressibleError.
+
+    `instead` are expressions that stand for objects by their names.
+    """
+    rewritten = text(expression, instead)
     # The API server takes an expression only if it is known to be a bool; here a value of unknown type is enough.
     return rewritten if is_certain(compile_bool(expression)) else f"({rewritten}) == {TRUE}"
 
 
-def text(expression: str) -> str:
+def text(expression: str, instead: Mapping[str, str] = MappingProxyType({})) -> str:
     """A messageExpression. Raises InexpressibleError."""
     words, spaces = list[str](), [""]
     for found in _TOKEN.finditer(expression.strip()):
@@ -58,6 +65,8 @@ def text(expression: str) -> str:
     place = 0
     while place < len(words):
         taken, new = _at(words, place)
+        if words[place] in instead and new.startswith(words[place]):
+            new = instead[words[place]] + new.removeprefix(words[place])
         written += [spaces[place], new]
         place += taken
     return "".join(written).strip()
@@ -98,6 +107,10 @@ def _object(word: str, after: list[str]) -> tuple[int, str]:
     match after:
         case ["==" | "!=", "null", *_]:
             return 1, word
+        case ["." | ".?", field, *_] if word == "namespaceObject" and field != "metadata":
+            raise InexpressibleError(f"reads namespaceObject.{field}, which giveway does not have")
+        case [".", "metadata", "." | ".?", field, *_] if word == "namespaceObject" and field not in _NAMESPACE_KNOWN:
+            raise InexpressibleError(f"reads namespaceObject.metadata.{field}, which giveway does not have")
         case ["." | ".?" as dot, field, *_] if field != "metadata":
             return 2, word + dot
         case [".", "metadata", "." | ".?", "managedFields", *_]:

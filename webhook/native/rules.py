@@ -36,15 +36,17 @@ from webhook.native.objects import (
     Validation,
     binding,
     classes_rule,
+    groups_rule,
     namespaces_reached,
     object_name,
     resource_rule,
     validating_policy,
 )
 from webhook.native.rewriting import InexpressibleError
+from webhook.policy.cel.program import LONGEST_MESSAGE
 from webhook.policy.evaluation.matching import definers_text, rights_text
 from webhook.policy.evaluation.reads import reads_on_update
-from webhook.policy.evaluation.request import PODS
+from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS
 from webhook.policy.evaluation.rules import REGARDLESS, Twins, classes_text, excepted_text
 from webhook.policy.model import MARK, Policies, PolicyException, PriorityPolicy, PriorityRule, RequestMatch, Reserve
 from webhook.policy.model.globs import WILDCARD, name_matcher
@@ -67,6 +69,7 @@ _VARIABLES = {
     CLASS_NAME: "object.spec.?priorityClassName.orValue('')",
     PRIORITY: "object.spec.?priority.orValue(0)",
 }
+_OF_BINDING = {"object": "variables.pod", "oldObject": "variables.podBefore"}
 _CREATE, _UPDATE = frozenset({"CREATE"}), frozenset({"UPDATE"})
 _BOTH = _CREATE | _UPDATE
 
@@ -178,19 +181,20 @@ def excepting(
     return found
 
 
-def conditions_of(policy: PriorityPolicy) -> list[CompiledCondition]:
-    """The policy's own conditions. Raises InexpressibleError."""
+def conditions_of(policy: PriorityPolicy, asked: Asked | None = None) -> list[CompiledCondition]:
+    """The policy's own conditions; of a Binding they read the pod that it changes. Raises InexpressibleError."""
+    instead = _OF_BINDING if asked is not None and not asked.labels_known else {}
     found = []
     for place, one in enumerate(policy.conditions, 1):
         name = f"condition-{one.name}" if len(one.name) <= 50 else f"condition-{place}"
-        found.append(CompiledCondition(name, rewriting.condition(one.expression)))
+        found.append(CompiledCondition(name, bracketed(rewriting.condition(one.expression, instead)), may_fail=True))
     return found
 
 
 def applies(policy: PriorityPolicy, asked: Asked) -> str:
     """The policy applies to the request, as one expression. Raises InexpressibleError."""
     tests = [restricted(policy.match, asked), negate(excluded(policy.exclude, asked))]
-    return all_of([*tests, *(bracketed(one.expression) for one in conditions_of(policy))])
+    return all_of([*tests, *(one.expression for one in conditions_of(policy, asked))])
 
 
 def bracketed(expression: str) -> str:
@@ -217,7 +221,7 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
                 test = all_of([f"{CLASS_NAME} != {quote(twin)}", test])
         where = ('PriorityClass "', Cel(CLASS_NAME), '" may not be used in namespace ', Cel("request.namespace"))
         text = (*where, f": rule {rule_id} {classes_text(classes)}")
-        yield _Row(rule, PODS, _CREATE, any_of([f"{CLASS_NAME} == ''", test]), text)
+        yield from _of_pods_and_groups(rule, any_of([f"{CLASS_NAME} == ''", test]), text)
     if (reserve := rule.reserve) is not None:
         yield from _reserve_rows(rule, reserve, rule_id, operations)
     if (body := rule.validate) is not None:
@@ -226,9 +230,20 @@ def _rows(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[
         if body.message_expression:
             # One that cannot be given natively, or that fails there, is replaced by the message
             with suppress(InexpressibleError):
-                message = Cel(bracketed(rewriting.text(body.message_expression)))
+                shortened = f"words.size() > {LONGEST_MESSAGE} ? words.substring(0, {LONGEST_MESSAGE}) : words"
+                words = rewriting.text(body.message_expression)
+                message = Cel(f"[{words}].map(words, ({shortened}).replace('\\n', ' '))[0]", message)
         for kind in body.resources:
             yield _Row(rule, kind, operations, test, (message, f" (rule {rule_id})"))
+
+
+def _of_pods_and_groups(rule: PriorityRule, test: str, text: tuple[str, ...]) -> Iterator[_Row]:
+    """What a rule asks of the class or value of a new pod, it asks of a new PodGroup, which has them in the same place.
+
+    The API server judges no template of a Workload natively: the groups that are made of it are judged.
+    """
+    for kind in (PODS, GROUPS):
+        yield _Row(rule, kind, _CREATE, test, text)
 
 
 def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations: frozenset[str]) -> Iterator[_Row]:
@@ -246,7 +261,7 @@ def _reserve_rows(rule: PriorityRule, reserve: Reserve, rule_id: str, operations
             "; choose a PriorityClass with a value outside that range",
         )
         outside = [f"{PRIORITY} < {reserve.from_}", f"{PRIORITY} > {reserve.to}"]
-        yield _Row(rule, PODS, _CREATE, any_of([*outside, may(reserve.use, NEW_POD)]), text)
+        yield from _of_pods_and_groups(rule, any_of([*outside, may(reserve.use, NEW_POD)]), text)
     text = (
         "value ",
         Cel("string(object.value)"),
@@ -285,13 +300,15 @@ def _group(
     # What of the policy's `match` the API server looks at by itself, before any expression
     match = policy.match
     constraints: Object = {"objectSelector": _selector(match.object_selector)}
-    if kind == PODS:
+    if kind in (PODS, GROUPS):
         labels = _selector(match.namespace_selector)
         if match.namespaces and not any(WILDCARD in name for name in match.namespaces):
             by_name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(match.namespaces)}
             labels["matchExpressions"] = [by_name, *labels.get("matchExpressions", ())]
         constraints["namespaceSelector"] = namespaces_reached(settings, labels)
-        constraints["resourceRules"] = [resource_rule(["pods"], operations)]
+        constraints["resourceRules"] = [
+            resource_rule(["pods"], operations) if kind == PODS else groups_rule(operations)
+        ]
     else:
         constraints["resourceRules"] = [classes_rule(operations)]
     used = repr([(one.expression, one.text) for one in validations])
@@ -309,7 +326,7 @@ def _group(
 
 
 def _asked(kind: str) -> tuple[Asked, Asked]:
-    return (NEW_POD, CHANGED_POD) if kind == PODS else (NEW_CLASS, CHANGED_CLASS)
+    return (NEW_CLASS, CHANGED_CLASS) if kind == CLASSES else (NEW_POD, CHANGED_POD)
 
 
 def _selector(selector: LabelSelector | None) -> Object:
@@ -330,7 +347,7 @@ def _conditions(
     """What else must hold for the policy to apply."""
     about = tuple(one for one in _asked(kind) if one.operation in operations)
     match = policy.match
-    if kind == PODS and match.namespaces and any(WILDCARD in name for name in match.namespaces):
+    if kind != CLASSES and match.namespaces and any(WILDCARD in name for name in match.namespaces):
         yield from _unless_true("namespaces", name_is("request.namespace", match.namespaces))
     if match.subjects is not None:
         yield from _unless_true("subjects", restricted(RequestMatch(subjects=match.subjects), about[0]))
@@ -348,7 +365,7 @@ def _conditions(
     ranges = [row.rule.reserve for row in rows if row.rule.reserve is not None]
     if policy.conditions and len(ranges) == len(rows):
         # A condition that fails refuses; so it is not evaluated for a value that no rule here is about.
-        value = "object.spec.?priority.orValue(0)" if kind == PODS else "object.value"
+        value = "object.value" if kind == CLASSES else "object.spec.?priority.orValue(0)"
         inside = (f"({value} >= {one.from_} && {value} <= {one.to})" for one in ranges if one is not None)
         yield CompiledCondition("in-a-reserved-range", any_of(inside))
     yield from conditions_of(policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from webhook.page.ladder import NARROW, WIDE, legend, picture
 from webhook.page.markup import NONE, Html, anchor, instant, joined, number, plural, table, text
@@ -12,6 +13,8 @@ __all__ = ["STEPS", "document", "headline", "sections", "version_of"]
 
 STEPS = ("decided", "nominated", "evicting", "waiting for room", "bound")
 """The steps of a plan, in their order."""
+_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 _ENDINGS = {"bound": "good", "": "open"}
 _BARS, _BAR, _TALL = 11, 9, 26
 """Pixels from one bar of a small chart to the next, a bar's width, and the height of the highest."""
@@ -214,21 +217,27 @@ def _clock(at: str) -> Html:
 def _why(one: DecisionShown) -> Html:
     if not one.compared:
         return Html("")
+    headings = list(dict.fromkeys(heading for row in one.compared for heading in row.values))
     rows = [
         [
             Html(f"<strong>{text(row.node)}</strong> (chosen)" if row.chosen else text(row.node)),
-            number(row.violations),
-            number(row.highest_priority),
-            number(row.victims),
-            number(row.priority_sum),
-            _clock(row.earliest_start) if row.earliest_start else Html("not started"),
+            *(_value(row.values.get(heading, "")) for heading in headings),
         ]
         for row in one.compared
     ]
-    headings = ("node", "violated budgets", "highest priority", "victims", "sum of priorities", "earliest start")
-    caption = "Why this node: compared from left to right, less is better, and a later start is"
+    caption = "Why this node: compared in this order; less is better, and a later start"
     because = f"<p>{text(one.because)}.</p>" if one.because else ""
-    return Html(f"{table(caption, headings, rows, numbers=(1, 2, 3, 4))}{because}")
+    columns = range(1, len(headings) + 1)
+    return Html(f"{table(caption, ['node', *headings], rows, numbers=columns)}{because}")
+
+
+def _value(value: str) -> Html:
+    """A value that nodes are compared by: a number in groups of three digits, an instant as its time, other text."""
+    if not value:
+        return NONE
+    if _INTEGER.fullmatch(value):
+        return number(int(value))
+    return _clock(value) if _INSTANT.match(value) else text(value)
 
 
 def _leavers(one: DecisionShown) -> Html:

@@ -102,14 +102,10 @@ class PlanShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """A node and what the choice compared it by."""
+    """A node and what the choice compared it by: `values` by their headings, in the order of the columns."""
 
     node: str
-    violations: int
-    highest_priority: int
-    victims: int
-    priority_sum: int
-    earliest_start: str = ""
+    values: dict[str, str] = {}
     chosen: bool = False
 
 

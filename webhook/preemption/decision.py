@@ -60,7 +60,7 @@ def decide(
     state = prefilter(snapshot, incoming)
     failures = run_filters(state, excluded)
     # 3. Whether it may preempt (PodEligibleToPreemptOthers), and has to.
-    reason = why_not_eligible(snapshot, incoming, rules, failures)
+    reason = why_not_eligible(snapshot, state.incoming, rules, failures, now)
     if reason or len(failures.fits):
         return Decision(state, failures, potential, reason=reason)
     # 4. The nodes that evictions can help (nodesWherePreemptionMightHelp).
@@ -78,16 +78,20 @@ def decide(
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
-def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures) -> str:
+def why_not_eligible(snapshot: Snapshot, incoming: PodInfo, rules: Rules, failures: Failures, now: float) -> str:
     """Why the pod may not preempt at all (docs/semantics.md D1), in Kubernetes' words if it has any; empty if it may.
 
     Kubernetes asks after a failure, so a pod that fits on every node is eligible. Under a policy
     `preemptionPolicy: Never` is by design: the policy's pods are Never to kube-scheduler only.
     """
+    if failures.error:
+        return f"error: {failures.error}"
     if not (failures.code > 0).any():
         return ""
     if incoming.pod.spec.preemption_policy == "Never" and rules.policy is None:
         return "not eligible due to preemptionPolicy=Never."
+    if outside := rules.outside(now):
+        return f"not eligible: {outside}."
     if incoming.beyond:
         return f"not eligible: {incoming.beyond}."
     nominated, pods = incoming.pod.status.nominated_node_name, snapshot.pods
@@ -118,18 +122,35 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
 
 
 def victims_needed(
-    snapshot: Snapshot, preemptor: Pod, node: str, among: NDArray[np.intp], *, without: NDArray[np.intp] = NO_PODS
+    snapshot: Snapshot,
+    preemptor: Pod,
+    node: str,
+    among: NDArray[np.intp],
+    *,
+    rules: Rules | None = None,
+    begun: NDArray[np.intp] = NO_PODS,
+    without: NDArray[np.intp] = NO_PODS,
 ) -> NDArray[np.intp]:
-    """Which of the pods in the rows `among` have to leave the node so that the pod fits there, in their order.
+    """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
 
-    Judged like `fits`, as if the pods in the rows `without` were gone. If all of `among` are not enough, all of them.
+    Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or
+    stays together: if one of a group is among those that have `begun` to leave, the others have to. If all of `among`
+    are not enough, all of them.
     """
     row = snapshot.nodes.find(node)
     if row is None:
         return among
     incoming = compile_pod(preemptor)
     state = prefilter(snapshot, incoming, without)
-    if run_filters(state).code[row] == 0:
-        return NO_PODS
-    candidates = find_victims(state, only_pods(snapshot, incoming, among), np.array([row]))
-    return candidates.pods if len(candidates.pods) else among
+    victims = only_pods(snapshot, incoming, among, rules)
+    needed = NO_PODS
+    if run_filters(state).code[row] != 0:
+        needed = find_victims(state, victims, np.array([row])).pods
+        if not len(needed):
+            return among
+    if victims.units is None:
+        return needed
+    leaves = np.zeros(snapshot.pods.rows, np.bool_)
+    leaves[needed] = True
+    leaves[begun] = True
+    return among[victims.units.spread(leaves)[among]]

@@ -52,4 +52,15 @@ def call_extenders(extenders: Sequence[Extender], preemptor: Pod, candidates: Ca
         if empty is not None and not extender.ignorable:
             raise ExtenderError(f"extender {extender.name}: expected at least one victim pod on node {empty!r}")
         remaining = [candidate for candidate in answer if candidate.victims]
+    if candidates.units is not None:
+        remaining = [candidate for candidate in remaining if _keeps_groups(candidate, candidates)]
     return Candidates.of(candidates.snapshot, remaining)
+
+
+def _keeps_groups(candidate: Candidate, asked: Candidates) -> bool:
+    """Whether the victims that an extender has left are whole groups, where groups go whole."""
+    assert asked.units is not None
+    pods, group = asked.snapshot.pods, asked.units.group
+    found = {pods.find(victim.namespace, victim.name) for victim in candidate.victims}
+    groups = {int(group[row]) for row in found if row is not None and group[row]}
+    return all(found.issuperset(pods.grouped.members(one).tolist()) for one in groups)

@@ -77,23 +77,28 @@ RANKING = (
     ),
     RankingKey(
         name="highest_priority",
-        values=lambda candidates, _rules, _now: candidates.snapshot.pods.priority[candidates.pods[candidates.starts]],
+        values=lambda candidates, _rules, _now: candidates.priority_of(candidates.pods[candidates.starts]),
         heading="highest priority",
         text=lambda score: str(score.values["highest_priority"]),
         because="its most important victim has a lower priority",
     ),
     RankingKey(
+        name="groups",
+        values=lambda candidates, _rules, _now: candidates.costs.groups if candidates.costs else None,
+        heading="groups",
+        text=lambda score: str(score.values["groups"]),
+        because="fewer groups of pods go for it",
+    ),
+    RankingKey(
         name="priority_sum",
-        values=lambda candidates, _rules, _now: np.add.reduceat(
-            candidates.snapshot.pods.priority[candidates.pods] + PRIORITY_OFFSET, candidates.starts
-        ),
+        values=lambda candidates, _rules, _now: candidates.priority_sums(PRIORITY_OFFSET),
         heading="sum of priorities",
         text=lambda score: str(sum_of_priorities(score)),
         because="its victims' priorities add up to less",
     ),
     RankingKey(
         name="victims",
-        values=lambda candidates, _rules, _now: candidates.sizes,
+        values=lambda candidates, _rules, _now: candidates.victim_counts(),
         heading="victims",
         text=lambda score: str(score.values["victims"]),
         because="it has fewer victims",

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.devices.in_use import DeviceUse, devices_in_use
 from webhook.preemption.filters.filtering import (
     Failures,
     PreFilterState,
@@ -60,6 +61,20 @@ class Decision:
         self._check_fresh()
         return self._names(self._failures.fits)
 
+    @property
+    def asks_for_devices(self) -> bool:
+        """Whether the pod needs devices, by claims or by extended resources that a DeviceClass serves."""
+        return self._state.devices is not None
+
+    def devices(self, node: str) -> list[DeviceUse]:
+        """Who holds the devices of a node, driver by driver; none for a pod that asks for no devices."""
+        self._check_fresh()
+        row = self._state.snapshot.nodes.find(node)
+        if row is None or not self.asks_for_devices:
+            return []
+        may_go = [pod for pod in self._state.snapshot.pods.on_node(row) if self._potential.excluded(pod) is None]
+        return devices_in_use(self._state.snapshot, node, may_go)
+
     def fits_without(self, gone: NDArray[np.intp]) -> list[str]:
         """Nodes on which the pod would fit were the pods in these rows, all of them on nodes, gone; sorted."""
         self._check_fresh()
@@ -107,6 +122,12 @@ class Decision:
         row = self._state.snapshot.nodes.find(node)
         rows = () if row is None else self._state.snapshot.pods.on_node(row)
         return [excluded for pod in rows if (excluded := self._potential.excluded(pod)) is not None]
+
+    def may_go(self, pod: str) -> bool:
+        """Whether the pod `namespace/name` may be a victim."""
+        self._check_fresh()
+        rows = self._state.snapshot.pod_rows([pod])
+        return bool(len(rows)) and self._potential.excluded(int(rows[0])) is None
 
     def victim_reason(self, victim: str) -> VictimReason:
         """By which `policy/rule` the victim `namespace/name` may go."""

@@ -9,6 +9,9 @@ __all__ = ["ReconcilerMetrics"]
 _DECISION_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _WRITE_SECONDS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _PLAN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_MOST_VALUES = 50
+"""Values of a label before further ones are counted together."""
+OTHER = "other"
 _VICTIMS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 
@@ -25,7 +28,13 @@ class ReconcilerMetrics:
         )
         self.plans = Counter("giveway_preemption_plans", "Plans that ended, by how", ["ending"], registry=registry)
         self.victims = Histogram("giveway_preemption_victims", "Victims of a plan", buckets=_VICTIMS, registry=registry)
-        self.evictions = Counter("giveway_evictions", "Victims asked to leave", ["policy"], registry=registry)
+        self.evictions = Counter(
+            "giveway_evictions",
+            "Victims asked to leave, by policy, its rule and the victim's namespace",
+            ["policy", "rule", "namespace"],
+            registry=registry,
+        )
+        self._rules, self._namespaces = set[str](), set[str]()
         self.budget_refusals = Counter(
             "giveway_budget_refusals", "Evictions a disruption budget refused", registry=registry
         )
@@ -71,3 +80,15 @@ class ReconcilerMetrics:
         )
         self.nominations = Gauge("giveway_nominations", "Nominations held", registry=registry)
         self.leader = Gauge("giveway_leader", "1 while this process holds the lease", registry=registry)
+
+    def evicted(self, policy: str, rule: str, namespace: str) -> None:
+        """Count a victim. Rules and namespaces beyond the first 50 that had one are counted together, as `other`."""
+        self.evictions.labels(policy, _bounded(self._rules, rule), _bounded(self._namespaces, namespace)).inc()
+
+
+def _bounded(known: set[str], value: str) -> str:
+    """The value as a label, or `other` if there are too many."""
+    if value not in known and len(known) >= _MOST_VALUES:
+        return OTHER
+    known.add(value)
+    return value

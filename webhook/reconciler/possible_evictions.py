@@ -24,6 +24,8 @@ from webhook.reconciler.state.state import State
 __all__ = ["PossibleEviction", "possible_evictions"]
 
 _NEVER = "Never"
+_STEPS = 10
+"""Ends of protection and beginnings of schedules that are followed, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ def _by_policy(
         conditions = () if "" in texts else (f"if the preemptor is {' or '.join(dict.fromkeys(texts))}",)
     if last_resort(state)[row]:
         conditions += ("only if nothing else makes room: its replacement could run on no other node",)
+    if policy.schedule is not None:
+        conditions += (f"only by the policy's schedule: {policy.schedule}",)
     since, rule, text = _ruled(state, policy, row, classes[-1], now)
     return PossibleEviction(policy.name, _named(classes), since, f"{policy.name}/{rule}", text, conditions)
 
@@ -115,15 +119,23 @@ def _ruled(
     victims = msgspec.structs.replace(policy.victims, pairs=None)
     rules: Rules = compile_rules(msgspec.structs.replace(policy, victims=victims))
     incoming = compile_pod(Pod(spec=PodSpec(priority=highest.value, priority_class_name=highest.metadata.name)))
-    verdicts = potential_victims(state.snapshot, incoming, rules, now)
     since = now
-    ends = protection_ends(state.snapshot, rules)
-    if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:
-        since = float(ends[row])
-        if math.isinf(since):
-            said = verdicts.excluded(row)
-            return None, "protection", said.text if said else ""
+    for _ in range(_STEPS):
+        # 1. The protection window of the pod ends, if its schedule does not end before.
         verdicts = potential_victims(state.snapshot, incoming, rules, since)
+        ends = protection_ends(state.snapshot, rules, since)
+        if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:
+            if math.isinf(ends[row]):
+                break
+            since = float(ends[row])
+        # 2. The policy evicts by a schedule.
+        elif policy.schedule is not None and not policy.schedule.holds(since):
+            begins = policy.schedule.begins(since)
+            if begins is None:
+                return None, "schedule", rules.outside(since)
+            since = begins
+        else:
+            break
     excluded = verdicts.excluded(row)
     if excluded is not None:
         return None, excluded.rule.partition("/")[2], excluded.text

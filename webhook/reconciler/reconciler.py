@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,14 +24,17 @@ from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate import evaluator as evaluating
 from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
 from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, ExtenderClient
+from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.plans import plan_manager
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
+from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
 from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.plans.plan_manager import NominationCleared, PlanEnded, PlanManager, VictimsCountAsGone
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
@@ -44,11 +46,10 @@ __all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 
-News = Concluded | Displaced | ExtenderAnswered | PlanEnded | NominationCleared | VictimsCountAsGone
-_TURN = 0.02
+News = Concluded | Displaced | ExtenderAnswered | plan_manager.News
+_TURN = 0.01
 """Seconds of decisions after which watch events and answers get their turn."""
 _LONGEST_SLEEP = 5.0
-_SHOWN = 5
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
 
@@ -67,6 +68,7 @@ class Reconciler:
         fence: Callable[[], float],
         dry_run: bool = False,
         checkpoint: Callable[[str], Awaitable[None]] = no_checkpoint,
+        ledger_store: LedgerStore = NO_STORE,
     ) -> None:
         self.state = state
         self.policy_set = policy_set
@@ -74,12 +76,16 @@ class Reconciler:
         self.clock = clock
         self.leading = False
         self.queue = Queue()
+        self.verdicts = Verdicts()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
-        self.plan_manager = PlanManager(self.evaluator, dry_run=dry_run)
+        self.plan_manager = plan_manager.PlanManager(self.evaluator, policy_set, dry_run=dry_run)
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
+        self.ledger = EvictionLedger(self.evaluator.limiter, self.plans, clock, ledger_store)
+        self._found: dict[str, None] = {}
+        """Pods with plans of earlier leaders that are yet to be taken over."""
         self.extender_client = ExtenderClient(self._news)
         writer = Writer(client, fence, reporter.wrote)
         self.executor = Executor(
@@ -92,17 +98,19 @@ class Reconciler:
 
     async def lead(self) -> None:
         """Act until cancelled: take up what an earlier leader left, then work."""
+        self.ledger.begin()
         await self.state.wait_for_sync()
         self.leading = True
         self.reporter.leading(True)
         try:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them.
-            recall_evictions(self.evaluator, self.policy_set)
-            # 2. Every preemptor comes to the queue, and every plan found on a pod goes on or is taken off.
+            recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
+            # 2. Every preemptor comes to the queue, and every plan on a pod is found.
             self._offer_all()
             # 3. From now on changes of the cluster say what there is to do.
             await self.work()
         finally:
+            self.ledger.close()
             self.leading = False
             self.reporter.leading(False)
             await self.stop()
@@ -111,6 +119,7 @@ class Reconciler:
         """Take other policies into use: every pod is looked at again. Raises ClusterError if one of them is wrong."""
         self.policy_set.use(policies)
         self.state.keep(self.policy_set.annotations())
+        self.verdicts.clear()
         if self.leading:
             self._offer_all()
             self.queue.wake(self.clock.monotonic())
@@ -120,23 +129,26 @@ class Reconciler:
         for key, pod in list(self.state.pods.items().items()):
             if is_marked(pod):
                 self.event_handlers.offer(key, pod, has_plan=key in self.plans)
-            self._adopt(key, pod)
+            self._find(key, pod)
 
-    def _adopt(self, key: str, pod: Pod | None) -> None:
+    def _find(self, key: str, pod: Pod | None) -> None:
+        """Remember a pod with a plan that is not under way here: an earlier leader wrote it."""
+        if pod is not None and PLAN in (pod.metadata.annotations or {}) and key not in self.plans:
+            self._found[key] = None
+
+    def _adopt(self, key: str) -> None:
         """Take over the plan that an earlier leader wrote on a pod, if there is one: go on with it, or take it off."""
-        if pod is None or PLAN not in (pod.metadata.annotations or {}):
-            return
-        if self.plan_manager.dry_run or key in self.plans:
+        if (pod := self.state.pods.get(key)) is None or self.plan_manager.dry_run or key in self.plans:
             return
         match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
             case TakeOff(plan_id, node):
                 self.executor.clear(pod, plan_id, node)
-            case Adopted(plan, policy, remaining, outdated):
+            case Adopted(plan, remaining, outdated):
                 self.queue.hold(key, attempts=max(0, plan.record.attempt - 1))
                 if outdated:
                     self._end(plan, Ending.OUTDATED, outdated)
                 elif remaining:
-                    self.executor.carry_out(plan, policy)
+                    self.executor.carry_out(plan)
 
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
@@ -145,11 +157,14 @@ class Reconciler:
         await self.executor.stop()
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
+        self._found.clear()
         self.state.expectations.cleared.clear()
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()
+        self.verdicts.clear()
         self.evaluator.limiter.clear()
+        self.evaluator.schedulers.clear()
 
     # What the watches show.
 
@@ -160,19 +175,20 @@ class Reconciler:
         work = self._take_news()  # what was done before the change counts before it
         if kind is PODS:
             key = change.key
+            self.evaluator.schedulers.observe(change, self.clock.monotonic())
             # 1. The pod's plan may be over by that: it is bound, for one.
             self._take(self.plan_manager.pod_changed(key, change.new))
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
-            self._adopt(key, change.new)
+            self._find(key, change.new)
             # 4. Plans for the node that it came to may have lost their room.
             self.plan_manager.came_to_node(change)
         else:
             work |= self.event_handlers.changed(kind, change)
         if kind is NODES:
             self.plan_manager.node_changed(change)
-        if work or self.plan_manager.unchecked:
+        if work or self._found or self.plan_manager.unchecked:
             self._wake()
 
     # The loop.
@@ -180,6 +196,7 @@ class Reconciler:
     async def work(self) -> None:
         """Work the queue until cancelled."""
         while True:
+            await self.state.wait_until_whole()
             self.turn()
             # Wait until there is news, or something is due.
             if not self._news.empty():
@@ -197,20 +214,30 @@ class Reconciler:
             self._take(first)
 
     def turn(self) -> None:
-        """One turn of the loop."""
-        # 1. Take in what tasks have told since the last turn.
+        """One turn of the loop, while no cache is taking in a list."""
+        # 1. Take in what tasks have told since the last turn, and what has been expected in vain.
         self._take_news()
+        if self.state.forget_overdue(now := self.clock.monotonic()):
+            self.queue.wake(now)
         # 2. End the plans that are over, and those that have lost their room.
         try:
             for news in self.plan_manager.check():
                 self._take(news)
         except Exception:
             log.exception("plans could not be looked at")
-        if self.plan_manager.unchecked:
-            self._wake()
-        # 3. Preempt for those whose turn it is, for a moment.
+        # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
         end = self.clock.stopwatch() + _TURN
-        while (entry := self.queue.pop(self.clock.monotonic())) is not None:
+        while self._found:
+            key = next(iter(self._found))
+            del self._found[key]
+            try:
+                self._adopt(key)
+            except Exception:
+                log.exception("the plan on %s could not be taken over", key)
+            if self.clock.stopwatch() > end:
+                break
+        # 4. Preempt for those whose turn it is, for a moment.
+        while not self._found and (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
                 self._preempt(entry)
             except Exception as error:
@@ -219,6 +246,8 @@ class Reconciler:
             if self.clock.stopwatch() > end:
                 self._wake()
                 break
+        if self._found or self.plan_manager.unchecked:
+            self._wake()
         self.reporter.depths(self.queue.depths(), len(self.plans))
 
     def _wake(self) -> None:
@@ -237,9 +266,12 @@ class Reconciler:
         """Follow up one piece of news."""
         try:
             match news:
-                case PlanEnded():
+                case plan_manager.PlanEnded():
                     self._follow_up(news)
+                case plan_manager.PlanGoesOn(plan):
+                    self.executor.carry_out(plan)
                 case Concluded(plan, None):
+                    self.ledger.write_soon()
                     self.plan_manager.all_asked(plan)
                     if (preemptor := self.state.pods.get(plan.key)) is not None:
                         self.reporter.evicted(plan, preemptor)
@@ -247,9 +279,9 @@ class Reconciler:
                     self._end(plan, ending)
                 case Displaced(pod) if (displaced := self.plans.get(key_of(pod))) is not None:
                     self._end(displaced, Ending.DISPLACED)
-                case NominationCleared(plan, pod):
+                case plan_manager.NominationCleared(plan, pod):
                     self.reporter.nomination_cleared(plan, pod)
-                case VictimsCountAsGone():
+                case plan_manager.VictimsCountAsGone():
                     self.queue.wake(self.clock.monotonic())
                 case ExtenderAnswered(preemptor):
                     # Decide again, if the preemptor still waits for that.
@@ -258,8 +290,7 @@ class Reconciler:
                     if entry is None or entry.uid != uid or key in self.plans:
                         self.extender_client.forget(uid)
                     else:
-                        now = self.clock.monotonic()
-                        self.queue.retry(key, now, after=0.0, reason="an extender has answered")
+                        self.queue.retry(key, self.clock.monotonic(), after=0.0, reason="an extender has answered")
         except Exception:
             log.exception("news could not be taken in: %s", news)
 
@@ -276,12 +307,11 @@ class Reconciler:
             return
         # 2. What would help it?
         begun, now, told = self.clock.stopwatch(), self.clock.monotonic(), entry.reason
-        outcome = self._evaluate(entry, pod, policy, now)
+        outcome = self._evaluate_shape(entry, pod, policy, now)
         seconds = self.clock.stopwatch() - begun
         # 3. Leave out nodes that it has fitted on for too long without being bound there.
         nodes = outcome.nodes if isinstance(outcome, Fits) else ()
-        seen = self.event_handlers.schedulers_seen.get(pod.spec.scheduler_name)
-        left, more_fits = entry.nodes.fitting(nodes, seen, now)
+        left, more_fits = entry.nodes.fitting(nodes, partial(self.evaluator.schedulers.chance, pod), now)
         for one in left:
             self.reporter.left_out(entry.key, one, now)
         # 4. Wait for an event that helps, ask an extender, or begin a plan.
@@ -290,8 +320,8 @@ class Reconciler:
             case Fits(nodes):
                 reason = f"it fits without preemption on {len(nodes)} nodes"
                 self.queue.park(entry.key, now, reason=reason, due=now if left else more_fits)
-            case Unschedulable(reason, _, due):
-                self.queue.park(entry.key, now, reason=reason, due=due)
+            case Unschedulable(reason, due=due, behind=behind):
+                self.queue.park(entry.key, now, reason=reason, due=due, behind=behind)
             case Asks(question):
                 self.extender_client.ask(question)
             case Waits() | Evicts():
@@ -304,34 +334,43 @@ class Reconciler:
         evaluation = Evaluation(pod, outcome, plan, told, seconds, took=self.clock.stopwatch() - begun)
         decision = self.reporter.evaluated(evaluation, self.clock.wall(), dry_run=dry_run)
         if plan is not None and not dry_run:
-            self.executor.carry_out(plan, policy, pod, decision)
+            self.executor.carry_out(plan, pod, decision)
+
+    def _evaluate_shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
+        """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
+        if policy.extenders or pod.status.nominated_node_name or entry.attempts or entry.nodes.left_out(now):
+            return self._evaluate(entry, pod, policy, now)
+        entry.shape = entry.shape or shape_of(pod)
+        key, moment = (policy.name, entry.shape), Moment(now, self.queue.events, entry.back_off())
+        if (known := self.verdicts.find(key, moment)) is not None:
+            return known
+        outcome = self._evaluate(entry, pod, policy, now)
+        self.verdicts.note(key, moment, outcome)
+        return outcome
 
     def _evaluate(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor, given what was learned about it."""
-        rules, left_out = self.policy_set.rules[policy.name], entry.nodes.left_out(now)
-        nodes = [left.node for left in left_out]
+        rules, left_out = self.policy_set.rules[policy.name], {one.node: one.until for one in entry.nodes.left_out(now)}
         try:
             extenders = self.extender_client.extenders(policy, pod)
-            outcome = self.evaluator.evaluate(pod, policy, rules, entry.attempts, extenders=extenders, left_out=nodes)
+            promised = self.plan_manager.promised(pod)
+            outcome = self.evaluator.evaluate(
+                pod, policy, rules, entry.attempts, extenders=extenders, left_out=left_out, promised=promised
+            )
         except ClusterError as error:
             return Unschedulable(str(error))
         except ExtenderError as error:
             return Unschedulable(str(error), due=now + entry.back_off() + _EXTENDER_PAUSE)
         if isinstance(outcome, Fits) and (node := self.plan_manager.rehearsed_room(outcome.nodes)):
             return Waits(node, 0)
-        if not left_out or not isinstance(outcome, Unschedulable):
-            return outcome
-        shown = ", ".join(nodes[:_SHOWN])
-        reason = f"{outcome.reason}; left out for now, since its scheduler did not take them: {shown}"
-        due = min(left.until for left in left_out)
-        return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
+        return evaluating.without_nodes(outcome, left_out)
 
     def _end(self, plan: Plan, ending: Ending, note: str = "") -> None:
         """End a plan if it has not ended yet."""
         if (ended := self.plan_manager.end(plan, ending, note)) is not None:
             self._follow_up(ended)
 
-    def _follow_up(self, ended: PlanEnded) -> None:
+    def _follow_up(self, ended: plan_manager.PlanEnded) -> None:
         """A plan is over: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
         plan, ending, note = ended
         # 1. Tell.
@@ -339,15 +378,16 @@ class Reconciler:
         if note:
             log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
         self.reporter.ended(plan, ending, now - plan.started)
+        self.ledger.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
         pod = self.state.pod_of(plan.key, plan.uid)
         if ending is not Ending.DEPOSED and pod is not None:
             self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)
-        # 3. If there is room on the node and it was not bound there in time, kube-scheduler does not want that node.
-        entry = self.queue.get(plan.key)
-        timed_out = entry is not None and ending is Ending.TIMED_OUT
-        if entry is not None and timed_out and pod is not None and self.evaluator.fits_on(pod, plan.record.node):
-            left = entry.nodes.timed_out(plan.record.node, now - plan.started, now)
+        # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
+        entry, node = self.queue.get(plan.key), plan.record.node
+        shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
+        if entry is not None and (shunned or (ending is Ending.SPACE_TAKEN and plan.gone)):
+            left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
             self.reporter.left_out(plan.key, left, now)
         # 4. Decide again, at once or after a while.
         if ending.ends_preemptor:

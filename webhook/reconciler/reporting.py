@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,12 +12,16 @@ import msgspec
 from webhook.kube.events import EventRecorder, Occurrence, reference
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
+from webhook.kube.owner_events import OwnerEvents
 from webhook.kube.pods import workload_of
 from webhook.kube.resources import POD
+from webhook.policy.model import PreemptorNaming
 from webhook.reconciler.evaluate.evaluator import Evicts, Outcome, Unschedulable, Waits
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.queue.queue import LeftOut, QueueState
+from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.queue.node_backoff import LeftOut
+from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.state.annotations import DecidedVictim, DecisionRecord, PlanVictim
 
 __all__ = ["Evaluation", "Reporter", "Tell"]
@@ -29,6 +34,10 @@ _SHOWN = 5
 """Victims and nodes that an Event names."""
 _LEFT_OUT = 20
 """Nodes that were left out that are written down."""
+_WAITS_AGAIN, _WAITS_ON = 60.0, 1800.0
+"""Seconds, at least, between two Events that say why one pod waits: if the reason has changed, and if it has not."""
+_MOST_WAITING = 20_000
+"""Waiting pods of which is remembered what was said last."""
 
 
 class Evaluation(NamedTuple):
@@ -49,15 +58,25 @@ class Evaluation(NamedTuple):
 class Reporter:
     """Everything the reconciler says; `history` gets the lines before `tell`.
 
-    A recorder of None records no Events (`--dry-run`).
+    A recorder of None records no Events (`--dry-run`); `owners` records those on the victims' workloads. `policy_set`
+    says whether Events on victims name preemptors of other namespaces.
     """
 
     def __init__(
-        self, metrics: ReconcilerMetrics, tell: Tell, recorder: EventRecorder | None, *, history: Tell | None = None
+        self,
+        metrics: ReconcilerMetrics,
+        tell: Tell,
+        recorder: EventRecorder | None,
+        *,
+        owners: OwnerEvents | None = None,
+        policy_set: PolicySet | None = None,
+        history: Tell | None = None,
     ) -> None:
         self.metrics = metrics
         self._tells = (tell,) if history is None else (history, tell)
-        self._recorder = recorder
+        self._recorder, self._owners, self._policy_set = recorder, owners, policy_set
+        self._waits: dict[str, tuple[str, float]] = {}
+        """uid of a waiting pod to what was said of it last, and when, in seconds since the epoch; the oldest first."""
         self._clearing: set[str] = set()
         """Schedulers that were found to clear nominations."""
 
@@ -72,6 +91,8 @@ class Reporter:
         log.debug("%s: %s", key_of(pod), outcome)
         if isinstance(outcome, Unschedulable) and outcome.reason != told:
             self._tell("no preemption", preemptor=key_of(pod), reason=outcome.reason)
+        if isinstance(outcome, Unschedulable) and not dry_run:
+            self._waiting(pod, outcome, wall)
         if plan is None or not isinstance(outcome, Evicts | Waits):
             return None
         record = DecisionRecord(
@@ -119,12 +140,17 @@ class Reporter:
         self._tell("node left out", preemptor=key, **fields)
 
     def victim_asked(self, plan: Plan, pod: Pod) -> None:
-        """A victim was asked to leave; the note names no pod of another tenant."""
-        self.metrics.evictions.labels(plan.record.policy).inc()
-        grounds = plan.grounds.get(pod.metadata.uid)
-        rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {plan.record.policy}"
-        note = f"Preempted by pod {plan.uid} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
+        """A victim was asked to leave; the note names a pod of another namespace only if the policy says so."""
+        name, grounds = plan.record.policy, plan.grounds.get(pod.metadata.uid)
+        self.metrics.evicted(name, grounds.rule if grounds else "", pod.metadata.namespace)
+        rule = f"{grounds.rule}: {grounds.text}" if grounds else f"policy {name}"
+        same = plan.key.partition("/")[0] == pod.metadata.namespace
+        by = plan.key if same or self._names_preemptors(name) else f"{plan.uid} of another namespace,"
+        note = f"Preempted by pod {by} of priority {plan.priority} on node {pod.spec.node_name} ({rule})"
         self._event(pod, "Preempted", "Preempting", note, urgent=True)
+        if self._owners is not None:
+            told = f"A pod of it made room for one of higher priority ({rule}); the Events of its pods say for which"
+            self._owners.event(pod.metadata, "PodPreempted", "Preempting", told)
 
     def budget_refused(self, plan: Plan, victim: PlanVictim) -> None:
         """A disruption budget did not let a victim go."""
@@ -177,11 +203,36 @@ class Reporter:
         """Whether this process holds the lease."""
         self.metrics.leader.set(1 if leads else 0)
 
+    def _waiting(self, pod: Pod, outcome: Unschedulable, wall: float) -> None:
+        """Say on a pod why nobody makes room for it: again when that changes, and now and then while it does not."""
+        uid, text = pod.metadata.uid, outcome.text
+        before, at = self._waits.get(uid, ("", -math.inf))
+        if wall - at < (_WAITS_ON if before == text else _WAITS_AGAIN):
+            return
+        self._waits.pop(uid, None)
+        self._waits[uid] = text, wall
+        if len(self._waits) > _MOST_WAITING:
+            del self._waits[next(iter(self._waits))]
+        helps = ""
+        if outcome.limited and outcome.due is not None:
+            helps = " Waiting helps, or larger limits in the policy."
+        elif not outcome.limited and outcome.reason.startswith("no node where"):
+            helps = " Room on a node helps, or pods of lower priority that may be evicted."
+        note = f"No pod is evicted for it now: {text}{helps} giveway explain {key_of(pod)} says more."
+        self._event(pod, "PreemptionWaits", "Preempting", note, distinct=True)
+
+    def _names_preemptors(self, policy: str) -> bool:
+        """Whether a policy lets Events on victims name preemptors of other namespaces."""
+        policies = self._policy_set.policies.preemption if self._policy_set else ()
+        return any(one.name == policy and one.name_preemptor is PreemptorNaming.ALWAYS for one in policies)
+
     def _tell(self, message: str, **fields: Any) -> None:
         for tell in self._tells:
             tell({"message": message, **fields})
 
-    def _event(self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False) -> None:
+    def _event(
+        self, pod: Pod, reason: str, action: str, note: str, *, urgent: bool = False, distinct: bool = False
+    ) -> None:
         if self._recorder is not None:
             regarding = reference(POD, pod.metadata)
-            self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent))
+            self._recorder.event(Occurrence(regarding, None, "Normal", reason, action, note, urgent, distinct))

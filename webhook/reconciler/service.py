@@ -17,11 +17,13 @@ from webhook.component_base.supervision import Supervisor
 from webhook.kube.client import Client
 from webhook.kube.events import EventRecorder
 from webhook.kube.lease import LeaderElector
+from webhook.kube.owner_events import OwnerEvents
 from webhook.policy.model import Policies
 from webhook.reconciler.clock import MeasuringClock, SteadyClock
+from webhook.reconciler.decision_history import DecisionHistory, PendingPods
 from webhook.reconciler.evict.executor import no_checkpoint
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.overview.decision_history import DecisionHistory, PendingPods
+from webhook.reconciler.plans.eviction_ledger import EVICTIONS, NO_STORE, LedgerStore
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter, Tell
@@ -30,6 +32,10 @@ from webhook.reconciler.state.state import State
 __all__ = ["ReconcilerOptions", "ReconcilerService"]
 
 _CONTROLLER = "giveway.dev/reconciler"
+
+
+def _on_lease(elector: LeaderElector) -> LedgerStore:
+    return LedgerStore(lambda: elector.annotations.get(EVICTIONS, ""), elector.renew_soon)
 
 
 class ReconcilerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +80,7 @@ class ReconcilerService:
         dropped = self.metrics.events_dropped
         recorder = EventRecorder(client, _CONTROLLER, self.identity, lambda reason: dropped.labels(reason).inc())
         self._recorder = None if options.dry_run else recorder
+        self._owners = None if options.dry_run else OwnerEvents(client, recorder)
         self._elector: LeaderElector | None = None
         if options.leader_elect and not options.dry_run:
             self._elector = LeaderElector(
@@ -84,17 +91,31 @@ class ReconcilerService:
                 lease_duration=options.lease_duration,
                 renew_deadline=options.renew_deadline,
                 retry_period=options.retry_period,
+                annotations=self._annotations,
             )
         self.reconciler = Reconciler(
             client,
             self.state,
             policy_set,
-            Reporter(self.metrics, tell, self._recorder, history=self.history.told),
+            Reporter(
+                self.metrics,
+                tell,
+                self._recorder,
+                owners=self._owners,
+                policy_set=policy_set,
+                history=self.history.told,
+            ),
             self.clock,
             fence=self.time_to_write,
             dry_run=options.dry_run,
             checkpoint=checkpoint,
+            ledger_store=NO_STORE if self._elector is None else _on_lease(self._elector),
         )
+
+    def _annotations(self) -> dict[str, str]:
+        """What the holder of the lease writes on it."""
+        text = self.reconciler.ledger.text()
+        return {} if text is None else {EVICTIONS: text}
 
     def time_to_write(self) -> float:
         """Seconds from now in which nobody else may lead; 0 if this process may not write."""
@@ -117,6 +138,8 @@ class ReconcilerService:
                 tasks.create_task(self._supervisor.keep("caches", self.state.run))
                 tasks.create_task(self._supervisor.keep("leader", self._contend))
         finally:
+            if self._owners is not None:
+                await self._owners.close()
             if self._recorder is not None:
                 await self._recorder.close()
 

@@ -67,8 +67,9 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
     entry = partial(_entry, target, MUTATING)
     pods = entry("pods", [_rule("", ["pods"], ["CREATE"])])
     classes = entry("priorityclasses", [_classes(["CREATE", "UPDATE"])])
+    groups = entry("podgroups", [_groups(["podgroups"], ["CREATE"])])
     if target.priority_plugin:
-        return [pods, classes, _probe(target, MUTATING)]
+        return [pods, classes, groups, _probe(target, MUTATING)]
     # What the Priority plugin does for pods that nobody else asks about: those of the system, and incomplete updates.
     # Neither can refuse: a pod of kube-system must not wait for the webhook, and if an update stays incomplete, the
     # API server itself refuses it, because the fields may not change
@@ -85,7 +86,7 @@ def _mutating(target: WebhookTarget) -> list[Entry]:
         matchConditions=[{"name": "leaves-out-the-priority", "expression": any_of(map(left_out, _RESOLVED))}],
         failurePolicy="Ignore",
     )
-    return [pods, system, update, classes, _probe(target, MUTATING)]
+    return [pods, system, update, classes, groups, _probe(target, MUTATING)]
 
 
 def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
@@ -94,6 +95,19 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     reads, protected = reads_on_update(policies), protected_annotations(policies)
     # A user name may have quotes in it
     reconciler = target.reconciler.replace("\\", "\\\\").replace("'", "\\'")
+    if target.priority_plugin:
+        system = []
+    else:
+        # What the Priority plugin refuses. A policy says nothing here, and nobody waits
+        system = [
+            entry(
+                "pods-system",
+                [_rule("", ["pods"], ["CREATE"])],
+                phase="validate-priority",
+                namespaceSelector=_outside_exempt(_system(target, "In")),
+                failurePolicy="Ignore",
+            )
+        ]
     workloads: dict[str, list[str]] = {}
     for group, resource in WORKLOADS:
         workloads.setdefault(group, []).append(resource)
@@ -101,8 +115,9 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
         entry(
             "pods",
             [_rule("", ["pods"], ["CREATE", "UPDATE"])],
-            matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads)}],
+            matchConditions=[{"name": "something-to-judge", "expression": pod_condition(reads, protected)}],
         ),
+        *system,
         entry(
             "pods-status",
             [_rule("", ["pods/status"], ["UPDATE"])],
@@ -125,6 +140,11 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
             matchConditions=[{"name": "new-template", "expression": _NEW_TEMPLATE}],
         ),
         entry("priorityclasses", [_classes(["CREATE", "UPDATE"])]),
+        entry("podgroups", [_groups(["podgroups"], _BOTH)], matchConditions=[_NEW_GROUP]),
+        # As with other workloads: the groups that are made of the templates are judged again
+        entry(
+            "podgroup-templates", [_groups(["workloads"], _BOTH)], failurePolicy="Ignore", matchConditions=[_NEW_GROUP]
+        ),
         # The ConfigMap of the policies. The servers check it again when they load it, so it need not wait for them
         entry(
             "policies",
@@ -137,30 +157,33 @@ def _validating(policies: Policies, target: WebhookTarget) -> list[Entry]:
     ]
 
 
-def pod_condition(reads: Reads) -> str:
+def pod_condition(reads: Reads, protected: Collection[str]) -> str:
     """Which CREATEs and UPDATEs of pods are asked about: all new pods, and changes of what is read.
 
     Taking a finalizer off, as the Job controller does with every pod that ended, or renewing an annotation by which
-    somebody holds a lead must not wait for the webhook. It cannot fail on any pod.
+    somebody holds a lead must not wait for the webhook. Of a pod that is being deleted only the protected keys are
+    asked about. It cannot fail on any pod.
     """
     tests = [changed(f"spec.?{field}") for field in PRESERVED]
     tests = [changed("spec")] if "spec" in reads.parts else tests
+    shown = {"annotations": protected, "labels": {MARK}}
+    always = [changed_key(part, key) for part, keys in shown.items() for key in sorted(keys)]
     for part, keys in (("annotations", reads.annotations), ("labels", reads.labels)):
         if part in reads.parts:
             tests.append(changed_metadata(part))
         else:
-            tests += [changed_key(part, key) for key in sorted(keys)]
+            tests += [changed_key(part, key) for key in sorted(keys - set(shown[part]))]
     tests += [changed_metadata(part) for part in ("finalizers", "ownerReferences") if part in reads.parts]
-    return f"request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+    others = f"!has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+    return any_of(["request.operation == 'CREATE'", *always, others])
 
 
 def status_condition(protected: Collection[str]) -> str:
     """Which UPDATEs of `pods/status` are asked about: changes of a protected annotation or of the mark.
 
-    A kubelet's update of the status changes neither, and never travels.
+    A kubelet's update of the status changes neither, and never travels, also of a pod that is being deleted.
     """
-    tests = [changed_key("annotations", key) for key in sorted(protected)] + [changed_key("labels", MARK)]
-    return f"!has(object.metadata.deletionTimestamp) && ({any_of(tests)})"
+    return any_of([*(changed_key("annotations", key) for key in sorted(protected)), changed_key("labels", MARK)])
 
 
 def binding_condition(protected: Collection[str]) -> str:
@@ -172,12 +195,17 @@ def binding_condition(protected: Collection[str]) -> str:
 
 
 _TEMPLATES = tuple(".?".join(path) for path in TEMPLATE_PATHS)
+_BOTH = ["CREATE", "UPDATE"]
+_NEW_GROUP = {"name": "new-spec", "expression": f"request.operation == 'CREATE' || {changed('spec')}"}
 _NEW_TEMPLATE = f"request.operation == 'CREATE' || {any_of(map(changed, _TEMPLATES))}"
 
 
-def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], **more: Any) -> Entry:
-    """One webhook of a configuration, for one kind of request."""
-    phase = _PHASES[kind]
+def _entry(
+    target: WebhookTarget, kind: str, name: str, rules: list[dict[str, Any]], phase: str = "", **more: Any
+) -> Entry:
+    """One webhook of a configuration, for one kind of request; `phase` is the path, if it is not the kind's own."""
+    suffix = _PHASES[kind]
+    phase = phase or suffix
     namespaced = any(rule["scope"] == "Namespaced" for rule in rules)
     if target.url is not None:
         client: dict[str, Any] = {"url": f"{target.url.rstrip('/')}/{phase}"}
@@ -185,7 +213,7 @@ def _entry(target: WebhookTarget, kind: str, name: str, rules: list[dict[str, An
         service = {"namespace": target.namespace, "name": target.service, "path": f"/{phase}", "port": target.port}
         client = {"service": service}
     made: Entry = {
-        "name": f"{name}.{phase}.giveway.dev",
+        "name": f"{name}.{suffix}.giveway.dev",
         "clientConfig": client,
         "rules": rules,
         # What the cluster needs to get back on its feet, and the webhook itself, must not wait for it
@@ -230,6 +258,11 @@ def _system(target: WebhookTarget, operator: str) -> dict[str, Any]:
 
 def _classes(operations: list[str]) -> dict[str, Any]:
     return _rule("scheduling.k8s.io", ["priorityclasses"], operations, scope="Cluster")
+
+
+def _groups(resources: list[str], operations: list[str]) -> dict[str, Any]:
+    """PodGroups and Workloads in every version: the API server takes rules for what it does not serve."""
+    return _rule("scheduling.k8s.io", resources, operations) | {"apiVersions": ["*"]}
 
 
 def _rule(group: str, resources: list[str], operations: list[str], scope: str = "Namespaced") -> dict[str, Any]:

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class Informers(Protocol):
     """Where the copies of resources come from."""
 
-    def cache(self, resource: Resource, type_: type[Any]) -> ObjectCache[Any]:
-        """The copy of a resource, decoded to the type."""
+    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> ObjectCache[Any]:
+        """The copy of a resource, decoded to the type; an `optional` one may be missing, and is empty then."""
         ...
 
 
@@ -53,7 +53,8 @@ class ClusterState:
         self._on_other = on_other
         self.pods.handlers.append(self._pod_changed)
         for kind in (NODES, *(one for one in SNAPSHOT_KINDS if one not in {PODS, NODES, PRIORITY_CLASSES})):
-            informers.cache(kind.resource, kind.type_).handlers.append(partial(self._other_changed, kind))
+            cache = informers.cache(kind.resource, kind.type_, optional=kind.optional)
+            cache.handlers.append(partial(self._other_changed, kind))
         for resource in SELECTING:
             informers.cache(resource, Selecting).handlers.append(partial(self.selectors.changed, resource))
 

@@ -53,6 +53,8 @@ class Preemption:
         decision = decide(snapshot, pod, self._rules, self._clock.wall())
         if not decision.eligible:
             return "", f"preemption: {decision.reason}."
+        if decision.asks_for_devices:  # kube-scheduler does not see that a victim's devices would be free
+            return "", "preemption: not eligible: it asks for devices."
         selected = decision.selected
         if selected is None:
             hopeless, total = len(decision.unresolvable), len(snapshot.nodes.known())

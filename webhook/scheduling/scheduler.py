@@ -28,6 +28,7 @@ from webhook.kube.resources import (
     STORAGE_CLASS,
     Resource,
 )
+from webhook.preemption.filters.devices import needs_devices
 from webhook.preemption.filters.filtering import Failures, prefilter, run_filters
 from webhook.preemption.snapshot.pod_info import compile_pod
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -42,6 +43,7 @@ __all__ = ["Scheduler"]
 log = logging.getLogger(__name__)
 
 NAME = "default-scheduler"
+_NO_DEVICES = "it asks for devices, which are not allocated here"
 NO_NODES = "no nodes available to schedule pods"
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 BINDERS = 16
@@ -104,8 +106,11 @@ class Scheduler:
     async def _schedule(self, entry: Entry) -> None:
         """One attempt for one pod."""
         snapshot, pod = self._state.snapshot, entry.pod
-        failures = run_filters(prefilter(snapshot, entry.incoming))
-        node = best_node(self._state.view, entry.incoming, failures)
+        incoming = entry.incoming
+        if needs_devices(snapshot, incoming):
+            incoming = incoming._replace(beyond=_NO_DEVICES)
+        failures = run_filters(prefilter(snapshot, incoming))
+        node = best_node(self._state.view, incoming, failures)
         if node is None:
             self._queue.failed(entry)
             await self._report(pod, failures)

@@ -183,7 +183,7 @@ def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
 
     def terms(of: PodAffinity | None, sign: int) -> Iterator[Preference]:
         for row in (of.preferred_during_scheduling_ignored_during_execution or ()) if of else ():
-            term = Term(row.pod_affinity_term, meta.namespace, meta.labels or {}, incoming=incoming)
+            term = Term(row.pod_affinity_term, meta.namespace, incoming=incoming)
             yield Preference(term, sign * row.weight, _asked(row.pod_affinity_term))
 
     try:
@@ -191,8 +191,7 @@ def preferences_of(pod: Pod, *, incoming: bool) -> list[Preference]:
         if affinity.pod_affinity and not incoming:
             required = affinity.pod_affinity.required_during_scheduling_ignored_during_execution or ()
             found += [
-                Preference(Term(one, meta.namespace, meta.labels or {}, incoming=False), _HARD_WEIGHT, _asked(one))
-                for one in required
+                Preference(Term(one, meta.namespace, incoming=False), _HARD_WEIGHT, _asked(one)) for one in required
             ]
     except SelectorError:
         return []
@@ -230,7 +229,7 @@ def _with(pod: Pod, containers: list[Container], before: list[Container]) -> Pod
 
 
 def _wishes_key(pod: Pod) -> tuple[str, bytes] | None:
-    """What pods of equal preferences have in common: namespace and terms, and labels if a term refers to its own."""
+    """What pods of equal preferences have in common: namespace and terms."""
     affinity = pod.spec.affinity
     if affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity):
         return None
@@ -242,9 +241,7 @@ def _wishes_key(pod: Pod) -> tuple[str, bytes] | None:
     hard = affinity.pod_affinity.required_during_scheduling_ignored_during_execution if affinity.pod_affinity else None
     if not rows and not hard:
         return None
-    every = [*(row.pod_affinity_term for row in rows), *(hard or ())]
-    own = pod.metadata.labels if any(term.match_label_keys or term.mismatch_label_keys for term in every) else None
-    return pod.metadata.namespace, msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity, own))
+    return pod.metadata.namespace, msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
 
 
 def _less(counts: Counts, node: str) -> bool:

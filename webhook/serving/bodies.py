@@ -1,8 +1,8 @@
 """Bodies of requests that come bit by bit: bounded in bytes, in time and for each sender.
 
 What is bounded is what a body costs. Waiting itself costs nothing, so nobody queues for a place behind those who
-send slowly: whenever something runs out, the request that has been unfinished longest is ended. A body of an API
-server is whole within milliseconds, so that is never one of its own.
+send slowly. Whenever something runs out, it is taken from the address that has most of it: the request that has been
+unfinished longest is ended, or, if all are whole, the largest. A body of an API server is whole within milliseconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from contextlib import asynccontextmanager
 
 from aiohttp import StreamReader
 
+from webhook.serving.fair_queue import Peer
+
 __all__ = ["BODY_LIMIT", "BUDGET", "Bodies", "EndedError", "OversizedError", "Waiting"]
 
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes of a review that is read; docs/webhook.md says why."""
-BUDGET = 64 * 1024 * 1024
+BUDGET = 32 * 1024 * 1024
 """Bytes of all bodies that are not finished, or wait for the API server."""
 _PER_PEER = 64
 """Unfinished bodies from one address. All reviews may come from one: a proxy between control plane and nodes."""
@@ -52,7 +54,7 @@ class EndedError(Exception):
 _TEXTS = {
     "slow": f"the body came too slowly: nothing for {_PAUSE:g} s, or less than {_RATE} bytes a second",
     "peer": f"more than {_PER_PEER} unfinished requests came from this address, and this was the oldest of them",
-    "room": f"more than {BUDGET} bytes of reviews are under way, and this was the oldest of them",
+    "room": f"more than {BUDGET} bytes of reviews are under way, most of them from this address",
 }
 
 
@@ -61,7 +63,7 @@ class Waiting:
 
     __slots__ = ("bytes", "ended", "peer", "timer", "whole")
 
-    def __init__(self, peer: str, timer: asyncio.Timeout) -> None:
+    def __init__(self, peer: Peer, timer: asyncio.Timeout) -> None:
         self.peer, self.timer = peer, timer
         self.bytes, self.whole, self.ended = 0, False, ""
 
@@ -72,14 +74,15 @@ class Bodies:
     def __init__(self, ended: Callable[[str], object]) -> None:
         self._ended = ended
         self._waiting: OrderedDict[Waiting, None] = OrderedDict()
-        self._unfinished: dict[str, OrderedDict[Waiting, None]] = {}
+        self._unfinished: dict[Peer, OrderedDict[Waiting, None]] = {}
+        self._held: dict[Peer, int] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def waiting(self, peer: str, deadline: float) -> AsyncIterator[Waiting]:
+    async def waiting(self, peer: Peer, deadline: float) -> AsyncIterator[Waiting]:
         """Let a request wait, until `deadline` by the loop's clock at most. Raises EndedError or TimeoutError."""
         timer = asyncio.timeout_at(deadline)
         entry = Waiting(peer, timer)
@@ -140,14 +143,21 @@ class Bodies:
                 del self._unfinished[entry.peer]
 
     def _charge(self, entry: Waiting, count: int) -> None:
-        """Count bytes; while these are too many, the oldest body goes, one that is not whole first."""
-        self.bytes += count
-        entry.bytes += count
+        """Count bytes; while these are too many, one of whoever has most goes: the oldest unfinished or the largest."""
+        self._count(entry, count)
         while self.bytes > BUDGET:
-            holders = [other for other in self._waiting if other.bytes]
-            self._end(min(holders, key=lambda other: other.whole), "room")
+            peer = max(self._held, key=self._held.__getitem__)
+            holders = [other for other in self._waiting if other.bytes and other.peer is peer]
+            self._end(min(holders, key=lambda other: (other.whole, -other.bytes if other.whole else 0)), "room")
         if entry.ended:
             raise EndedError(entry.ended)
+
+    def _count(self, entry: Waiting, count: int) -> None:
+        self.bytes += count
+        entry.bytes += count
+        held = self._held.pop(entry.peer, 0) + count
+        if held:
+            self._held[entry.peer] = held
 
     def _end_if_late(self, entry: Waiting, content: StreamReader, received: int) -> None:
         """End a body of which no more has come; if this process was held up, more may have come meanwhile."""
@@ -164,8 +174,7 @@ class Bodies:
     def _forget(self, entry: Waiting) -> None:
         self._waiting.pop(entry, None)
         self._leave(entry)
-        self.bytes -= entry.bytes
-        entry.bytes = 0
+        self._count(entry, -entry.bytes)
 
 
 def _beginning(chunks: list[bytes]) -> bytes:

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from webhook.admission.context import CLASSES, NAMESPACES, Lookup, Objects, Overlay
+from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS, Lookup, Objects, Overlay
+from webhook.admission.review import PodView
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
 from webhook.kube.objects import Namespace, PriorityClass
-from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
+from webhook.kube.resources import NAMESPACE, POD_GROUPS_BY_VERSION, PRIORITY_CLASS
+from webhook.serving.fair_queue import Flow
+from webhook.serving.lookups import LookupLimit, Lookups
 
 __all__ = ["CachedObjects", "GivenObjects", "ObjectSource"]
 
@@ -19,6 +22,8 @@ T = TypeVar("T")
 
 class ObjectSource(Protocol):
     """What the server knows of the cluster, and how it asks for more."""
+
+    looked_up: Callable[[str], object]
 
     @property
     def lookup(self) -> Lookup:
@@ -33,8 +38,11 @@ class ObjectSource(Protocol):
         """Seconds since the API server was last heard from, by resource."""
         ...
 
-    async def ask(self, unsure: Iterable[tuple[str, str]]) -> Lookup | None:
-        """Look the named objects up live. None if there is nobody to ask; raises ApiError without an answer."""
+    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
+        """Look the named objects up live, for this connection.
+
+        None if there is nobody to ask; raises ApiError without an answer.
+        """
         ...
 
     async def run(self) -> None:
@@ -47,6 +55,7 @@ class GivenObjects:
 
     def __init__(self, objects: Objects) -> None:
         self.lookup: Lookup = objects
+        self.looked_up: Callable[[str], object] = lambda _: None
 
     def missing(self) -> list[str]:
         """Nothing is missing."""
@@ -56,9 +65,9 @@ class GivenObjects:
         """Given objects do not age."""
         return {}
 
-    async def ask(self, unsure: Iterable[tuple[str, str]]) -> Lookup | None:
+    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
         """There is nobody to ask."""
-        del unsure
+        del unsure, flow
         return None
 
     async def run(self) -> None:
@@ -81,6 +90,17 @@ class CachedObjects:
         self._own = [cache for cache, given in ((self._classes, classes), (self._namespaces, namespaces)) if not given]
         self._defaults = {name: item for name, item in self._classes.items().items() if item.global_default}
         self._classes.handlers.append(self._note_default)
+        self._group_versions = POD_GROUPS_BY_VERSION
+        self.looked_up: Callable[[str], object] = lambda _: None
+        """Called with the resource for each object that is looked up live."""
+        limit = LookupLimit()
+        self._class_lookups = Lookups(
+            lambda name: self._get(CLASSES, PRIORITY_CLASS.path(name=name), PriorityClass), limit, self._classes
+        )
+        self._namespace_lookups = Lookups(
+            lambda name: self._get(NAMESPACES, NAMESPACE.path(name=name), Namespace), limit, self._namespaces
+        )
+        self._group_lookups = Lookups(lambda key: self._pod_group(*key.split("/", 1)), limit)
 
     @property
     def lookup(self) -> Lookup:
@@ -98,6 +118,11 @@ class CachedObjects:
     def namespace(self, name: str) -> Namespace | None:
         """The Namespace of that name."""
         return self._namespaces.get(name)
+
+    def pod_group(self, key: str) -> PodView | None:
+        """No PodGroup is watched: each is asked for when a pod names it."""
+        del key
+        return None
 
     def on_namespace(self, name: str, call: Callable[[], object]) -> None:
         """Call this whenever the namespace of that name changes."""
@@ -117,16 +142,19 @@ class CachedObjects:
         """Seconds since the API server was last heard from, by resource."""
         return {CLASSES: self._classes.age(), NAMESPACES: self._namespaces.age()}
 
-    async def ask(self, unsure: Iterable[tuple[str, str]]) -> Lookup | None:
+    async def ask(self, unsure: Iterable[tuple[str, str]], flow: Flow) -> Lookup | None:
         """Look the named objects up live; raises ApiError if the API server gives no answer."""
         classes: dict[str, PriorityClass | None] = {}
         namespaces: dict[str, Namespace | None] = {}
+        groups: dict[str, PodView | None] = {}
         for resource, name in unsure:
             if resource == CLASSES:
-                classes[name] = await self._get(PRIORITY_CLASS.path(name=name), PriorityClass)
+                classes[name] = await self._class_lookups.find(name, flow)
+            elif resource == POD_GROUPS:
+                groups[name] = await self._group_lookups.find(name, flow)
             else:
-                namespaces[name] = await self._get(NAMESPACE.path(name=name), Namespace)
-        return Overlay(self, classes, namespaces)
+                namespaces[name] = await self._namespace_lookups.find(name, flow)
+        return Overlay(self, classes, namespaces, groups)
 
     async def run(self) -> None:
         """Keep those caches current that are not run by somebody else."""
@@ -134,7 +162,17 @@ class CachedObjects:
             for cache in self._own:
                 tasks.create_task(cache.run())
 
-    async def _get(self, path: str, type_: type[T]) -> T | None:
+    async def _pod_group(self, namespace: str, name: str) -> PodView | None:
+        """A PodGroup, in whichever version the API server has it; the one that answered last is asked first."""
+        for resource in self._group_versions:
+            found = await self._get(POD_GROUPS, resource.path(namespace, name), PodView)
+            if found is not None:
+                self._group_versions = (resource, *(one for one in self._group_versions if one != resource))
+                return found
+        return None
+
+    async def _get(self, resource: str, path: str, type_: type[T]) -> T | None:
+        self.looked_up(resource)
         try:
             return await self._client.get(path, type_)
         except ApiError as error:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from webhook.admission.context import CLASSES, NAMESPACES
+from webhook.admission.context import CLASSES, NAMESPACES, POD_GROUPS
 from webhook.admission.webhook import HANDLED, Reviewed
 from webhook.policy.evaluation.rules import Verdict
 
@@ -20,7 +20,7 @@ __all__ = ["AdmissionMetrics"]
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _OPERATIONS = frozenset(("CREATE", "UPDATE", "DELETE", "CONNECT"))
-_PHASES = ("mutate", "validate")
+_PHASES = ("mutate", "validate", "validate-priority")
 _OTHER = "other"
 MOST_VIOLATION_SERIES = 2000
 """Series of `giveway_policy_violations_total` before further namespaces are counted together."""
@@ -124,8 +124,8 @@ class AdmissionMetrics:
         )
         self.connections_closed = Counter(
             "giveway_connections_closed",
-            "Connections ended by the server, by reason: room (the oldest gave way to a new one) or head (no request"
-            " came).",
+            "Connections ended by the server, by reason: room (one gave way to a new one), head (no request came) or"
+            " handshake (too many wait for theirs at this address).",
             ["reason"],
             registry=registry,
         )
@@ -138,11 +138,11 @@ class AdmissionMetrics:
         )
         for result in ("success", "failure"):
             self.certificate_reloads.labels(result)
-        for reason in ("room", "head"):
+        for reason in ("room", "head", "handshake"):
             self.connections_closed.labels(reason)
         for reason in ("slow", "peer", "room"):
             self.requests_ended.labels(reason)
-        for resource in (CLASSES, NAMESPACES):
+        for resource in (CLASSES, NAMESPACES, POD_GROUPS):
             self.live_lookups.labels(resource)
         self._evaluation_of = lru_cache(16384)(self._evaluations.labels)
 
@@ -160,8 +160,8 @@ class AdmissionMetrics:
         `namespace` is its namespace, empty if it has none or one that does not exist, so that nobody can make up
         series. Resources and operations that admission does not know count as `other`.
         """
-        asked = reviewed.review
-        resource = asked.resource if asked and asked.kind in HANDLED else _OTHER
+        asked = reviewed.facts
+        resource = asked.resource if asked and (asked.group, asked.resource) in HANDLED else _OTHER
         operation = asked.operation if asked and asked.operation in _OPERATIONS else _OTHER
         self._reviews.add((phase, resource, operation, verdict), seconds)
         for said in reviewed.answer.verdicts:

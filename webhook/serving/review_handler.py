@@ -8,24 +8,28 @@ import re
 import time
 from collections.abc import Callable
 from email.utils import formatdate
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
+from typing import get_args
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import SERVER_SOFTWARE, HttpVersion, HttpVersion11
 
 from webhook.admission.context import Context
-from webhook.admission.review import uid_of
+from webhook.admission.undecoded import uid_of
 from webhook.admission.webhook import Phase, Reviewed, deny, refuse, review
 from webhook.component_base.logs import LogLine, LogWriter
+from webhook.kube.bounded import bounded, bounded_cache
 from webhook.kube.client import ApiError
 from webhook.policy.cel.program import AllowanceError
 from webhook.serving.bodies import Bodies, EndedError, OversizedError
 from webhook.serving.cluster_objects import ObjectSource
+from webhook.serving.connections import Connection, Connections
+from webhook.serving.fair_queue import Flow
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_process import ReviewProcess, ReviewProcessError
-from webhook.serving.tls_listener import Connections
+from webhook.serving.turns import Turns
 
 __all__ = ["ALLOWANCE", "JsonResponse", "ReviewHandler", "ReviewLine"]
 
@@ -37,12 +41,16 @@ _AT_ONCE = 256 * 1024
 """Bytes of a review that are decoded while the others wait."""
 _PARTS_AT_ONCE = 16 * 1024
 """Values of such a review. Small ones cost most: an empty map of three bytes takes as long as a text of a thousand."""
-_LOOKUPS = 16
-"""Reviews that ask the API server at a time."""
+_WHILE_BUSY = 8
+"""While others wait for their turn, the last three bounds are so many times lower."""
+_SMALL = 16 * 1024
+"""Bytes of a review that waits for its turn without being counted: all connections hold as much as two large ones."""
+_REVIEW_SECONDS, _BYTE_SECONDS = 0.0001, 1e-7
+"""What a review takes of this process, about: in any case, and for each byte."""
 _TIMEOUT, _SHARE = 10.0, 0.8
 """Seconds if the query names none (the API server's own default) and at most, and the share that a review may take."""
 _JSON = "application/json"
-_PHASES: dict[str, Phase] = {"/mutate": "mutate", "/validate": "validate"}
+_PHASES: dict[str, Phase] = {f"/{phase}": phase for phase in get_args(Phase)}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -66,11 +74,13 @@ class ReviewHandler:
         lines: LogWriter,
         *,
         connections: Connections,
+        turns: Turns,
     ) -> None:
         self._source, self._unready = source, unready
         self._metrics, self._lines, self._connections = metrics, lines, connections
+        self._turns = turns
         self._bodies = Bodies(lambda reason: metrics.requests_ended.labels(reason).inc())
-        self._lookups = asyncio.Semaphore(_LOOKUPS)
+        source.looked_up = lambda resource: metrics.live_lookups.labels(resource).inc()
         self._process = ReviewProcess()
         self.context: Context | None = None
         """What reviews are judged by; None until it is known which policies are in force."""
@@ -86,32 +96,35 @@ class ReviewHandler:
         path, _, query = request.raw_path.partition("?")
         phase = _PHASES.get(path)
         if phase is None:
-            return web.Response(status=404, text="reviews go to /mutate and /validate\n")
+            return web.Response(status=404, text=f"reviews go to {' or '.join(_PHASES)}\n")
         if request.method != "POST":
             return web.Response(status=405, text="a review is sent by POST\n", headers={"Allow": "POST"})
-        protocol, answered = request.protocol, False
-        self._connections.begin(protocol)
+        connection = self._connections.served_by(request.protocol)
+        if connection is None:
+            return web.Response(status=503, text="the connection has been ended\n")
+        verdict, stays = False, False
+        self._connections.begin(connection)
         try:
-            reviewed = await self._within(phase, request, _budget(query))
-            answered = reviewed.answer.code == 200
+            reviewed = await self._within(connection, phase, request, _budget(query))
+            verdict = reviewed.answer.code == 200
         finally:
-            self._connections.end(protocol, answered=answered)
+            stays = self._connections.answered(connection, verdict=verdict)
         seconds = time.perf_counter() - began
         if reviewed.error is not None:
             log.error("review %s failed", reviewed.uid, exc_info=reviewed.error)
-        asked, answer = reviewed.review, reviewed.answer
+        asked, answer = reviewed.facts, reviewed.answer
         namespace = ""  # which only violations are counted by
         if asked is not None and any(verdict.outcome != "allow" for verdict in answer.verdicts):
             namespace = asked.namespace if self._source.lookup.namespace(asked.namespace) else ""
-        verdict = answer.verdict
-        self._metrics.observe(phase, reviewed, verdict, seconds, namespace)
-        self._lines.write(_line(time.time(), phase, reviewed, verdict, seconds * 1000))
+        outcome = answer.verdict
+        self._metrics.observe(phase, reviewed, outcome, seconds, namespace)
+        self._lines.write(_line(time.time(), phase, reviewed, outcome, seconds * 1000))
         response = JsonResponse(reviewed.body, answer.code)
-        if self.draining or not request.content.is_eof():
+        if self.draining or not stays or not request.content.is_eof():
             response.force_close()
         return response
 
-    async def _within(self, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
+    async def _within(self, connection: Connection, phase: Phase, request: web.BaseRequest, seconds: float) -> Reviewed:
         """Answer a review, for so many seconds in all. Mostly everything is there and nothing has to be waited for."""
         missing = self._source.missing()
         if missing or self.context is None:
@@ -122,11 +135,18 @@ class ReviewHandler:
             return refuse(415, f"Content-Type is {sent[:100]!r}; application/json was expected")
         try:
             if not request.content.is_eof():
-                return await self._wait(phase, request, seconds, None)
+                return await self._wait(connection, phase, request, seconds, None)
             body = request.content.read_nowait()
-            reviewed = _at_once(self.context, phase, body)
+            if not self._turns.busy:
+                began = time.perf_counter()
+                reviewed = _at_once(self.context, phase, body)
+                self._turns.spend(connection.flow, time.perf_counter() - began)
+            elif len(body) <= _SMALL:
+                reviewed = await self._in_turn(connection.flow, self.context, phase, body)
+            else:
+                return await self._wait(connection, phase, request, seconds, body)
             if reviewed is None or reviewed.answer.unsure:
-                return await self._wait(phase, request, seconds, body)
+                return await self._wait(connection, phase, request, seconds, body)
         except _RefusedError as refused:
             return refuse(refused.code, refused.message)
         except web.RequestPayloadError as error:
@@ -149,12 +169,16 @@ class ReviewHandler:
             return refuse(504, f"the review was not finished within {seconds:g} s, its share of the timeout")
         return reviewed
 
-    async def _wait(self, phase: Phase, request: web.BaseRequest, seconds: float, body: bytes | None) -> Reviewed:
-        """Answer a review whose body is not whole yet (None), or that hinges on what the API server says."""
+    async def _wait(
+        self, connection: Connection, phase: Phase, request: web.BaseRequest, seconds: float, body: bytes | None
+    ) -> Reviewed:
+        """Answer a review that has to wait: for its body (None), for its turn, or for what the API server says."""
         deadline = asyncio.get_running_loop().time() + seconds
-        peername = request.transport.get_extra_info("peername") if request.transport is not None else None
-        async with self._bodies.waiting(str(peername[0]) if peername else "", deadline) as entry:
-            if body is None:
+        flow = connection.flow
+        async with self._bodies.waiting(flow.peer, deadline) as entry:
+            if body is None and request.content.is_eof():
+                body = request.content.read_nowait()
+            elif body is None:
                 try:
                     body = await self._bodies.read(entry, request.content)
                 except ConnectionError as error:  # an API server that gave up; there is nobody left to read the answer
@@ -162,49 +186,55 @@ class ReviewHandler:
                     raise _RefusedError(400, "the connection was closed before the body was complete") from None
             self._bodies.hold(entry, body)
             assert self.context is not None
-            reviewed = await self._review(self.context, phase, body)
+            reviewed = await self._review(flow, self.context, phase, body)
             unsure = sorted(reviewed.answer.unsure)
             if not unsure:
                 return reviewed
             # The answer hinges on objects the cache may lack: review again by what the API server says now
-            async with self._lookups:
-                try:
-                    lookup = await self._source.ask(unsure)
-                except ApiError as error:
-                    names = ", ".join(f"{resource}/{name}" for resource, name in unsure)
-                    message = f"the API server did not say whether there is {names}: {error}"
-                    return refuse(503, message, reviewed.uid)
-                if lookup is None:
-                    return reviewed
-                for resource, _ in unsure:
-                    self._metrics.live_lookups.labels(resource).inc()
-                return await self._review(self.context.with_lookup(lookup), phase, body)
+            try:
+                lookup = await self._source.ask(unsure, flow)
+            except ApiError as error:
+                names = ", ".join(f"{resource}/{bounded(name)}" for resource, name in unsure)
+                message = f"the API server did not say whether there is {names}: {error}"
+                return refuse(503, message, reviewed.uid)
+            if lookup is None:
+                return reviewed
+            return await self._review(flow, self.context.with_lookup(lookup), phase, body)
 
-    async def _review(self, context: Context, phase: Phase, body: bytes) -> Reviewed:
+    async def _review(self, flow: Flow, context: Context, phase: Phase, body: bytes) -> Reviewed:
         """Answer a review; one that takes long in a process of its own, so that the others go on meanwhile."""
-        at_once = _at_once(context, phase, body)
+        at_once = await self._in_turn(flow, context, phase, body)
         if at_once is not None:
             return at_once
         try:
-            return await self._process.review(context, phase, body)
+            return await self._process.review(flow, context, phase, body)
         except ReviewProcessError as error:
             raise _RefusedError(500, f"giveway failed on this review: {error}") from error
 
+    async def _in_turn(self, flow: Flow, context: Context, phase: Phase, body: bytes) -> Reviewed | None:
+        """The answer, when it is the connection's turn, if it can be given before others would notice."""
+        divisor = 1
+        if self._turns.contended:
+            divisor, context = _WHILE_BUSY, context.with_allowance(ALLOWANCE / _WHILE_BUSY)
+        work = partial(_at_once, context, phase, body, divisor)
+        return await self._turns.run(flow, work, _REVIEW_SECONDS + len(body) * _BYTE_SECONDS)
 
-def _at_once(context: Context, phase: Phase, body: bytes) -> Reviewed | None:
+
+def _at_once(context: Context, phase: Phase, body: bytes, divisor: int = 1) -> Reviewed | None:
     """The answer, if it can be given before others would notice."""
-    if len(body) > _AT_ONCE:
+    if len(body) > _AT_ONCE // divisor:
         return None
     # A body has at most so many values; texts that hold these characters count as more
-    if len(body) > _PARTS_AT_ONCE and sum(map(body.count, (b",", b"{", b"["))) > _PARTS_AT_ONCE:
+    most = _PARTS_AT_ONCE // divisor
+    if len(body) > most and sum(map(body.count, (b",", b"{", b"["))) > most:
         return None
     try:
         return review(context, phase, body)
-    except AllowanceError:
+    except (AllowanceError, MemoryError):
         return None
 
 
-@lru_cache(256)
+@bounded_cache(256, 256)
 def _budget(query: str) -> float:
     """Seconds a review may take, by the `timeout` of its query (a Go duration)."""
     match = re.search(r"(?:^|&)timeout=([^&]{1,32})", query)
@@ -235,13 +265,12 @@ class ReviewLine(LogLine):
 
 def _line(now: float, phase: Phase, reviewed: Reviewed, verdict: str, milliseconds: float) -> ReviewLine:
     """The line of a review; `now` in seconds since the epoch."""
-    answer, asked = reviewed.answer, reviewed.review
+    answer, asked = reviewed.answer, reviewed.facts
     line = ReviewLine(now, "info", "review", phase, reviewed.uid, verdict, round(milliseconds * 1000) / 1000)
     if asked is not None:
-        line.user, line.operation, line.dry_run = asked.user.username, asked.operation, asked.dry_run
+        line.user, line.operation, line.dry_run = asked.user, asked.operation, asked.dry_run
         line.resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-        name = asked.shown_name
-        line.object = f"{asked.namespace}/{name}" if asked.namespace else name
+        line.object = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
     if answer.code != 200:
         line.code, line.error = answer.code, answer.message
     elif answer.verdicts:

@@ -21,16 +21,11 @@ from webhook.component_base.probes import ReadinessCheck
 from webhook.component_base.supervision import Supervisor
 from webhook.policy.evaluation.engine import Engine
 from webhook.serving.cluster_objects import ObjectSource
+from webhook.serving.connections import Connections, most_connections
 from webhook.serving.metrics import AdmissionMetrics
 from webhook.serving.review_handler import ALLOWANCE, ReviewHandler
-from webhook.serving.tls_listener import (
-    Connections,
-    ServingCertificate,
-    TlsError,
-    TlsListener,
-    load_certificate,
-    most_connections,
-)
+from webhook.serving.tls_listener import ServingCertificate, TlsError, TlsListener, load_certificate
+from webhook.serving.turns import Turns
 
 __all__ = ["ReviewServer", "ServingOptions"]
 
@@ -87,7 +82,10 @@ class ReviewServer:
         self._connections = Connections(
             most_connections(), lambda reason: metrics.connections_closed.labels(reason).inc()
         )
-        self.handler = ReviewHandler(source, policies_problem, metrics, lines, connections=self._connections)
+        self._turns = Turns()
+        self.handler = ReviewHandler(
+            source, policies_problem, metrics, lines, connections=self._connections, turns=self._turns
+        )
 
     @property
     def secure_port(self) -> int:
@@ -114,8 +112,10 @@ class ReviewServer:
             read_bufsize=_READ_AHEAD,
             max_headers=64,
         )
-        sock = bind(self.options.bind_address, self.options.secure_port)
-        self._listener = TlsListener(server, sock, certificate.context, self._supervisor, self._connections)
+        sock = bind(self.options.bind_address, self.options.secure_port, "--secure-port")
+        self._listener = TlsListener(
+            server, sock, certificate.context, self._supervisor, connections=self._connections, turns=self._turns
+        )
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

@@ -1,15 +1,15 @@
-"""TLS connections: the certificate they begin under, how many there are, and which one goes when there is no room."""
+"""TLS connections: the certificate they begin under, and whose turn it is to be heard."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import ssl
+import time
 from asyncio.sslproto import SSLProtocol
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,23 +18,18 @@ from cryptography import x509
 
 from webhook.component_base.listener import Acceptor
 from webhook.component_base.supervision import Supervisor
+from webhook.serving.connections import Connection, Connections
+from webhook.serving.turns import Turns
 
-__all__ = [
-    "MOST_CONNECTIONS",
-    "Connections",
-    "ServingCertificate",
-    "TlsError",
-    "TlsListener",
-    "load_certificate",
-    "most_connections",
-]
+__all__ = ["ServingCertificate", "TlsError", "TlsListener", "load_certificate"]
 
-MOST_CONNECTIONS = 1024
-"""An API server speaks HTTP/1.1 to a webhook, so it has a connection for each review under way: 200 changes and 400
-reads at a time by default (`--max-mutating-requests-inflight`), of which changes of pods are a part."""
-_HEAD_SECONDS = 10.0
-"""From a connection's beginning until its first request must have begun."""
 _HANDSHAKE_SECONDS = 5
+_HANDSHAKE_COST = 0.001
+"""Seconds of this process for a handshake, about."""
+_MOST_GREETING = 256
+"""Connections of one address that wait for their turn."""
+_READ_SECONDS, _BYTE_SECONDS = 0.0001, 3e-9
+"""What it takes to decrypt and parse what has come: in any case, and for each byte."""
 _GIVING_UP_SECONDS = 0.1
 """From telling the requests that are still in hand to end, until their connections are closed."""
 _CLOSING_SECONDS = 2
@@ -82,100 +77,25 @@ def _reason(error: OSError) -> str:
     return error.reason or str(error) if isinstance(error, ssl.SSLError) else str(error)
 
 
-def most_connections() -> int:
-    """`MOST_CONNECTIONS`, or half of the files this process may open if that is less."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, max(1, soft // 2))
-
-
-class _Connection:
-    """One connection: how to end it, and whether it ever carried a review that was answered."""
-
-    __slots__ = ("deadline", "proven", "transport")
-
-    def __init__(self, transport: asyncio.Transport, deadline: asyncio.TimerHandle) -> None:
-        self.transport, self.deadline, self.proven = transport, deadline, False
-
-
-class Connections:
-    """The connections of one listener, at most `most`; `closed(reason)` is called for each that is ended here.
-
-    A connection is new until its first review was answered, then idle between reviews, and busy during one. If there
-    is no room, the oldest new one goes, then the one that has been idle longest, then the one that has been busy
-    longest: someone who only opens connections pushes out his own, and a review takes milliseconds. The key is the
-    protocol object that serves the connection.
-    """
-
-    def __init__(self, most: int, closed: Callable[[str], object]) -> None:
-        self._most, self._closed = most, closed
-        self._new: OrderedDict[object, _Connection] = OrderedDict()
-        self._idle: OrderedDict[object, _Connection] = OrderedDict()
-        self._busy: OrderedDict[object, _Connection] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._new) + len(self._idle) + len(self._busy)
-
-    def make_room(self) -> None:
-        """End connections until there is room for one more."""
-        while len(self) >= self._most:
-            group = self._new or self._idle or self._busy
-            _, connection = group.popitem(last=False)
-            connection.deadline.cancel()
-            connection.transport.abort()
-            self._closed("room")
-
-    def add(self, protocol: object, transport: asyncio.Transport) -> None:
-        """Note a new connection, whose handshake may still be under way."""
-        deadline = asyncio.get_running_loop().call_later(_HEAD_SECONDS, self._expire, protocol)
-        self._new[protocol] = _Connection(transport, deadline)
-
-    def begin(self, protocol: object) -> None:
-        """Note that a request has begun."""
-        connection = self._idle.pop(protocol, None)
-        if connection is None:
-            connection = self._new.pop(protocol, None)
-            if connection is None:
-                return
-            connection.deadline.cancel()
-        self._busy[protocol] = connection
-
-    def end(self, protocol: object, *, answered: bool) -> None:
-        """Note that a request has ended; `answered` says that it was a review with a verdict."""
-        connection = self._busy.pop(protocol, None)
-        if connection is not None:
-            connection.proven |= answered
-            (self._idle if connection.proven else self._new)[protocol] = connection
-
-    def end_new(self) -> None:
-        """End the connections that have not carried a review, whose handshake may still be under way."""
-        for connection in self._new.values():
-            connection.deadline.cancel()
-            connection.transport.abort()
-
-    def lost(self, protocol: object) -> None:
-        """Note that a connection is gone."""
-        for group in (self._new, self._idle, self._busy):
-            connection = group.pop(protocol, None)
-            if connection is not None:
-                connection.deadline.cancel()
-
-    def _expire(self, protocol: object) -> None:
-        connection = self._new.pop(protocol, None)
-        if connection is not None:
-            connection.transport.abort()
-            self._closed("head")
-
-
 class _Tls(SSLProtocol):
     """asyncio's TLS, without a read buffer of its own for each connection, idle or not.
 
     One buffer does for all: the event loop asks for it, fills it and has it read, in one go, connection by connection.
     """
 
+    _incoming: ssl.MemoryBIO
+    _ssl_reading_paused: bool
     max_size = 64 * 1024
     _shared = bytearray(max_size)
 
-    def __init__(self, protocol: asyncio.Protocol, context: ssl.SSLContext, lost: Callable[[object], None]) -> None:
+    def __init__(
+        self,
+        protocol: asyncio.Protocol,
+        context: ssl.SSLContext,
+        connection: Connection,
+        connections: Connections,
+        turns: Turns,
+    ) -> None:
         super().__init__(
             asyncio.get_running_loop(),
             protocol,
@@ -187,20 +107,50 @@ class _Tls(SSLProtocol):
         )
         self._ssl_buffer = self._shared
         self._ssl_buffer_view = memoryview(self._shared)
-        self._served, self._lost = protocol, lost
+        self._served, self._connection, self._connections, self._turns = protocol, connection, connections, turns
+        self._raw: asyncio.Transport | None = None
+        self._cost = _HANDSHAKE_COST
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note what ends the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._raw = transport
+        super().connection_made(transport)
+        if not self._connections.serve(self._connection, self._served, transport.abort):
+            transport.abort()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypt and hand on what has come, now or when it is this connection's turn; no more is read until then."""
+        if self._turns.busy and self._raw is not None:
+            self._incoming.write(self._ssl_buffer_view[:nbytes])
+            self._raw.pause_reading()
+            self._turns.later(self._connection.flow, self._catch_up, self._cost + nbytes * _BYTE_SECONDS)
+            self._cost = _READ_SECONDS
+            return
+        began = time.perf_counter()
+        super().buffer_updated(nbytes)
+        self._cost = _READ_SECONDS
+        self._turns.spend(self._connection.flow, time.perf_counter() - began)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Note the end, whether the handshake had been done or not."""
         super().connection_lost(exc)
-        self._lost(self._served)
+        self._raw = None
+        self._connections.lost(self._connection)
+
+    def _catch_up(self) -> None:
+        super().buffer_updated(0)
+        if self._raw is not None and not self._ssl_reading_paused:
+            self._raw.resume_reading()
 
 
 class TlsListener:
-    """Hands connections to `server`, each under the TLS context that is in use when it comes.
+    """Hands connections to `server`, each under the TLS context that is in use when it begins to speak.
 
     It accepts by itself, because an asyncio server keeps the context it was made with, and swapping two of them
     loses the connections that are in between. A context of its own for each certificate, and not a new certificate
-    in the old context, because a context cannot forget a client CA.
+    in the old context, because a context cannot forget a client CA. A connection that says nothing costs a socket;
+    those that do are taken on in turns.
     """
 
     def __init__(
@@ -209,11 +159,14 @@ class TlsListener:
         sock: socket.socket,
         context: ssl.SSLContext,
         supervisor: Supervisor,
+        *,
         connections: Connections,
+        turns: Turns,
     ) -> None:
-        self.context, self._server, self._connections = context, server, connections
+        self.context, self._server, self._connections, self._turns = context, server, connections, turns
         self.acceptor = Acceptor(sock, self._serve)
         self._accepting = asyncio.create_task(supervisor.keep("listener", self.acceptor.accept))
+        self._beginning: set[asyncio.Task[object]] = set()
 
     async def close(self, grace: float) -> None:
         """Accept no more, end idle connections, and give requests in hand `grace` seconds."""
@@ -229,11 +182,46 @@ class TlsListener:
                 await self._server.shutdown(grace)
         await self._server.shutdown(_GIVING_UP_SECONDS)
 
-    async def _serve(self, connection: socket.socket) -> None:
-        """Begin TLS on the connection, after room was made for it."""
+    async def _serve(self, accepted: socket.socket) -> None:
+        """Wait for the client's first bytes, after room was made for the connection."""
         self._connections.make_room()
-        protocol = self._server()
-        tls = _Tls(protocol, self.context, self._connections.lost)
-        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: tls, connection)
-        if not transport.is_closing():
-            self._connections.add(protocol, transport)
+        loop = asyncio.get_running_loop()
+
+        def abort() -> None:
+            loop.remove_reader(accepted)
+            accepted.close()
+
+        accepted.setblocking(False)
+        connection = self._connections.add(accepted.getpeername()[0], abort)
+        loop.add_reader(accepted, self._hear, accepted, connection)
+
+    def _hear(self, accepted: socket.socket, connection: Connection) -> None:
+        """Begin TLS when it is the connection's turn; of too many that wait for it the newest goes."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(accepted)
+        begin = partial(self._begin, accepted, connection)
+        if not self._turns.busy:
+            begin()
+        elif connection.flow.peer.greeting >= _MOST_GREETING:
+            self._connections.end(connection, "handshake")
+        else:
+            connection.flow.peer.greeting += 1
+            self._turns.later(connection.flow, partial(self._greet, begin, connection), _HANDSHAKE_COST)
+
+    def _greet(self, begin: Callable[[], None], connection: Connection) -> None:
+        connection.flow.peer.greeting -= 1
+        begin()
+
+    def _begin(self, accepted: socket.socket, connection: Connection) -> None:
+        if connection.group is None:  # it has been ended
+            return
+        connection.abort = _nothing  # as soon as there is a transport, that ends it
+        tls = _Tls(self._server(), self.context, connection, self._connections, self._turns)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(loop.connect_accepted_socket(lambda: tls, accepted))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
+
+
+def _nothing() -> None:
+    """What ends a connection that nothing can end at the moment: it is looked at again in a moment."""

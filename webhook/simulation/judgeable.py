@@ -42,8 +42,8 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
             keys.update(preemption.victims.annotations.preemptible, preemption.victims.annotations.protection)
         for policy in one.priority:
             for rule in policy.rules:
-                keys.update(rule.copy_annotations or ())
-                keys.update(rule.protect_annotations.keys if rule.protect_annotations else ())
+                paths = rule.declaration.fields or ()
+                keys.update(path[2] for path in paths if path[:2] == ("metadata", "annotations") and len(path) == 3)
                 for expression in _expressions(rule):
                     keys.update(_annotations_in(expression))
             for condition in policy.conditions:
@@ -84,7 +84,7 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
             continue
         rules = []
         for rule in policy.rules:
-            if why := next(filter(None, (_lacking(one, objects) for one in _expressions(rule))), ""):
+            if why := _unjudgeable(rule, objects):
                 left_out[f"{policy.name}/{rule.name}"] = why
             else:
                 rules.append(rule)
@@ -98,6 +98,13 @@ def judgeable(policies: Policies, objects: ClusterObjects) -> Judgeable:
             left_out[f"{one.name}: extenders"] = "nobody is there to be asked, so all candidates stand"
         preemption.append(msgspec.structs.replace(one, extenders=()))
     return Judgeable(Policies(priority=tuple(kept), preemption=tuple(preemption)), left_out)
+
+
+def _unjudgeable(rule: PriorityRule, objects: ClusterObjects) -> str:
+    """Why a rule cannot be judged by these objects; empty if it can."""
+    if rule.declaration.fields is None:
+        return "rules of its kind do not say what they read, and the snapshot has only what decides of an object"
+    return next(filter(None, (_lacking(one, objects) for one in _expressions(rule))), "")
 
 
 def _expressions(rule: PriorityRule) -> tuple[str, ...]:

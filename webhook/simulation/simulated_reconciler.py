@@ -60,6 +60,7 @@ class SimulatedReconciler:
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
             api.tracker.feed(resource.kind, informer)
+        self._state.eviction_reviews.expect_nobody()
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
 
@@ -103,4 +104,5 @@ def offline_state(objects: ClusterObjects, annotations: Collection[str]) -> Stat
         for key, item in objects.of(resource.kind).items():
             cache.take(key, item)
         cache.synced.set()
+    state.eviction_reviews.expect_nobody()
     return state

@@ -91,8 +91,9 @@ annotations:
 
 {{- define "giveway.spread" -}}
 - maxSkew: 1
-  topologyKey: {{ .key }}
+  topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: ScheduleAnyway
+  matchLabelKeys: [pod-template-hash]
   labelSelector:
     matchLabels:
       {{- include "giveway.selector" . | nindent 6 }}
@@ -113,9 +114,19 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $values.affinity }}
+{{- if $values.affinity }}
 affinity:
-  {{- toYaml . | nindent 2 }}
+  {{- toYaml $values.affinity | nindent 2 }}
+{{- else if .zones }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 50
+      podAffinityTerm:
+        topologyKey: topology.kubernetes.io/zone
+        labelSelector:
+          matchLabels:
+            {{- include "giveway.selector" (dict "name" $name) | nindent 12 }}
 {{- end }}
 securityContext:
   runAsNonRoot: true
@@ -130,9 +141,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- else }}
 topologySpreadConstraints:
-{{- range .spread }}
-{{ include "giveway.spread" (dict "key" . "name" $name) }}
-{{- end }}
+{{ include "giveway.spread" (dict "name" $name) }}
 {{- end }}
 {{- end -}}
 
@@ -141,6 +150,7 @@ topologySpreadConstraints:
 - --service={{ .Release.Namespace }}/giveway-webhook
 - --webhook-config=giveway
 - --dir=/run/giveway/certs
+- --log-format=json
 {{- end -}}
 
 {{- define "giveway.budget" -}}

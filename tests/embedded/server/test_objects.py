@@ -335,3 +335,14 @@ async def test_what_admission_adds_is_completed():
     created = await client.create(PODS, pod())
     assert created["spec"]["containers"][1]["imagePullPolicy"] == "IfNotPresent"
     assert "added" not in str(created["metadata"]["managedFields"])
+
+
+async def test_a_new_pods_label_keys_are_merged_once(client):
+    """MatchLabelKeys become part of the selector at creation; an update of the labels changes nothing of that."""
+    term = {"topologyKey": "zone", "labelSelector": {}, "matchLabelKeys": ["v"]}
+    body = pod(labels={"v": "1"})
+    body["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    await client.create(PODS, body)
+    stored = await client.patch(f"{PODS}/a", {"metadata": {"labels": {"v": "2"}}})
+    (term,) = stored["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["labelSelector"]["matchExpressions"] == [{"key": "v", "operator": "In", "values": ["1"]}]

@@ -118,7 +118,10 @@ def test_cost_hardly_grows_with_rules_that_do_not_match():
             rules("{name: r, priorityClasses: {deny: ['*']}}", match=f"{{namespaces: [other-{n}]}}")
             for n in range(count // 2)
         ] + [
-            rules("{name: r, priorityClasses: {deny: ['*']}}", match=f"{{subjects: [{{kind: Group, name: g{n}}}]}}")
+            rules(
+                "{name: r, enforcement: warn, priorityClasses: {deny: ['*']}}",
+                match=f"{{subjects: [{{kind: Group, name: g{n}}}]}}",
+            )
             for n in range(count // 2)
         ]
         judging, request = engine(*rows), create(pod("c"))

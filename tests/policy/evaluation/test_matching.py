@@ -5,7 +5,7 @@ import pytest
 from tests.policy.builders import create, define, engine, namespace, outcomes, pod, rules, update, user
 from webhook.policy.model.globs import intersect, literal_prefix, name_matcher
 
-DENY = "{name: v, validate: {expression: 'false', message: m, resources: [pods, priorityclasses]}}"
+DENY = "{name: v, enforcement: warn, validate: {expression: 'false', message: m, resources: [pods, priorityclasses]}}"
 PROD = namespace("team-a", stage="prod")
 ACCOUNT = user("system:serviceaccount:ci:deployer", "system:serviceaccounts")
 

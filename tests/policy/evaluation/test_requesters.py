@@ -3,8 +3,7 @@
 import pytest
 
 from tests.policy.builders import create, define, deployment, namespace, outcomes, pod, rules, update, user
-from webhook.policy.evaluation.engine import Engine
-from webhook.policy.files.loading import load_texts
+from tests.policy.builders import engine as judging
 from webhook.policy.model import CAN_BE_PREEMPTED as KEY
 
 CONTROLLER = user("system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccounts")
@@ -15,18 +14,13 @@ PETRA = user("petra", "platform")
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "1", "controller": True}
 
 PLATFORM = "subjects: [{kind: Group, name: platform}]"
+CONTROLLERS = "{kind: Group, name: 'system:serviceaccounts:kube-system'}"
+BOTH = PLATFORM.replace("]", f", {CONTROLLERS}]")
+"""A `match` that says that it means controllers, too, as one must that restricts new pods."""
 EXACTLY = "subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]"
 SPACE = "namespaces: [ingress]"
 LABEL = "namespaceSelector: {matchLabels: {tier: infra}}"
 INGRESS = {"namespace": "ingress"}
-
-
-def judging(spec):
-    """An engine of one policy, whatever lint thinks of it."""
-    head = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
-    found = load_texts([("p.yaml", head + "".join(f"  {line}\n" for line in spec.splitlines()))])
-    assert not found.errors, found.errors
-    return Engine(found.policies)
 
 
 def band(right):
@@ -122,10 +116,10 @@ def test_the_text_says_why_a_controller_lacks_a_right():
 
 DENY = "{name: r, priorityClasses: {deny: ['*']}}"
 RESTRICTIONS = [
-    ({"match": PLATFORM}, PETRA, {}, True, "a person who is meant"),
-    ({"match": PLATFORM}, user(), {}, False, "a person who is not"),
-    ({"match": PLATFORM}, CONTROLLER, {}, True, "a controller's pod, whoever wrote the workload"),
-    ({"match": PLATFORM}, OPERATOR, {}, True, "an operator's pod"),
+    ({"match": BOTH}, PETRA, {}, True, "a person who is meant"),
+    ({"match": BOTH}, user(), {}, False, "a person who is not"),
+    ({"match": BOTH}, CONTROLLER, {}, True, "a controller's pod, whoever wrote the workload"),
+    ({"match": BOTH}, OPERATOR, {}, True, "an operator's pod"),
     ({"match": f"{SPACE}, {PLATFORM}"}, CONTROLLER, INGRESS, True, "a controller's pod in the namespace"),
     ({"match": f"{SPACE}, {PLATFORM}"}, CONTROLLER, {}, False, "a controller's pod elsewhere"),
     ({"exclude": PLATFORM}, PETRA, {}, False, "a person who is excluded"),
@@ -176,7 +170,7 @@ def test_who_gets_a_default(match, who, where, given):
 def test_the_match_of_a_shield_gives_no_right_to_controllers():
     """A match by subjects is part of the right that its rule gives."""
     shield = f"{{name: s, protectAnnotations: {{keys: [{KEY}], operations: [CREATE, UPDATE], allow: {{}}}}}}"
-    engine = judging(rules(shield, match=f"{{{PLATFORM}}}"))
+    engine = judging(rules(shield, match=f"{{{BOTH}}}"))
     marked = pod(annotations={KEY: "true"})
     assert outcomes(engine, create(marked, user=PETRA)) == {"p/s": "allow"}
     assert outcomes(engine, create(marked, user=CONTROLLER)) == {"p/s": "deny"}
@@ -217,6 +211,11 @@ def test_a_label_in_the_same_update_gives_no_right():
 
 def test_classes_are_made_by_who_asks():
     """Nobody makes a PriorityClass for someone else: subjects decide, of service accounts too."""
-    engine = judging(rules(f"{{name: r, reserve: {{from: 1, to: 9, define: {{{EXACTLY}}}}}}}", match=f"{{{EXACTLY}}}"))
+    engine = judging(
+        rules(
+            f"{{name: r, reserve: {{from: 1, to: 9, define: {{{EXACTLY}}}}}}}",
+            match=f"{{{EXACTLY[:-1]}, {CONTROLLERS}]}}",
+        )
+    )
     assert outcomes(engine, define("x", 5, user=RUNNER)) == {"p/r": "allow"}
     assert outcomes(engine, define("x", 5, user=OPERATOR)) == {}

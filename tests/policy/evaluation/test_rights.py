@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.policy.builders import indented, loaded
+from tests.policy.builders import indented, loaded, rules
 from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model import CAN_BE_PREEMPTED as KEY
 from webhook.policy.shapes.findings import PolicyError, Severity
 
 HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
@@ -116,10 +117,46 @@ def test_nothing_is_said_of_what_holds_for_author_and_pods(spec):
     assert told(spec) == []
 
 
+CONTROLLERS = "{kind: Group, name: 'system:serviceaccounts'}"
+MEANT = PLATFORM.replace("]", f", {CONTROLLERS}]")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param("{name: r, priorityClasses: {allow: [low]}}", id="allow-list"),
+        pytest.param("{name: r, reserve: {from: 1, to: 9}}", id="range"),
+        pytest.param(f"{{name: r, protectAnnotations: {{keys: [{KEY}], operations: [CREATE]}}}}", id="annotations"),
+        pytest.param("{name: r, validate: {expression: 'false', message: m}}", id="expression"),
+    ],
+)
+def test_a_match_by_subjects_alone_must_say_that_it_means_controllers(rule):
+    """Otherwise it refuses the pods of everybody's workloads, so it is not loaded, and the text says what to write."""
+    ((severity, text),) = told(f"match: {PLATFORM}\n{rules(rule)}")
+    assert severity is Severity.ERROR
+    assert "would refuse the pods of everybody's Deployments" in text
+    for mend in ('"namespaces" or "namespaceSelector"', '"operations: [UPDATE]"', CONTROLLERS.replace("'", "")):
+        assert mend in text
+    assert told(f"match: {MEANT}\n{rules(rule)}") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        pytest.param("{name: r, enforcement: warn, priorityClasses: {allow: [low]}}", "if they enforce", id="on trial"),
+        pytest.param("{name: r, defaultPriorityClass: low}", "get nothing by this policy", id="what gives"),
+    ],
+)
+def test_a_match_by_subjects_alone_that_refuses_nobody_loads(rule, words):
+    """It is pointed out and holds nobody up."""
+    ((severity, text),) = told(f"match: {PLATFORM}\n{rules(rule)}")
+    assert severity is Severity.WARNING
+    assert words in text
+
+
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        pytest.param(f"match: {PLATFORM}", "in every namespace", id="match"),
         pytest.param(f"match: {{namespaces: [a], {PLATFORM[1:]}", "leave the subjects out", id="match by namespace"),
         pytest.param(
             f"match: {{operations: [UPDATE], {PLATFORM[1:]}", "changes that service accounts make", id="updates"

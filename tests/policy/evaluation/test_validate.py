@@ -138,6 +138,14 @@ def test_conditions(expression, said):
     assert found == (said | {"p/w": "deny"} if "p/v" in said else said)
 
 
+@pytest.mark.parametrize("expressions", [("object.nope", "false"), ("false", "object.nope")])
+def test_a_condition_that_is_false_decides_before_one_that_errors(expressions):
+    """Whatever their order, as in match conditions of the API server."""
+    rows = ", ".join(f"{{name: c{place}, expression: {text!r}}}" for place, text in enumerate(expressions))
+    found = engine(rules(validate("false"), conditions=f"[{rows}]")).judge(create(pod()))
+    assert found == []
+
+
 def test_a_condition_that_errors_follows_the_strictest_rule():
     """It denies only where one of the policy's rules would."""
     spec = rules("{name: v, enforcement: warn, validate: {expression: 'false'}}", conditions=CONDITION % "object.nope")

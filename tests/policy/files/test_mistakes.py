@@ -3,6 +3,7 @@
 import pytest
 
 from tests.policy.builders import indented, loaded
+from webhook.policy.files.consistency import KnownClasses
 from webhook.policy.files.loading import load_texts
 from webhook.policy.shapes.findings import Severity
 
@@ -23,6 +24,11 @@ def reserve(body):
 def preemption(body):
     """The rest of a PreemptionPolicy that names a class."""
     return "preemptors: {priorityClasses: [a]}\n" + body
+
+
+def schedule(parts, duration="1h"):
+    """The rest of a PreemptionPolicy that evicts by a schedule."""
+    return preemption(f"schedule: {{{parts}, duration: {duration}}}")
 
 
 def check(findings, severity, place, words):
@@ -204,6 +210,21 @@ def test_errors(spec, place, words):
             "at most 60s",
             id="long timeout",
         ),
+        pytest.param(schedule("cron: 0 6 * *"), "0 6 * *", "no cron expression of five fields", id="four fields"),
+        pytest.param(schedule("cron: '@daily'"), "'@daily'", "no cron expression of five fields", id="macro"),
+        pytest.param(schedule("cron: 0 25 * * *"), "0 25 * * *", "the hour is wrong", id="hour"),
+        pytest.param(schedule("cron: 0 6 * * MOO"), "0 6 * * MOO", "the day of week is wrong", id="day of week"),
+        pytest.param(schedule("cron: 0 0 30 2 *"), "0 0 30 2 *", "or there is no such day", id="30 February"),
+        pytest.param(schedule("cron: 5"), "5", "found the number 5", id="number"),
+        pytest.param(
+            schedule("cron: 0 6 * * *, timeZone: Europe/Berln"),
+            "Europe/Berln",
+            'is no time zone such as Europe/Berlin; did you mean "Europe/Berlin"?',
+            id="unknown time zone",
+        ),
+        pytest.param(schedule("cron: 0 6 * * *", "90s"), "90s", "whole minutes, from 1m to 744h", id="half a minute"),
+        pytest.param(schedule("cron: 0 6 * * *", "0s"), "0s", "whole minutes, from 1m", id="no duration"),
+        pytest.param(schedule("cron: 0 6 * * *", "745h"), "745h", "whole minutes, from 1m to 744h", id="too long"),
     ],
 )
 def test_errors_of_preemption_policies(spec, place, words):
@@ -232,6 +253,31 @@ def test_errors_of_preemption_policies(spec, place, words):
         pytest.param(rule("priorityClasses: {allow: [a], deny: [a]}"), "[a]", "deny wins", id="both lists"),
         pytest.param(rule("validate: {expression: 'true'}"), "'true'", 'without "message"', id="no message"),
         pytest.param(
+            rule("validate: {expression: 'object.spec.priorty > 5', message: m}"),
+            "priorty",
+            '; did you mean "priority"?',
+            id="field that no pod has",
+        ),
+        pytest.param(
+            rule("validate: {expression: 'true', messageExpression: 'string(object.spec.priorty)'}"),
+            "priorty",
+            'PodSpec has no field "priorty"',
+            id="in a message",
+        ),
+        pytest.param(
+            "conditions: [{name: c, expression: has(object.spec.x)}]\n" + RULES,
+            "x",
+            'PodSpec has no field "x"',
+            id="in a condition",
+        ),
+        pytest.param(
+            "rules:\n- name: r\n  validate:\n    message: m\n    expression: |\n      true &&\n"
+            "      object.metadata.lables.size() == 0",
+            "lables",
+            '; did you mean "labels"?',
+            id="on a line of its own",
+        ),
+        pytest.param(
             reserve("use: {subjects: [{kind: Group, name: g}]}"),
             "{subjects: [{kind: Group, name: g}]}",
             "workloads of these subjects are let in and their pods refused",
@@ -256,6 +302,48 @@ def test_warnings(spec, place, words):
     found = loaded(spec)
     check(found.findings, Severity.WARNING, place, words)
     assert len(found.policies.priority) == 1
+
+
+DAY = "schedule: {cron: 0 6 * * *, timeZone: Europe/Berlin, duration: 14h}"
+NIGHT = "schedule: {cron: 0 23 * * *, duration: 4h}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "words"),
+    [
+        pytest.param(
+            schedule("cron: 0 * * * *", "1h"), "1h", "it begins again before it ends, every time: it", id="always"
+        ),
+        pytest.param(
+            schedule("cron: '0 6,8 * * *'", "3h"), "3h", "it begins again after 2h, before it ends", id="overlap"
+        ),
+        pytest.param(
+            preemption(f"{DAY}\nlimits: {{perNode: {{evictions: 1, {NIGHT}}}}}"),
+            f"{{perNode: {{evictions: 1, {NIGHT}}}}}",
+            "perNode never holds",
+            id="rate that never holds",
+        ),
+        pytest.param(
+            preemption(f"{DAY}\nprotection: {{default: 5m, {NIGHT}}}"),
+            f"{{default: 5m, {NIGHT}}}",
+            "protection never holds",
+            id="protection that never holds",
+        ),
+    ],
+)
+def test_warnings_of_schedules(spec, place, words):
+    """Windows that run together, and what holds at no time at which its policy does."""
+    found = loaded(spec, kind="PreemptionPolicy")
+    check(found.findings, Severity.WARNING, place, words)
+    assert len(found.policies.preemption) == 1
+
+
+def test_schedules_that_are_right():
+    """Day and night in one policy, with what holds at both or at one of them, give no warning."""
+    spec = f"{DAY}\nlimits: {{perNode: {{evictions: 1, {DAY}}}, perCluster: {{evictions: 9}}}}"
+    found = loaded(preemption(spec), kind="PreemptionPolicy")
+    assert found.findings == []
+    assert str(found.policies.preemption[0].schedule) == "0 6 * * * Europe/Berlin for 14h"
 
 
 @pytest.mark.parametrize(
@@ -301,9 +389,64 @@ def test_documents_before_a_syntax_error_are_read():
     assert [one.source.line for one in found.errors] == [9]
 
 
+HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\nspec:\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "line", "words"),
+    [
+        pytest.param(
+            "  rules:\n  - {name: a}\n   - {name: b}\n", 7, "does not begin in the column", id="entry of a list"
+        ),
+        pytest.param("  rules:\n  - name: a\n   x: {}\n", 7, "does not begin in the column", id="field of a mapping"),
+        pytest.param("  enforcement: warn\n   rules: []\n", 6, 'a ":" cannot stand here', id="indented too far"),
+        pytest.param("  a: b: c\n", 5, 'a text that holds ": " needs quotes', id="two colons"),
+        pytest.param("  rules: [a, b\n", 6, '"," or "]" is missing before the end of the file', id="open list"),
+        pytest.param("  match: {a\n  rules: []\n", 6, '"," or "}" is missing before this', id="open mapping"),
+        pytest.param('  rules: "abc\n', 6, "a quote is not closed", id="open quote"),
+        pytest.param("  rules: @x\n", 5, 'a text that begins with "@" needs quotes', id="at sign"),
+        pytest.param("\trules: x\n", 5, "a tab where YAML wants spaces", id="tab"),
+        pytest.param("  rules\n  match: {}\n", 6, 'a ":" ', id="no colon"),
+    ],
+)
+def test_yaml_that_cannot_be_read(spec, line, words):
+    """What the parser says is told in words for people, without its block ends and tokens."""
+    (found,) = load_texts([("p.yaml", HEAD + spec)]).errors
+    assert (found.source.line, found.message.startswith("YAML: ")) == (line, True)
+    assert words in found.message
+    assert not {"<block", "token", "flow"} & set(found.message.split())
+
+
+NEW = "define: {names: [new]}"
+CLASSES = """
+preemptors: {priorityClasses: [online, "batch-*"], twins: {high: high-never}}
+victims: {pairs: [{victims: {priorityClasses: [lwo]}}]}
+"""
+
+
+def test_classes_that_nobody_has():
+    """Names of PriorityClasses are compared with those that there are; globs may mean classes that come later."""
+    text = HEAD.replace("PriorityPolicy", "PreemptionPolicy") + indented(CLASSES)
+    text += (
+        "---\n"
+        + HEAD
+        + indented("rules:\n- {name: d, defaultPriorityClass: standrd}\n" + reserve("define: {names: [x]}")[7:])
+    )
+    known = KnownClasses({"online", "low", "standard"}, ("high*",))
+    found = load_texts([("p.yaml", text)], known).findings
+    assert [one.message.partition(" is not")[0] for one in found] == ['PriorityClass "lwo"', 'PriorityClass "standrd"']
+    assert 'did you mean "low"?; for one that something else makes, add --known-class lwo' in found[0].message
+    assert load_texts([("p.yaml", text)]).findings == []
+
+
 def test_empty_documents_are_no_mistake():
-    """Comments and separators alone make no policy and no finding."""
-    assert load_texts([("a.yaml", "# nothing\n---\n---\n" + POLICY), ("b.yaml", "")]).findings == []
+    """Comments and separators beside policies make no finding; a file without any policy does."""
+    assert load_texts([("a.yaml", "# nothing\n---\n---\n" + POLICY)]).findings == []
+    found = load_texts([("a.yaml", ""), ("b.yaml", "# nothing\n---\n")]).findings
+    assert [str(one).splitlines()[0] for one in found] == [
+        "a.yaml:1:1: warning: the file holds no policy",
+        "b.yaml:1:1: warning: the file holds no policy",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -320,7 +463,7 @@ def test_empty_documents_are_no_mistake():
 def test_place_of_a_cel_mistake(written, place):
     """A mistake in CEL has the line and column of the file, as far as YAML leaves them to be known."""
     found = loaded(f"rules:\n- name: r\n  validate:\n    expression: {written}\n    message: m").errors
-    (one,) = [one for one in found if "undeclared reference to 'foo'" in one.message]
+    (one,) = [one for one in found if 'no variable or function "foo"' in one.message]
     assert (one.source.line, one.source.column) == place
 
 

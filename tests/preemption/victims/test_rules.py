@@ -5,7 +5,19 @@ And what no filter knows of a preemptor, for which nobody goes.
 
 import pytest
 
-from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
+from tests.preemption import oracle
+from tests.preemption.building import (
+    NOW,
+    answer,
+    as_pod,
+    cluster,
+    node,
+    outcome,
+    pod,
+    priority_class,
+    rules,
+    snapshot_of,
+)
 from webhook.kube.objects import LabelSelector, Requirement
 from webhook.policy.model import (
     CAN_BE_PREEMPTED,
@@ -157,7 +169,7 @@ def test_a_snapshot_without_the_annotations_is_refused():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        pytest.param({"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}, "resourceClaims", id="devices"),
+        pytest.param({"resourceClaims": [{"name": "gpu", "future": "x"}]}, "devices", id="a new kind of claim"),
         pytest.param({"schedulingGroup": {"podGroupName": "ring"}}, "schedulingGroup", id="a group of pods"),
     ],
 )
@@ -209,21 +221,29 @@ def test_nobody_is_evicted_from_a_node_that_cannot_run_the_pod(spec, feature):
     assert (empty.fits, empty.unresolvable) == (["n2"], ["n1"])
 
 
-def test_label_keys_of_a_stored_term_keep_their_first_value():
-    """The API server merges matchLabelKeys into the selector at creation; a label changed later changes nothing."""
-    term = {
-        "topologyKey": "kubernetes.io/hostname",
-        "labelSelector": {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]},
-        "matchLabelKeys": ["version"],
-    }
+VERSION_1 = {"matchExpressions": [{"key": "version", "operator": "In", "values": ["1"]}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "refused"),
+    [
+        pytest.param(VERSION_1, True, id="merged at creation, from a label that has changed since"),
+        pytest.param({}, True, id="the label came later: the selector has nothing of it"),
+    ],
+)
+@pytest.mark.parametrize("whose", ["existing", "incoming"])
+def test_label_keys_of_stored_terms_are_not_merged_again(selector, refused, whose):
+    """The API server merges matchLabelKeys of (anti-)affinity when a pod is made, and kube-scheduler never does."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector, "matchLabelKeys": ["version"]}
     spec = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    there = pod("there", on="n1", cpu="1", affinity=spec, priority=200)
-    there["metadata"]["labels"] = {"version": "2"}
-    asking = pod("preemptor", priority=100, cpu="1")
-    asking["metadata"]["labels"] = {"version": "1"}
-    data = cluster([node("n1")], [there], asking)
+    one, other = {"version": "2"}, {"version": "1"}
+    there = pod("there", on="n1", cpu="1", priority=200, **({"affinity": spec} if whose == "existing" else {}))
+    asking = pod("preemptor", priority=100, cpu="1", **({"affinity": spec} if whose == "incoming" else {}))
+    there["metadata"]["labels"], asking["metadata"]["labels"] = (one, other) if whose == "existing" else (other, one)
+    data = cluster([node("n1")], [there, asking], asking)
     decision = decide(snapshot_of(data), as_pod(asking), kubernetes_rules(), NOW)
-    assert decision.node_reasons == {"n1": "node(s) didn't satisfy existing pods anti-affinity rules"}
+    assert (decision.fits == []) is refused
+    assert answer(data) == oracle.decide(data)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, budget, node, pod, policy, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate
+from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate, Schedule
+from webhook.preemption.ranking import RANKING
 from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 
@@ -101,6 +102,64 @@ def test_nobody_goes_in_place_of_a_pod_that_leaves_anyway():
     assert names(setting.evaluate(preemptor(cpu="3"))) == ["b"]
 
 
+# START is 08:00 UTC.
+def daily(hour: int, hours: float) -> Schedule:
+    """From an hour UTC, for some hours."""
+    return Schedule(cron=f"0 {hour} * * *", duration=hours * 3600)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "due"),
+    [
+        pytest.param(daily(8, 1), None, id="it has just begun"),
+        pytest.param(daily(7, 1), 23 * 3600.0, id="it has just ended"),
+        pytest.param(daily(10, 1), 2 * 3600.0, id="in two hours"),
+    ],
+)
+def test_outside_its_schedule_a_policy_evicts_nobody(schedule: Schedule, due: float | None):
+    """The preemptor waits, and is due when the schedule begins."""
+    outcome = full(under=policy(schedule=schedule)).evaluate(preemptor())
+    if due is None:
+        assert isinstance(outcome, Evicts)
+    else:
+        text = f"not eligible: policy test evicts only by its schedule ({schedule}): from"
+        assert outcome.reason.startswith(text)
+        assert outcome.due == due
+
+
+def test_outside_its_schedule_room_is_still_waited_for():
+    """What evicts nobody goes on: a node where pods are leaving is reserved."""
+    setting = full(under=policy(schedule=daily(10, 1)))
+    setting.add(*(pod(f"v{number}", node="n1", deleted=rfc3339(START + 5)) for number in range(2)))
+    assert setting.evaluate(preemptor()) == Waits("n1", 2)
+
+
+def test_a_rate_holds_by_its_schedule():
+    """Before it begins evictions are counted and not held back; within it they count."""
+    rate = Rate(1, 4 * 3600.0, daily(10, 1))
+    setting = full(under=policy(limits=Limits(per_node=rate)))
+    setting.evaluator.limiter.remember(setting.policy.limits)
+    setting.evaluator.limiter.note([PlannedEviction("", "n1")], 0.0)
+    assert isinstance(setting.evaluate(preemptor(cpu="2")), Evicts)
+    setting.clock.now = 2 * 3600.0
+    outcome = setting.evaluate(preemptor(cpu="2"))
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.limited
+    assert outcome.due == 3 * 3600.0  # the schedule ends before the window of the rate does
+    setting.clock.now = 3 * 3600.0
+    assert isinstance(setting.evaluate(preemptor(cpu="2")), Evicts)
+
+
+def test_protection_holds_by_its_schedule():
+    """Within it a young pod is protected, at most to the end of the schedule; outside it is not."""
+    setting = full(under=policy(protection=Protection(default=86400.0, schedule=daily(8, 1))))
+    outcome = setting.evaluate(preemptor())
+    assert isinstance(outcome, Unschedulable)
+    assert outcome.due == 3600.0
+    setting.clock.now = 3600.0
+    assert isinstance(setting.evaluate(preemptor()), Evicts)
+
+
 def test_several_share_one_hole():
     """A second preemptor that fits into what the first one's victims leave evicts nobody."""
     setting = Setting(node("n1"))
@@ -155,6 +214,10 @@ def test_protected_until_a_time():
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Unschedulable)
     assert outcome.due == pytest.approx(20.0)
+    assert (
+        outcome.change
+        == f"That may change at {rfc3339(START + 20)}, when the protection of a pod of lower priority ends."
+    )
     setting.clock.now = 20.0
     assert isinstance(setting.evaluate(preemptor()), Evicts)
 
@@ -215,12 +278,12 @@ def test_refused_victim_is_left_alone_for_a_while():
     setting = Setting(node("n1"), node("n2"))
     setting.add(pod("kept", "6", node="n1", priority=10), pod("web", "6", node="n2", priority=90))
     assert names(setting.evaluate(preemptor())) == ["kept"]
-    setting.evaluator.eviction_backoff.note("default/kept", 0.0)
+    setting.evaluator.eviction_backoff.refused(setting.state.pods.get("default/kept"), 0.0)
     assert names(setting.evaluate(preemptor())) == ["web"]
     setting.remove("default/web")
     setting.add(pod("web", "6", node="n2", priority=200))
     outcome = setting.evaluate(preemptor())
-    assert "the API server would not remove" in outcome.reason
+    assert "pods that would not go" in outcome.reason
     setting.clock.now = outcome.due
     assert names(setting.evaluate(preemptor())) == ["kept"]
 
@@ -261,6 +324,7 @@ def test_rate_of_the_cluster():
     outcome = setting.evaluate(preemptor())
     assert isinstance(outcome, Unschedulable)
     assert (outcome.limited, outcome.due) == (True, 60.0)
+    assert outcome.change.startswith(f"That may change at {rfc3339(START + 60)}, when limits.")
     setting.clock.now = 60.1
     assert names(setting.evaluate(preemptor())) == ["a"]
 
@@ -375,15 +439,15 @@ def test_alternatives_are_recorded():
     setting.add(*(pod(f"v{number}", "6", node=f"n{number}", priority=10 * number) for number in range(4)))
     outcome = setting.evaluate(preemptor())
     assert (outcome.node, outcome.candidates) == ("n0", 4)
-    assert (outcome.selected.node, outcome.selected.victims, outcome.selected.earliest_start) == (
-        "n0",
-        1,
-        rfc3339(START - 3600),
-    )
+    assert outcome.selected.node == "n0"
+    looked_at = [key for key in RANKING if key.name != "groups"]  # no group goes whole here
+    assert set(outcome.selected.compared) == {key.heading for key in looked_at}
+    assert outcome.selected.compared["victims"] == "1"
+    assert outcome.selected.compared["earliest start"] == rfc3339(START - 3600)
     assert outcome.because == "n0 is preferred to n1 because its most important victim has a lower priority"
-    assert [row.priority_sum for row in outcome.alternatives] == [10, 20, 30]
+    assert [row.compared["sum of priorities"] for row in outcome.alternatives] == ["10", "20", "30"]
     assert [row.node for row in outcome.alternatives] == ["n1", "n2", "n3"]
-    assert [row.highest_priority for row in outcome.alternatives] == [10, 20, 30]
+    assert [row.compared["highest priority"] for row in outcome.alternatives] == ["10", "20", "30"]
 
 
 def test_unreadable_objects_are_left_out_of_account():

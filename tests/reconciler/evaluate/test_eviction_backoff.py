@@ -1,8 +1,11 @@
-"""Refused victims: excluded for longer each time, and forgotten in the end."""
+"""What evicting did not help: excluded for longer each time, and forgotten in the end."""
 
 from __future__ import annotations
 
+from tests.reconciler.builders import pod
 from webhook.reconciler.evaluate.victim_exclusions import EvictionBackoff
+
+NOTHING: tuple[list[str], list[str]] = ([], [])
 
 
 def excluded_for(eviction_backoff: EvictionBackoff, now: float) -> float:
@@ -14,18 +17,43 @@ def test_excluded_for_longer_each_time():
     """The time doubles with every refusal, up to ten minutes."""
     eviction_backoff, now, times = EvictionBackoff(), 0.0, []
     for _ in range(8):
-        eviction_backoff.note("default/a", now)
+        eviction_backoff.refused(pod("a"), now)
         times.append(excluded_for(eviction_backoff, now))
         now += times[-1]
-        assert eviction_backoff.excluded(now) == []
+        assert eviction_backoff.excluded(now) == NOTHING
     assert times == [15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+
+
+def test_remembered_by_owner():
+    """Another pod of the owner is excluded for longer when it is refused, too, and is known to be doubtful before."""
+    eviction_backoff = EvictionBackoff()
+    first, second = (pod(name, owner=("Job", "j")) for name in ("j-1", "j-2"))
+    eviction_backoff.refused(first, 0.0)
+    assert eviction_backoff.excluded(0.0) == (["default/j-1"], [])
+    assert eviction_backoff.remembers(second)
+    assert not eviction_backoff.remembers(pod("other"))
+    eviction_backoff.refused(second, 0.0)
+    assert eviction_backoff.excluded(29.0) == (["default/j-2"], [])
+
+
+def test_owner_that_puts_its_pods_back():
+    """All pods of the owner are excluded, for a minute at first and for four hours at most."""
+    eviction_backoff, now, times = EvictionBackoff(), 0.0, []
+    for _ in range(10):
+        eviction_backoff.returned("Job/default/j", now)
+        assert eviction_backoff.excluded(now) == ([], ["Job/default/j"])
+        times.append(excluded_for(eviction_backoff, now))
+        now += times[-1]
+    assert times[:3] == [60.0, 120.0, 240.0]
+    assert times[-1] == 14_400.0
 
 
 def test_forgotten():
     """Pods that were refused long ago are not remembered, so that weeks of refusals cost no memory."""
     eviction_backoff = EvictionBackoff()
     for number in range(10_000):
-        eviction_backoff.note(f"default/{number}", number * 10.0)
+        eviction_backoff.refused(pod(str(number)), number * 10.0)
     assert len(eviction_backoff) < 100
-    eviction_backoff.note("default/0", 1e6)
+    assert len(eviction_backoff._times) < 100
+    eviction_backoff.refused(pod("0"), 1e6)
     assert excluded_for(eviction_backoff, 1e6) == 15.0

@@ -9,9 +9,12 @@ import pytest
 
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import ObjectMeta, Pod
-from webhook.reconciler.evict.writer import DeposedError, EvictionResult, Writer
+from webhook.kube.objects import ObjectMeta, Pod, PodSpec, PodStatus
+from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
+from webhook.reconciler.evict.writer import EvictionResult, Writer
 from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, PlanVictim
+
+VICTIM = PlanVictim("default", "v", "u")
 
 
 class Slow:
@@ -149,3 +152,94 @@ async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionRe
             await asking
     else:
         assert await asking is left
+
+
+THROTTLED = ApiError(429, "", "Too many requests, please try again later.", retry_after=1.0)
+
+
+class Throttling(Refusing):
+    """An API server that has too much to do for its first answers, and then lets the victim go."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(THROTTLED, "u")
+        self.times = times
+
+    async def create(self, path: str, body: dict) -> dict:
+        self.times -= 1
+        if self.times >= 0:
+            raise THROTTLED
+        return {}
+
+
+@pytest.mark.skipped_waits
+async def test_a_throttled_eviction_is_no_refusal():
+    """A 429 without a Status is about the server, not about the victim: it is asked again for as long as it takes."""
+    server = Throttling(20)
+    assert await Writer(server, lambda: math.inf, lambda *_: None).evict(VICTIM, None) is EvictionResult.ASKED
+    assert server.times == -1
+
+
+@pytest.mark.skipped_waits
+async def test_a_throttled_eviction_ends_with_its_plan():
+    """It is asked for no longer than anybody wants it."""
+    answers = iter([True] * 5)
+
+    async def wanted() -> bool:
+        return next(answers, False)
+
+    writer = Writer(Throttling(1000), lambda: math.inf, lambda *_: None)
+    assert await writer.evict(VICTIM, None, wanted) is EvictionResult.UNWANTED
+
+
+@pytest.mark.skipped_waits
+async def test_a_429_with_a_status_is_still_a_refusal():
+    """Somebody's webhook that answers 429 refuses this victim, after a few tries."""
+    refused = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
+    with pytest.raises(ApiError, match="not today"):
+        await Writer(Refusing(refused, "u"), lambda: math.inf, lambda *_: None).evict(VICTIM, None)
+
+
+class Changed:
+    """An API server on which the lower pod has changed since it was seen: the first patch is a conflict."""
+
+    def __init__(self, fresh: Pod | None) -> None:
+        self.fresh, self.patched = fresh, []
+
+    async def patch(self, path: str, body: dict, as_: type[Pod]) -> Pod:
+        self.patched.append(body["metadata"].get("resourceVersion"))
+        if self.fresh is not None and self.patched[-1] == self.fresh.metadata.resource_version:
+            return self.fresh
+        raise ApiError(409, "Conflict", "the object has been modified")
+
+    async def get(self, path: str, as_: type[Pod]) -> Pod:
+        if self.fresh is None:
+            raise ApiError(404, "NotFound", "gone")
+        return self.fresh
+
+
+def lower(version: str, *, nominated: str = "", on: str = "", uid: str = "u") -> Pod:
+    meta = ObjectMeta(name="low", namespace="default", uid=uid, resource_version=version)
+    return Pod(metadata=meta, spec=PodSpec(node_name=on), status=PodStatus(nominated_node_name=nominated))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "taken", "writes"),
+    [
+        pytest.param(lower("2", nominated="n1"), True, ["1", "2"], id="only changed otherwise: written again"),
+        pytest.param(lower("2", nominated="n2"), False, ["1"], id="nominated elsewhere by now"),
+        pytest.param(lower("2", on="n2"), False, ["1"], id="bound elsewhere by now"),
+        pytest.param(lower("2", nominated="n1", uid="w"), False, ["1"], id="another pod of the name"),
+        pytest.param(None, False, ["1"], id="gone"),
+        pytest.param(lower("2", on="n1"), None, ["1"], id="bound to the node: the room is taken"),
+    ],
+)
+async def test_a_conflict_on_displacing_is_looked_into(fresh: Pod | None, taken: bool | None, writes: list[str]):
+    """After a 409 the pod is read again: what it has become says what there is to do."""
+    server = Changed(fresh)
+    displacing = Writer(server, lambda: math.inf, lambda *_: None).displace(lower("1", nominated="n1"))
+    if taken is None:
+        with pytest.raises(StaleError, match="bound to n1"):
+            await displacing
+    else:
+        assert await displacing is taken
+    assert server.patched == writes

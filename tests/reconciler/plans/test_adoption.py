@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
@@ -48,7 +49,7 @@ def web(name: str, *, age: float, **more: Any) -> Pod:
 def charged(*preemptors: Pod, pods: tuple[Pod, ...] = ()) -> list[str]:
     """Whose rates are used up, once for each eviction."""
     told = recalled(preemptors, {key_of(one): one for one in pods}, START)
-    return [eviction.owner for _, evictions in told for eviction in evictions]
+    return [eviction.owner for _, _, evictions in told for eviction in evictions]
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,50 @@ async def test_a_plan_on_a_pod_that_cannot_be_read():
     setting.add(pod("v", "8", node="n1"), unreadable, preemptor("b"))
     desk = Desk(setting)
     desk.reconciler._offer_all()
+    desk.reconciler.turn()
     assert [(line["preemptor"], line["ending"]) for line in desk.lines("plan ended")] == [("default/a", "outdated")]
     assert "default/b" in desk.reconciler.queue
+    await desk.reconciler.stop()
+
+
+async def test_plans_of_an_earlier_leader_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch):
+    """Each is judged by a decision, so others get their turn in between, and nothing is decided before all count."""
+    setting = Setting(*(node(f"n{number}") for number in range(9)))
+    monkeypatch.setattr(setting.clock, "stopwatch", iter(range(10**6)).__next__)
+    for number in range(8):
+        made, fields = (
+            preemptor(f"p{number}", "8", nominated=f"n{number}"),
+            {"id": f"plan-{number}", "node": f"n{number}"},
+        )
+        record = msgspec.structs.replace(written(f"v{number}"), deadline=rfc3339(START + 300), **fields)
+        made.metadata.annotations = {PLAN: encode(record)}
+        setting.add(pod(f"v{number}", "8", node=f"n{number}"), made)
+    setting.add(pod("v8", "8", node="n8"), preemptor("new", "8"))
+    desk, turns = Desk(setting), 0
+    desk.reconciler._offer_all()
+    while len(desk.reconciler.plans) < 8 and turns < 20:
+        assert "default/new" not in desk.reconciler.plans
+        desk.reconciler.turn()
+        turns += 1
+    assert turns > 1
+    assert {f"default/p{number}" for number in range(8)} <= set(desk.reconciler.plans)
+    desk.reconciler.turn()
+    assert desk.reconciler.plans["default/new"].record.node == "n8"
+    await desk.reconciler.stop()
+
+
+async def test_a_plan_with_too_many_victims_to_name_them_is_taken_over():
+    """Its victims are found on its node by their digests; those that are gone count as asked."""
+    names = [f"v{number:04}" for number in range(1200)]
+    setting, made = Setting(node("n1", "1200", pods="2000")), preemptor("p", "1200", nominated="n1")
+    record = msgspec.structs.replace(written(*names), deadline=rfc3339(START + 300))
+    made.metadata.annotations = {PLAN: encode(record)}
+    setting.add(*(pod(name, "1", node="n1") for name in names[100:]), made)
+    desk = Desk(setting)
+    desk.reconciler._offer_all()
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/p"]
+    assert {victim.key for victim in plan.record.victims} == {f"default/{name}" for name in names[100:]}
+    assert len(plan.gone) == 100
+    assert plan.ended is None
     await desk.reconciler.stop()

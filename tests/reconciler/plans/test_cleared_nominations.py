@@ -52,7 +52,7 @@ async def test_replacement_that_takes_the_room():
         await play.client.create(PODS, pod_body("replacement", cpu="4", node="node-1", priorityClassName="low"))
         await eventually(lambda: endings(play))
         assert endings(play)[0] == "space-taken"
-        assert await play.bound("p") == "node-1"
+        assert await play.bound("p", 90.0) == "node-1"
 
 
 async def test_higher_priority_that_takes_the_node():

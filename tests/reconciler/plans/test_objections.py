@@ -6,7 +6,8 @@ import pytest
 
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
-from webhook.reconciler.plans.plan import Plan, objection
+from webhook.reconciler.plans.next_action import Action, End, PlanContext, next_action
+from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 
 
@@ -24,25 +25,39 @@ def begun(setting: Setting) -> Plan:
     setting.expect(made, outcome)
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    decided = {victim.metadata.uid: victim.metadata for victim in outcome.victims}
-    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, decided=decided, looked=setting.state.snapshot.version)
+    plan = Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, looked=setting.state.snapshot.version)
+    plan.step, plan.displaced = PlanStep.EVICTING, True
+    return plan
+
+
+def action(setting: Setting, plan: Plan) -> Action:
+    """What to do next for the plan."""
+    return next_action(plan, PlanContext(setting.evaluator, setting.policy_set, lambda _: [plan]), setting.clock.now)
+
+
+def objection(setting: Setting, plan: Plan) -> str:
+    """Why the plan must not go on; empty if it does."""
+    found = action(setting, plan)
+    return (found.note or found.ending.value) if isinstance(found, End) else ""
 
 
 def test_looked_at_again_before_evicting():
     """Nothing happened: the plan goes on."""
     setting = full()
-    assert objection(setting.evaluator, begun(setting)) == ""
+    assert objection(setting, begun(setting)) == ""
 
 
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
         pytest.param(
-            lambda s: s.add(pod("v3", node="n1", annotations={})), "has changed", id="a victim may not go any more"
+            lambda s: s.add(pod("v3", node="n1", annotations={})),
+            "may not go any more",
+            id="a victim may not go any more",
         ),
-        pytest.param(lambda s: s.remove("default/p1"), "gone or bound", id="the preemptor is gone"),
-        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "gone or bound", id="the preemptor is bound"),
-        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node n1 is gone", id="the node is gone"),
+        pytest.param(lambda s: s.remove("default/p1"), "deleted", id="the preemptor is gone"),
+        pytest.param(lambda s: s.add(preemptor("p1", node="n9")), "bound", id="the preemptor is bound"),
+        pytest.param(lambda s: s.state.nodes._remove("n1", node("n1")), "node-gone", id="the node is gone"),
         pytest.param(lambda s: s._put(s.state.nodes, "n2", node("n2")), "without preemption", id="a node came"),
     ],
 )
@@ -51,7 +66,7 @@ def test_objections(happens, why: str):
     setting = full()
     plan = begun(setting)
     happens(setting)
-    assert why in objection(setting.evaluator, plan)
+    assert why in objection(setting, plan)
 
 
 def test_objection_when_a_pod_has_shrunk():
@@ -60,7 +75,7 @@ def test_objection_when_a_pod_has_shrunk():
     setting.add(pod("v", "6", node="n1", priority=10), pod("big", "6", node="n2", priority=1000))
     plan = begun(setting)
     setting.add(pod("big", "2", node="n2", priority=1000))
-    assert "without preemption" in objection(setting.evaluator, plan)
+    assert "without preemption" in objection(setting, plan)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +93,7 @@ def test_objection_when_room_comes_up_under_a_nomination(happens):
     setting.add(pod("nominee", "4", priority=1000, nominated="n2"))
     plan = begun(setting)
     happens(setting)
-    assert "without preemption" in objection(setting.evaluator, plan)
+    assert "without preemption" in objection(setting, plan)
 
 
 def test_objection_when_the_room_was_taken():
@@ -87,4 +102,4 @@ def test_objection_when_the_room_was_taken():
     plan = begun(setting)
     setting.add(pod("thief", "6", node="n1", priority=1000))
     plan.touched = True
-    assert "would not make room" in objection(setting.evaluator, plan)
+    assert "would not make room" in objection(setting, plan)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.reconciler.acting import PODS, Play, managing, playing
-from tests.reconciler.builders import START, Setting, node, pod, preemptor
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
 from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
+from webhook.policy.model import GroupDisruption, Groups, Schedule
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.metrics import ReconcilerMetrics
 from webhook.reconciler.plans.plan import Plan, PlanStep, unneeded
@@ -64,6 +67,22 @@ async def test_room_on_the_own_node_before_anyone_is_asked(grace: int):
         assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
 
 
+async def test_a_schedule_that_has_ended_before_anyone_is_asked():
+    """A plan that began within the schedule of its policy asks nobody after it, and its preemptor waits."""
+    interlude, hour = Interlude("nominated"), (datetime.now(UTC).hour + 12) % 24
+    async with playing(termination_seconds=1.0) as play, play.reconciling(checkpoint=interlude) as service:
+        await play.victim("victim", "node-1", "8")
+        await play.preemptor("p", "3")
+        await asyncio.wait_for(interlude.reached.wait(), 10)
+        ended = Schedule(cron=f"0 {hour} * * *", duration=3600.0)
+        service.reconciler.policy_set.use(managing(schedule=ended))
+        interlude.over.set()
+        await play.nominated("p", "")
+        assert await play.here() == {"victim", "p"}
+        assert [line["ending"] for line in play.lines("plan ended")] == ["outdated"]
+        assert f"from {hour:02}:00 UTC" in service.reconciler.queue.get("default/p").reason
+
+
 async def test_room_on_the_own_node_before_the_last_is_asked():
     """If room comes up while the first victims leave, the last one stays, and no rate counts it."""
     interlude = Interlude("all-but-last")
@@ -71,6 +90,7 @@ async def test_room_on_the_own_node_before_the_last_is_asked():
         for name in ("a", "b"):
             await play.victim(name, "node-1", "3")
         await play.victim("other", "node-1", "2", schedulerName="other")
+        await play.covered("a")
         await play.preemptor("p", "5")
         await interlude.delete(play, service, "other", 0)
         assert await play.bound("p") == "node-1"
@@ -88,6 +108,7 @@ async def test_own_victims_are_waited_for():
     async with playing(termination_seconds=1.0) as play, play.reconciling(policies, checkpoint=interlude) as service:
         for name in ("a", "b"):
             await play.victim(name, "node-1", "3", terminationGracePeriodSeconds=600)
+        await play.covered("a")
         await play.victim("other", "node-1", "2", schedulerName="other")
         await play.preemptor("p", "5")
         await interlude.delete(play, service, "other", 0)
@@ -113,9 +134,9 @@ def planned(setting: Setting, cpu: str) -> Plan:
     )
 
 
-def leaving(name: str, cpu: str) -> Pod:
+def leaving(name: str, cpu: str, **more: Any) -> Pod:
     """A pod on n1 whose grace period ends in ten minutes."""
-    return pod(name, cpu, node="n1", deleted=rfc3339(START + 600))
+    return pod(name, cpu, node="n1", deleted=rfc3339(START + 600), **more)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +167,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
-    assert unneeded(setting.evaluator, plan, 0.0).uids == {f"uid-{name}" for name in staying}
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == {f"uid-{name}" for name in staying}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +180,7 @@ def test_leaving_pods_that_may_not_be_victims_are_counted_on(wait: float, unneed
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")))
     plan = planned(setting, "5")
     assert len(plan.record.victims) == 2
-    assert len(unneeded(setting.evaluator, plan, wait).uids) == unneeded_victims
+    assert len(unneeded(setting.evaluator, plan, setting.rules, wait).uids) == unneeded_victims
 
 
 def test_a_new_pod_of_a_victims_name_is_not_counted_on():
@@ -171,7 +192,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
-    assert unneeded(setting.evaluator, plan, 0.0).uids == set()
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == set()
 
 
 async def test_some_victims_stay():
@@ -223,3 +244,36 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
         longest = max(longest, 0.015 * (len(looks) - before))
     assert longest < 0.05
     assert len(reconciler.plans) == 20
+
+
+@pytest.mark.parametrize(
+    ("asked", "staying"),
+    [
+        pytest.param([], set(), id="nobody was asked: the group is needed whole"),
+        pytest.param(["a"], set(), id="one was asked: the one on the other node goes, too"),
+    ],
+)
+def test_a_group_goes_whole_or_stays(asked: list[str], staying: set[str]):
+    """Members on other nodes are victims of the plan, and none of them is found to be unneeded."""
+    setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
+    group = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}
+    setting.add(pod("a", "6", node="n1", **group), pod("b", "1", node="n2", **group))
+    setting.add(pod("other", "7", node="n2", priority=1000))
+    plan = planned(setting, "5")
+    assert {victim.name for victim in plan.record.victims} == {"a", "b"}
+    for name in asked:
+        plan.gone.add(f"uid-{name}")
+        setting.add(leaving(name, "6", **group))
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == staying
+
+
+def test_a_group_that_is_not_needed_stays_whole():
+    """If the preemptor fits by now, nobody of the group goes, on no node."""
+    setting = Setting(node("n1"), node("n2"), under=policy(groups=Groups(disruption=GroupDisruption.GROUP)))
+    group = {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}
+    setting.add(pod("a", "4", node="n1", **group), pod("b", "1", node="n2", **group))
+    setting.add(pod("own", "4", node="n1", priority=1000), pod("other", "7", node="n2", priority=1000))
+    plan = planned(setting, "4")
+    assert {victim.name for victim in plan.record.victims} == {"a", "b"}
+    setting.remove("default/own")
+    assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == {"uid-a", "uid-b"}

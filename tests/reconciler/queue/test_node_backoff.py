@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.workloads import eventually
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import Limits
 from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable
-from webhook.reconciler.queue.queue import PATIENCE, UNSEEN_PATIENCE, NodeBackoff
+from webhook.reconciler.queue.node_backoff import PATIENCE, NodeBackoff
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -22,7 +23,7 @@ def test_left_out_for_a_growing_while():
     """Each time in a row a node is left out twice as long, up to four hours; it comes back in between."""
     nodes, now, whiles = NodeBackoff(), 0.0, []
     for _ in range(12):
-        until = nodes.timed_out("n1", 10.0, now).until
+        until = nodes.plan_failed("n1", 10.0, now, taken=False).until
         assert [left.node for left in nodes.left_out(until - 0.1)] == ["n1"]
         assert nodes.left_out(until) == []
         whiles.append(until - now)
@@ -33,15 +34,15 @@ def test_left_out_for_a_growing_while():
 
 def test_left_out_for_longer_than_the_plan_took():
     """The next plans have their time elsewhere before the node is tried again."""
-    assert NodeBackoff().timed_out("n1", 300.0, 0.0).until == 600.0
+    assert NodeBackoff().plan_failed("n1", 300.0, 0.0, taken=False).until == 600.0
 
 
 def test_forgotten_after_as_long_again():
     """A node that is not refused again for as long as it was left out begins from the start."""
     nodes = NodeBackoff()
-    nodes.timed_out("n1", 1.0, 0.0)
-    assert nodes.timed_out("n1", 1.0, 119.0).times == 2
-    assert nodes.timed_out("n1", 1.0, 1000.0).times == 1
+    nodes.plan_failed("n1", 1.0, 0.0, taken=False)
+    assert nodes.plan_failed("n1", 1.0, 119.0, taken=False).times == 2
+    assert nodes.plan_failed("n1", 1.0, 1000.0, taken=False).times == 1
 
 
 @pytest.mark.slow
@@ -49,35 +50,53 @@ def test_memory_is_bounded():
     """However many nodes fit or are refused, what is remembered for one preemptor is not more."""
     nodes = NodeBackoff()
     for number in range(5000):
-        nodes.timed_out(f"n{number}", 1.0, 0.0)
-    nodes.fitting([f"m{number}" for number in range(5000)], None, 0.0)
+        nodes.plan_failed(f"n{number}", 1.0, 0.0, taken=False)
+    nodes.fitting([f"m{number}" for number in range(5000)], at_work, 0.0)
     assert len(nodes) == 1100
 
 
-@pytest.mark.parametrize(
-    ("seen", "patience"),
-    [
-        pytest.param(1.0, PATIENCE, id="its scheduler is at work"),
-        pytest.param(None, UNSEEN_PATIENCE, id="its scheduler was never seen"),
-        pytest.param(0.0, UNSEEN_PATIENCE, id="its scheduler was not seen since"),
-    ],
-)
-def test_fit_that_stands(seen: float | None, patience: float):
+def at_work(since: float, seconds: float) -> float:
+    """A scheduler that always has its chance."""
+    del seconds
+    return since
+
+
+def away(since: float, seconds: float) -> float:
+    """A scheduler that is not seen at work."""
+    del since, seconds
+    return math.inf
+
+
+def test_fit_that_stands():
     """A node on which a pod fits without being bound is left out after a fair time."""
     nodes = NodeBackoff()
-    assert nodes.fitting(["n1"], seen, 0.0) == ([], PATIENCE)
-    left, due = nodes.fitting(["n1"], seen, patience - 0.1)
-    assert (left, due) == ([], patience)
-    left, due = nodes.fitting(["n1"], seen, patience)
+    assert nodes.fitting(["n1"], at_work, 0.0) == ([], PATIENCE)
+    assert nodes.fitting(["n1"], at_work, PATIENCE - 0.1) == ([], PATIENCE)
+    left, _ = nodes.fitting(["n1"], at_work, PATIENCE)
     assert [one.node for one in left] == ["n1"]
+
+
+def test_fit_that_no_scheduler_sees():
+    """As long as the scheduler may be away, no node is to blame, however long the pod has fitted there."""
+    nodes = NodeBackoff()
+    for now in (0.0, 60.0, 36_000.0):
+        assert nodes.fitting(["n1"], away, now) == ([], math.inf)
+
+
+def test_scheduler_that_comes_back():
+    """The time counts from when the scheduler is there again."""
+    nodes = NodeBackoff()
+    nodes.fitting(["n1"], away, 0.0)
+    back = lambda since, _: max(since, 3600.0)  # noqa: E731
+    assert nodes.fitting(["n1"], back, 3601.0) == ([], 3600.0 + PATIENCE)
 
 
 def test_fit_that_ends_begins_again():
     """Only a fit that stands all along counts."""
     nodes = NodeBackoff()
-    nodes.fitting(["n1", "n2"], 1.0, 0.0)
-    nodes.fitting(["n2"], 1.0, 50.0)
-    left, _ = nodes.fitting(["n1", "n2"], 100.0, 100.0)
+    nodes.fitting(["n1", "n2"], at_work, 0.0)
+    nodes.fitting(["n2"], at_work, 50.0)
+    left, _ = nodes.fitting(["n1", "n2"], at_work, 100.0)
     assert [one.node for one in left] == ["n2"]
 
 
@@ -93,21 +112,28 @@ def test_decision_without_some_nodes(left_out: tuple[str, ...]):
 
 @pytest.mark.parametrize("scheduler_at_work", [True, False])
 async def test_fit_that_kube_scheduler_does_not_see_ends_no_decision_for_good(scheduler_at_work: bool):
-    """Where a pod fits by our reckoning only, it is served on another node after a while, and it is said why."""
+    """Where a pod fits by our reckoning only, it is served elsewhere once its scheduler had its chance, not before."""
     setting = Setting(node("n1"), node("n2"))
     setting.add(pod("v", "8", node="n2"))
     desk = Desk(setting, dry_run=True)
     setting.add(preemptor())
-    await desk.work(30.0)
+    for number in range(3 if scheduler_at_work else 0):
+        await desk.work(10.0 + number * 20.0)
+        setting.add(pod(f"other{number}", "1", priority=0))
+        setting.add(pod(f"other{number}", "1", priority=0, node="n1"))
     assert desk.told == []
-    if scheduler_at_work:
-        setting.add(pod("other", "1", priority=0))
-        setting.add(pod("other", "1", priority=0, node="n1"))
     await desk.work(36_000.0)
+    if not scheduler_at_work:
+        assert desk.told == []
+        return
     left_out, decision = desk.told[:2]
     assert (left_out["message"], left_out["node"]) == ("node left out", "n1")
     assert (decision["node"], list(decision["leftOut"])) == ("n2", ["n1"])
-    assert desk.times[-1] == (PATIENCE if scheduler_at_work else UNSEEN_PATIENCE)
+    assert PATIENCE <= desk.times[-1] < 2 * PATIENCE
+
+
+async def is_gone(play, name: str) -> bool:
+    return await play.get(name) is None
 
 
 async def test_node_where_a_plan_timed_out_is_not_emptied_again():
@@ -123,6 +149,9 @@ async def test_node_where_a_plan_timed_out_is_not_emptied_again():
         decided = await eventually(lambda: play.lines("decision"))
         first = decided[0]["node"]
         victim = {"node-1": "a", "node-2": "b"}[first]
+        await eventually(lambda: is_gone(play, victim))
+        condition["message"] = "0/2 nodes are available: 1 node(s) were refused by a plugin, 1 Insufficient cpu."
+        await play.client.patch(f"{PODS}/p/status", {"status": {"conditions": [condition]}})
         await eventually(lambda: play.lines("plan ended"))
         await play.victim(f"{victim}-again", first, "8", terminationGracePeriodSeconds=0)
         await eventually(lambda: len(play.lines("decision")) > 1)

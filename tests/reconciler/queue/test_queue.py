@@ -105,7 +105,7 @@ def test_only_the_affected_are_woken():
     queue = filled(("a", 1, 0.0), ("b", 1, 0.0))
     for key in drain(queue):
         queue.park(key, 0.0, reason="full")
-    assert queue.wake(100.0, lambda entry: entry.key == "b") == 1
+    assert queue.wake(100.0, ("b",)) == 1
     assert drain(queue, 20.0) == ["b"]
 
 
@@ -178,3 +178,49 @@ def test_depths_count_every_state():
         QueueState.UNSCHEDULABLE: 1,
         QueueState.BUSY: 1,
     }
+
+
+def test_an_event_does_not_put_off_a_pods_own_time():
+    """A preemptor that named a time is tried then at the latest, however long its back-off is by now."""
+    queue, now = Queue(), 0.0
+    queue.offer("p", uid="u", priority=1, created=0, now=now)
+    for _ in range(7):
+        now += 10.0
+        queue.wake(now)
+        assert queue.pop(now) is not None
+        queue.park("p", now, reason="protected", due=now + 1.0)
+    queue.wake(now + 0.1)
+    assert queue.pop(now + 0.9) is None
+    assert queue.pop(now + 1.0) is not None
+
+
+def test_many_are_woken_bit_by_bit():
+    """An event costs the same however many wait for one, and nobody who waited then is forgotten."""
+    queue = Queue()
+    for number in range(1000):
+        queue.offer(f"p{number}", uid="u", priority=1, created=number, now=0.0)
+    for number in range(1000):
+        assert queue.pop(0.0).key == f"p{number}"
+        queue.park(f"p{number}", 0.0, reason="no room")
+    assert queue.wake(20.0) == 1000
+    assert queue.depths()[QueueState.ACTIVE] == 0
+    assert queue.next_due() <= 20.0, "there is work"
+    woken = []
+    while (entry := queue.pop(20.0)) is not None:
+        woken.append(entry.key)
+        queue.park(entry.key, 20.0, reason="no room")
+    assert sorted(woken) == sorted(f"p{number}" for number in range(1000))
+    assert queue.next_due() > 20.0
+
+
+def test_who_was_tried_longest_ago_is_next():
+    """Of equal priority who was never tried comes first, then the others in turn; age decides between equals."""
+    queue = Queue()
+    for name, created in (("old", 1.0), ("older", 0.0)):
+        queue.offer(name, uid="u", priority=1, created=created, now=0.0)
+    assert [queue.pop(0.0).key, queue.pop(1.0).key] == ["older", "old"]
+    for name in ("old", "older"):
+        queue.retry(name, 2.0, after=0.0, reason="")
+    queue.offer("young", uid="u", priority=1, created=5.0, now=2.0)
+    queue.offer("low", uid="u", priority=0, created=0.0, now=2.0)
+    assert [queue.pop(2.0).key for _ in range(4)] == ["young", "older", "old", "low"]

@@ -17,6 +17,7 @@ from webhook.reconciler.state.annotations import (
     decision_of,
     encode,
     plan_of,
+    with_names,
 )
 
 RECORD = PlanRecord(
@@ -50,7 +51,10 @@ def test_plan_round_trip():
         '{"id":"a"}',
         '{"id":"","node":"n"}',
         '{"id":"a","node":"n","victims":[{"name":1}]}',
-        '{"id":"a","node":"n","version":2}',
+        '{"id":"a","node":"n","version":3}',
+        '{"id":"a","node":"n","version":2,"digests":"9:AAAA"}',
+        '{"id":"a","node":"n","version":2,"digests":"8:A"}',
+        msgspec.json.encode({"id": "a", "node": "n", "digests": "8:AAAA", "victims": [VICTIM]}).decode(),
         '{"id":"a","node":"n","x":"' + "x" * 70_000 + '"}',
         "\ud800",
         '{"id":"a","node":"n","attempt":-1000000}',
@@ -72,6 +76,9 @@ def test_plan_round_trip():
         "no-id",
         "victim",
         "later-version",
+        "digest-length",
+        "digest-cut",
+        "digests-and-names",
         "too-long",
         "surrogate",
         "attempt-negative",
@@ -89,6 +96,56 @@ def test_unreadable_plan(text: str):
     """Anything else is told to be unreadable, and nothing else happens."""
     with pytest.raises(UnreadableError):
         plan_of(annotated(PLAN, text))
+
+
+LONG = {"short": ("ns", "v", "Job/ns/x"), "long": ("n" * 63, "v" * 240, "Deployment/" + "n" * 63 + "/" + "d" * 240)}
+
+
+def victims_of(count: int, names: str) -> tuple[PlanVictim, ...]:
+    namespace, name, _ = LONG[names]
+    return tuple(
+        PlanVictim(namespace, f"{name}-{number}", f"0e1c4f3a-6f0e-4a57-9d5b-4f6a2f0d{number:04}")
+        for number in range(count)
+    )
+
+
+@pytest.mark.parametrize("names", LONG)
+@pytest.mark.parametrize("count", [1, 60, 110, 250, 400, 1000, 1001, 3000, 9000, 30_000])
+def test_what_is_written_is_always_read(count: int, names: str):
+    """However many victims and however long their names, both annotations are small enough, and are believed."""
+    victims, owner = victims_of(count, names), LONG[names][2]
+    plan = PlanRecord(id="a1", node="n" * 253, victims=victims, deadline="2026-01-01T00:00:00Z", policy="p")
+    decided = tuple(
+        DecidedVictim(pod=one.key, priority=10, owner=owner, rule="p/opt-in", because="its class says so")
+        for one in victims
+    )
+    decision = DecisionRecord(plan="a1", at=plan.deadline, node=plan.node, policy="p", attempt=1, victims=decided)
+    texts = encode(plan), encode(decision)
+    assert max(map(len, texts)) <= 32 * 1024
+    read = decision_of(annotated(DECISION, texts[1]))
+    assert len(read.victims) + read.more_victims == count
+    assert read.victims == decided[: len(read.victims)]
+    found, gone = with_names(plan_of(annotated(PLAN, texts[0])), victims)
+    assert (found.id, found.node, found.deadline) == (plan.id, plan.node, plan.deadline)
+    assert not gone
+    assert set(found.victims) == set(victims) if count <= 3000 else found.victims
+
+
+def test_victims_of_a_long_plan_are_found_by_their_digests():
+    """Who is not on the node any more is counted, and who was not meant is not found."""
+    victims = victims_of(2000, "short")
+    read = plan_of(annotated(PLAN, encode(msgspec.structs.replace(RECORD, victims=victims))))
+    others = tuple(PlanVictim("ns", f"other-{number}", f"other-{number}") for number in range(2000))
+    found, gone = with_names(read, victims[500:] + others)
+    assert set(found.victims) == set(victims[500:])
+    assert len(gone) == 500
+
+
+def test_a_plan_that_names_its_victims_can_be_read_by_earlier_versions():
+    """Only what they could not read either is of a later version."""
+    assert '"version":1' in encode(RECORD)
+    assert "digests" not in encode(RECORD)
+    assert with_names(RECORD, ()) == (RECORD, frozenset())
 
 
 def test_unknown_fields_are_passed_over():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.reconciler.builders import START, Setting, budget, node, pod, preemptor
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
@@ -12,6 +14,7 @@ from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.state import Expectations, Indexes
 
 VICTIM = "default/v"
+READY = [{"type": "Ready", "status": "True"}]
 
 
 def expecting() -> Expectations:
@@ -79,8 +82,8 @@ def test_nothing_is_expected_of_a_pod_that_is_gone():
 def test_budget_until_its_status_has_followed():
     """A disruption is taken off until the status names the victim, then no more."""
     disruptions = Disruptions()
-    disruptions.expect("default/web", "v", "plan")
-    disruptions.expect("default/web", "w", "plan")
+    disruptions.expect("default/web", pod("v", node="n1"), "plan")
+    disruptions.expect("default/web", pod("w", node="n1"), "plan")
     assert disruptions.overlay("default/web", budget("web", 3, {})).status.disruptions_allowed == 1
     followed = budget("web", 2, {}, disruptedPods={"v": rfc3339(START)})
     assert disruptions.overlay("default/web", followed).status.disruptions_allowed == 1
@@ -93,7 +96,7 @@ def test_deleted_victim_counts_once():
     """A victim that was deleted, not evicted, is no longer expected once the budget's status has counted it as gone."""
     setting = Setting(node("n1"))
     web = {"app": "web"}
-    victims = [pod(name, "4", node="n1", labels=web) for name in ("a", "b")]
+    victims = [pod(name, "4", node="n1", labels=web, conditions=READY) for name in ("a", "b")]
     setting.add(*victims)
     setting.budget(budget("web", 2, web, currentHealthy=3, desiredHealthy=1))
     setting.expect(preemptor("p1", "4"), setting.evaluate(preemptor("p1", "4")))
@@ -114,7 +117,7 @@ def test_deleted_victim_counts_once():
 def test_health_that_falls_for_another_reason():
     """A budget whose pods fail by themselves has not counted a victim that is not seen terminating yet."""
     disruptions = Disruptions()
-    disruptions.expect("default/web", "v", "plan")
+    disruptions.expect("default/web", pod("v", node="n1"), "plan")
     running, terminating = pod("v", node="n1"), pod("v", node="n1", deleted=rfc3339(START + 30))
 
     def healthy(name: str, before: int, now: int, seen: Pod) -> None:
@@ -127,6 +130,66 @@ def test_health_that_falls_for_another_reason():
     assert len(disruptions) == 1
     healthy("web", 3, 2, terminating)
     assert len(disruptions) == 0
+
+
+LENIENT = {"currentHealthy": 2, "desiredHealthy": 1}
+
+
+@pytest.mark.parametrize(
+    ("victim", "status", "left"),
+    [
+        pytest.param(pod("v", node="n1", conditions=READY), LENIENT, 0, id="ready: it spends a disruption"),
+        pytest.param(pod("v", node="n1"), LENIENT, 1, id="not ready, and enough are healthy"),
+        pytest.param(pod("v", node="n1"), {"currentHealthy": 0}, 0, id="not ready, and the budget wants none healthy"),
+        pytest.param(pod("v", node="n1", phase="Pending"), {}, 1, id="still starting: no budget is asked"),
+    ],
+)
+def test_a_disruption_that_is_never_spent_is_not_expected(victim: Pod, status: dict, left: int):
+    """The Eviction API lets a pod that is not ready past a budget without spending anything, so no status counts it."""
+    disruptions = Disruptions()
+    disruptions.expect("default/web", victim, "plan")
+    assert disruptions.overlay("default/web", budget("web", 1, {}, **status)).status.disruptions_allowed == left
+
+
+def test_what_a_victim_spends_is_settled_when_it_is_leaving():
+    """It is ready or not until then; that it is not ready while it ends says nothing."""
+    setting, web = Setting(node("n1")), {"app": "web"}
+    states = {
+        "unready": pod("v", "8", node="n1", labels=web),
+        "ready": pod("v", "8", node="n1", labels=web, conditions=READY),
+        "leaving": pod("v", "8", node="n1", labels=web, deleted=rfc3339(START + 30)),
+    }
+
+    def allowed() -> int:
+        return int(setting.state.snapshot.budgets._allowed[0])
+
+    setting.add(states["ready"])
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
+    setting.expect(preemptor("p", "8"), setting.evaluate(preemptor("p", "8")))
+    assert allowed() == 0
+    setting.add(states["unready"])
+    assert (allowed(), setting.state.disruptions.expected("default/web")) == (1, set())
+    setting.add(states["ready"])
+    assert (allowed(), setting.state.disruptions.expected("default/web")) == (0, {"v"})
+    setting.add(states["leaving"])
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1, observedGeneration=2))
+    assert allowed() == 0
+
+
+def test_what_no_status_shows_is_expected_for_two_minutes():
+    """A list that came too late shows neither the victim in the status nor the fall: the budget is used again then."""
+    setting, web = Setting(node("n1")), {"app": "web"}
+    setting.add(pod("v", "8", node="n1", labels=web, conditions=READY))
+    setting.budget(budget("web", 1, web, currentHealthy=2, desiredHealthy=1))
+    setting.expect(preemptor("p", "8"), setting.evaluate(preemptor("p", "8")))
+    assert not setting.state.forget_overdue(0.0)
+    assert not setting.state.forget_overdue(1000.0), "it is not seen leaving yet"
+    setting.add(pod("v", "8", node="n1", labels=web, deleted=rfc3339(START + 30)))
+    assert not setting.state.forget_overdue(1000.0)
+    assert not setting.state.forget_overdue(1119.0)
+    assert setting.state.forget_overdue(1120.0)
+    assert int(setting.state.snapshot.budgets._allowed[0]) == 1
+    assert len(setting.state.disruptions) == 0
 
 
 def empty(indexes: Indexes) -> bool:

@@ -18,12 +18,13 @@ from webhook.embedded.protocol.api_resources import Object, by_kind
 from webhook.embedded.rendering.protobuf_numbers import NUMBERS
 from webhook.embedded.schema import schemas
 from webhook.embedded.schema.schemas import Schema
+from webhook.kube import protobuf_wire
 from webhook.kube.instants import rfc3339, rfc3339_micro
 
 __all__ = ["decode"]
 
 _MAGIC = b"k8s\0"
-_TRUNCATED = "the protobuf body is truncated"
+_TRUNCATED = "the protobuf body is cut off"
 _OTHER_MODELS = {
     ("policy/v1", "Eviction"): "V1Eviction",
     ("autoscaling/v1", "Scale"): "V1Scale",
@@ -151,38 +152,9 @@ def _integer(raw: int) -> int:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Numbers and raw values of a message's fields, in order."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(data, at)
-                yield tag >> 3, value
-            case 1:
-                yield tag >> 3, data[at : at + 8]
-                at += 8
-            case 2:
-                size, at = _varint(data, at)
-                if at + size > len(data):
-                    raise statuses.bad_request(_TRUNCATED)
-                yield tag >> 3, data[at : at + size]
-                at += size
-            case 5:
-                yield tag >> 3, data[at : at + 4]
-                at += 4
-            case other:
-                raise statuses.bad_request(f"the protobuf body has a field of wire type {other}")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise statuses.bad_request("the protobuf body has a number of more than 64 bits")
+    """Numbers and raw values of a message's fields, in order. Raises StatusError (400)."""
+    try:
+        for number, _, value in protobuf_wire.fields(data):
+            yield number, value
+    except protobuf_wire.WireError as error:
+        raise statuses.bad_request(f"the protobuf body {error}") from error

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from webhook.embedded.protocol.api_resources import ApiResource, Object
+from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.pods import template_of
 
 __all__ = ["begin", "complete"]
@@ -311,7 +312,7 @@ def _complete_from_others(kind: str, obj: Object) -> None:
 
 
 def begin(resource: ApiResource, obj: Object) -> None:
-    """Give a new object the status it is born with, whatever its author wrote there."""
+    """Give a new object the status it is born with, whatever its author wrote there, and what else it gets once."""
     first = _FIRST_STATUS.get(resource.kind)
     if first is not None:
         obj["status"] = copy.deepcopy(first)
@@ -319,6 +320,7 @@ def begin(resource: ApiResource, obj: Object) -> None:
     match resource.kind:
         case "Pod":
             obj["status"]["qosClass"] = _qos_class(spec)
+            merge_label_keys(obj)
         case "Namespace":
             spec["finalizers"] = ["kubernetes"]
         case "Job":

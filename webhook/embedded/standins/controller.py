@@ -74,11 +74,11 @@ class StandInInformers:
         self._client = client
         self._caches: dict[tuple[str, type], Informer[Any]] = {}
 
-    def cache(self, resource: Resource, type_: type[T]) -> Informer[Any]:
-        """The cache of a resource, decoded to the type."""
+    def cache(self, resource: Resource, type_: type[T], *, optional: bool = False) -> Informer[Any]:
+        """The cache of a resource, decoded to the type; an `optional` one may be missing on the server."""
         key = (resource.path(), type_)
         if key not in self._caches:
-            self._caches[key] = Informer(self._client, resource.path(), type_)
+            self._caches[key] = Informer(self._client, resource.path(), type_, optional=optional)
         return self._caches[key]
 
     def watch_keys(self, resource: Resource, type_: type[T], add: Callable[[str], None]) -> Informer[Any]:

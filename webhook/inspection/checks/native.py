@@ -43,6 +43,13 @@ def in_step(observed: Observed) -> Iterator[ClusterFinding]:
         "Page native-policies of docs/ says what holds in each mode.",
         "Nothing, if this is the mode that was chosen.",
     )
+    if who_enforces(observed) is Mode.BOTH:
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            "Native policies are applied, and the entries of the webhook have failurePolicy Fail for pods.",
+            "While no webhook answers no pod is made: the native policies are no backstop.",
+            "If they are to be one: start the webhook with --failure-policy=Ignore, or add the component backstop.",
+        )
     # A keeper compiles exceptions that hold for changes, `giveway compile` alone does not: the least drift counts
     reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
     mutates = any(one["kind"].startswith("Mutating") and is_ours(one) for one in there)

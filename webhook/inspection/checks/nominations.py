@@ -45,8 +45,9 @@ def stuck(observed: Observed) -> Iterator[ClusterFinding]:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"The plan on pod {pod.key} should have ended {_duration(late)} ago.",
-                "giveway's reconciler ends a plan at its deadline, so none is at work. " + _WHY,
-                "Look whether a reconciler leads; docs/operations.md says how to take plans off without one.",
+                "No reconciler leads, or the pod's scheduler is not at work: a plan with room stands until it is. "
+                + _WHY,
+                "Look whether a reconciler leads and the scheduler runs; docs/operations.md says how to clear plans.",
             )
         elif PLAN not in pod.annotations and (since := _since(pod.nominated_at, observed.now)) > _LONG:
             by = f" by {pod.nominated_by}" if pod.nominated_by else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
@@ -29,8 +30,8 @@ def matching_nothing(observed: Observed) -> Iterator[ClusterFinding]:
                 FindingSeverity.WARNING,
                 f"PriorityPolicy {policy.name} matches no namespace of this cluster.",
                 _WHY_NOTHING,
-                f"Compare namespaces and namespaceSelector in {policy.source.file} with kubectl get namespaces"
-                " --show-labels.",
+                f"Compare namespaces and namespaceSelector in {PurePath(policy.source.file).name} of your policies with"
+                " kubectl get namespaces --show-labels.",
             )
         for rule in policy.rules:
             name = rule.default_priority_class

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 
-__all__ = ["around_the_shield"]
+__all__ = ["BoundRole", "around_the_shield", "grants"]
 
 Json = dict[str, Any]
 
@@ -99,7 +99,7 @@ _KUBERNETES = frozenset(
 _FIX = "kubectl get clusterrolebindings,rolebindings -A -o wide shows the bindings; take away those that nobody needs."
 
 
-class _Grant(NamedTuple):
+class BoundRole(NamedTuple):
     """A role's rules for some subjects; `namespace` is empty if they hold everywhere."""
 
     namespace: str
@@ -109,17 +109,17 @@ class _Grant(NamedTuple):
 
 def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
     """Who, beside administrators and Kubernetes' own parts, may go round what giveway guards."""
-    grants = list(_grants(observed))
+    known = list(grants(observed))
     administrators = {
         subject
-        for grant in grants
+        for grant in known
         if not grant.namespace and any(_allows(rule, "*", "*", frozenset({"*"})) for rule in grant.rules)
         for subject in grant.subjects
     }
     parts = ("ServiceAccount kube-system/", f"ServiceAccount {observed.own}/giveway-")
     for way in _WAYS:
         holders: dict[str, set[str]] = defaultdict(set)
-        for grant in grants:
+        for grant in known:
             if way.own and grant.namespace not in ("", observed.own):
                 continue
             if any(_allows(rule, way.group, way.resource, way.verbs) for rule in grant.rules):
@@ -144,7 +144,7 @@ def around_the_shield(observed: Observed) -> Iterator[ClusterFinding]:
             yield ClusterFinding(way.severity, f"May {way.what}: {names(others)}.", way.why, _FIX)
 
 
-def _grants(observed: Observed) -> Iterator[_Grant]:
+def grants(observed: Observed) -> Iterator[BoundRole]:
     """Every binding with the rules of its role; subjects are `User alice`, `Group dev`, `ServiceAccount team-a/ci`."""
     roles = {("ClusterRole", "", row["metadata"]["name"]): row for row in observed.objects["clusterroles"]}
     roles |= {("Role", row["metadata"]["namespace"], row["metadata"]["name"]): row for row in observed.objects["roles"]}
@@ -160,7 +160,7 @@ def _grants(observed: Observed) -> Iterator[_Grant]:
                 place = f"{within}/" if one.get("kind") == "ServiceAccount" else ""
                 subjects.append(f"{one.get('kind', '')} {place}{one.get('name', '')}")
             if role is not None and subjects:
-                yield _Grant(namespace, subjects, role.get("rules") or [])
+                yield BoundRole(namespace, subjects, role.get("rules") or [])
 
 
 def _allows(rule: Json, group: str, resource: str, verbs: frozenset[str]) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
-from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 from webhook.kube.resources import OLDEST, TESTED, minor_of
 
@@ -12,7 +13,16 @@ __all__ = ["untested"]
 
 
 def untested(observed: Observed) -> Iterator[ClusterFinding]:
-    """A server that is too old, or of a version on which nobody ran the tests."""
+    """A server that is too old, or of a version on which nobody ran the tests; a webhook of another version."""
+    probe, this = observed.own_state.probe, version("giveway")
+    others = sorted((probe.versions if probe else frozenset()) - {this})
+    if others:
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            f"giveway {names(others)} answers in this cluster, and this command is giveway {this}.",
+            "Of two versions each may know fields of policies, rules and checks that the other does not.",
+            "Bring the older one to the newer version: giveway install with its image, or install that command.",
+        )
     minor, shown = minor_of(observed.version), observed.version.get("gitVersion", "of an unknown version")
     tested = " and ".join(f"1.{one}" for one in TESTED)
     if minor is not None and minor < OLDEST:

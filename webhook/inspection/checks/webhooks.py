@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from webhook.admission.mutating import given_earlier
+from webhook.inspection.checks.installation import WEBHOOK, there
 from webhook.inspection.checks.native import who_enforces
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.inspection.scope import namespace_labels
 from webhook.kube.objects import LabelSelector
+from webhook.kube.rollouts import unready
 from webhook.kube.selectors import SelectorError, everything, label_matcher
 from webhook.native.drift import Mode
 from webhook.registration.entries import EXEMPT, PROBES
@@ -34,7 +36,7 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
     Without a webhook, the API server's own policies may enforce everything.
     """
     mode = who_enforces(observed)
-    if mode is Mode.NATIVE:
+    if mode is Mode.NATIVE or not there(observed):
         return
     for plural, kind in _KINDS.items():
         found = next((one for one in observed.objects[plural] if one["metadata"]["name"] == _OURS), None)
@@ -52,8 +54,7 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
                 FindingSeverity.ERROR,
                 f"{kind} {_OURS} has no entries that judge anything.",
                 "The webhook writes them once the API server has reached it. Until then no policy is enforced.",
-                "kubectl -n giveway-system logs deploy/giveway-webhook, and /readyz?verbose of its pods, say what it"
-                " waits for; most often port 9443 is closed to the API server (docs/install.md).",
+                _never_came_up(observed),
             )
         elif mode is not Mode.BACKSTOP and any(
             entry.get("failurePolicy") == "Ignore" for entry in rules if entry["name"].startswith("pods.")
@@ -64,6 +65,18 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
                 "Pods that are made while no replica answers are not judged, then or later.",
                 "Run giveway scan after every outage; or start the webhook with --failure-policy=Fail.",
             )
+
+
+def _never_came_up(observed: Observed) -> str:
+    """What to look at when the entries were never written."""
+    deployment = observed.own_state.deployments.get(WEBHOOK)
+    if deployment and (waits := unready(deployment, ())):
+        return f"The webhook does not run yet ({waits}): see the finding about its Deployment."
+    where = f"kubectl -n {observed.own} logs deploy/{WEBHOOK}" if deployment else "the webhook's log"
+    return (
+        f"{where}, and /readyz?verbose on its port 8081, say what it waits for; most often TCP port 9443 is closed to"
+        " the API server (docs/install.md)."
+    )
 
 
 def exempting(observed: Observed) -> Iterator[ClusterFinding]:
@@ -142,7 +155,8 @@ def changing_classes(observed: Observed) -> Iterator[ClusterFinding]:
             FindingSeverity.WARNING,
             f"These are called for new pods after giveway, and giveway is not called again: {names(sorted(later))}.",
             "If one of them changes the PriorityClass, annotations and mark stay those of the class before.",
-            "Set reinvocationPolicy IfNeeded in giveway's entries; the webhook writes it so by itself.",
+            "The webhook writes reinvocationPolicy IfNeeded by itself: look why it does not (its log, the"
+            " finding registered), and whether somebody else keeps the configuration.",
         )
     changed: Counter[str] = Counter()
     for pod in observed.pods:

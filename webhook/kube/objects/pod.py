@@ -118,6 +118,7 @@ class PodStatus(KubeStruct):
     init_container_statuses: list[ContainerStatus] | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] | None = None
+    resource_claim_statuses: list[dict[str, Any]] | None = None
 
 
 class Pod(KubeStruct):

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from webhook.kube import protobuf_wire
+
 __all__ = ["Comprehension", "Constant", "FunctionCall", "Identifier", "ListOrMap", "Select", "Tree", "parse"]
 
 
@@ -32,6 +34,7 @@ class Select(msgspec.Struct, frozen=True):
     """`operand.field`, or a test for the field: `has(operand.field)`."""
 
     operand: Tree
+    field: str = ""
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -69,7 +72,7 @@ class Comprehension(msgspec.Struct, frozen=True):
 Tree: TypeAlias = Constant | Identifier | Select | FunctionCall | ListOrMap | Comprehension
 
 _Fields: TypeAlias = dict[int, list[int | bytes]]
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED = (protobuf_wire.FIXED32, protobuf_wire.FIXED64)
 _SCALAR_PRIMITIVES = frozenset((1, 2, 3, 4))
 """BOOL, INT64, UINT64 and DOUBLE of `cel.expr.Type.PrimitiveType`; the others are STRING and BYTES."""
 _INSTANTS = frozenset((2, 3))
@@ -103,7 +106,7 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
         case 4:
             return Identifier(_text(body, 1))
         case 5:
-            return Select(_tree(_message(body, 1), scalars))
+            return Select(_tree(_message(body, 1), scalars), _text(body, 2))
         case 6:
             operands = [*_messages(body, 1), *_messages(body, 3)]
             arguments = tuple(_tree(operand, scalars) for operand in operands)
@@ -121,39 +124,11 @@ def _tree(node: _Fields, scalars: set[int]) -> Tree:
 
 
 def _fields(data: bytes) -> _Fields:
-    """The fields of one message, by number, in order."""
+    """The fields of one message, by number, in order; numbers of fixed size are read as 0."""
     found: _Fields = defaultdict(list)
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        match tag & 7:
-            case 0:
-                number, place = _varint(data, place)
-                found[tag >> 3].append(number)
-            case 2:
-                length, place = _varint(data, place)
-                found[tag >> 3].append(data[place : place + length])
-                place += length
-            case 1:
-                place += 8
-                found[tag >> 3].append(0)
-            case 5:
-                place += 4
-                found[tag >> 3].append(0)
-            case wire:
-                raise ValueError(f"wire type {wire} is not known")
+    for number, wire, value in protobuf_wire.fields(data):
+        found[number].append(0 if wire in _FIXED else value)
     return found
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while place < len(data):
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return value, place
-    raise ValueError("the message is cut off")
 
 
 def _messages(fields: _Fields, number: int) -> list[_Fields]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
 
-from webhook.policy.cel.ast import parse
+from webhook.policy.cel.ast import Tree, parse
 from webhook.policy.cel.cost import BUDGET, LARGEST, Cost, CostError
+from webhook.policy.cel.messages import plain_words
 
 __all__ = [
+    "LONGEST_MESSAGE",
     "VARIABLES",
     "AllowanceError",
     "CelError",
@@ -41,9 +43,13 @@ VARIABLES = {
 LONGEST_EXPRESSION = 4096
 """Characters."""
 LONGEST_MESSAGE = 2048
+_COMPILED = 256
+"""Expressions of each type that are remembered."""
 MOST_IN_ALL = 1_000_000_000.0
 """Nanoseconds that all expressions of a request may take, by their estimates: less than any webhook has time."""
 
+_NOTHING = BUDGET / 100
+_NESTED = frozenset((dict, list))
 _PROBLEM = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 
 
@@ -100,13 +106,15 @@ class Inputs:
         self._variables = variables
         self._allowance = math.inf if allowance is None else allowance
         self._spent = 0.0
+        self._renewal: float = BUDGET
         self._data: dict[str, Any] = {}
         self._activation: Any = None
         self._sizes: dict[str, int] = {}
+        self._commas: dict[str, int] = {}
         self._elements: dict[str, int] = {}
 
     def activation(self) -> Any:
-        """The activation, built once."""
+        """The activation. It keeps what expressions allocate, so it is built again after those that may take much."""
         if self._activation is None:
             self._activation = _env().Activation(self._values())
         return self._activation
@@ -116,8 +124,13 @@ class Inputs:
         data = self._values()
         for name in names:
             if name not in self._sizes:
-                self._sizes[name] = len(msgspec.json.encode(data[name]))
+                encoded = msgspec.json.encode(data[name])
+                self._sizes[name], self._commas[name] = len(encoded), encoded.count(b",")
         return sum(self._sizes[name] for name in names)
+
+    def most_elements(self, names: Iterable[str]) -> int:
+        """No list or map in these variables, whose size was asked for, is longer; it costs nothing to know."""
+        return max((self._commas[name] for name in names), default=0) + 1
 
     def elements(self, names: Iterable[str]) -> int:
         """The length of the longest list or map in these variables."""
@@ -127,9 +140,12 @@ class Inputs:
                 longest, waiting = 0, [data[name]]
                 while waiting:
                     part = waiting.pop()
-                    children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-                    longest = max(longest, len(children))
-                    waiting += [child for child in children if isinstance(child, dict | list)]
+                    if type(part) is dict:
+                        part = part.values()
+                    elif type(part) is not list:
+                        continue
+                    longest = max(longest, len(part))
+                    waiting += [child for child in part if child and type(child) in _NESTED]
                 self._elements[name] = longest
         return max((self._elements[name] for name in names), default=0)
 
@@ -138,6 +154,8 @@ class Inputs:
         self._spent += estimate
         if self._spent > self._allowance:
             raise AllowanceError
+        if self._spent > self._renewal:
+            self._activation, self._renewal = None, self._spent + BUDGET
         if self._spent > MOST_IN_ALL:
             raise CelRuntimeError(f"the expressions of this request could take {self._spent / 1e9:.1f} s in all")
 
@@ -153,6 +171,7 @@ class Program(msgspec.Struct, frozen=True):
     text: str
     expression: Any
     cost: Cost
+    tree: Tree
 
     def run(self, inputs: Inputs) -> Any:
         """The value. Raises CelRuntimeError, also for objects so large that it could take too long; AllowanceError."""
@@ -160,8 +179,11 @@ class Program(msgspec.Struct, frozen=True):
         size = inputs.size(read)
         if size > LARGEST:
             raise CelRuntimeError(f"it reads {size} bytes; an expression may read at most {LARGEST}")
-        elements = inputs.elements(read)
+        elements = inputs.most_elements(read)
         estimate = self.cost.bound(size, elements)
+        if estimate > _NOTHING:  # lists have to be counted, which takes longer than many an expression
+            elements = inputs.elements(read)
+            estimate = self.cost.bound(size, elements)
         if estimate > BUDGET:
             raise CelRuntimeError(
                 f"it could take {estimate / 1e6:.0f} ms on {size} bytes with up to {elements} elements in a list;"
@@ -188,18 +210,26 @@ class Program(msgspec.Struct, frozen=True):
         return value
 
     def words(self, inputs: Inputs) -> str:
-        """The text a messageExpression makes, shortened. Raises CelRuntimeError, also for a value that is no string."""
+        """The text a messageExpression makes, shortened and on one line.
+
+        Raises CelRuntimeError, also for a value that is no string.
+        """
         value = self.run(inputs)
         if not isinstance(value, str):
             raise CelRuntimeError(f"the expression gave {type(value).__name__}, not a string")
-        return value[:LONGEST_MESSAGE]
+        return value[:LONGEST_MESSAGE].replace("\n", " ")
 
 
+@lru_cache(maxsize=_COMPILED)
 def compile_bool(text: str) -> Program:
-    """Compile an expression that must give a bool. Raises CelError."""
+    """Compile an expression that must give a bool. Raises CelError.
+
+    What was compiled is remembered: an expression is compiled when its file is read, and again for the engine.
+    """
     return _compile(text, _types().BOOL, "true or false")
 
 
+@lru_cache(maxsize=_COMPILED)
 def compile_text(text: str) -> Program:
     """Compile an expression that must give a string. Raises CelError."""
     return _compile(text, _types().STRING, "a string")
@@ -218,13 +248,16 @@ def _compile(text: str, wanted: Any, words: str) -> Program:
         expression = _env().compile(text)
     except Exception as error:
         rows = [(max(1, int(row[0])), max(1, int(row[1])), _plain(row[2])) for row in _PROBLEM.findall(str(error))]
-        problems = [CelProblem(*row) for row in dict.fromkeys(rows)]
+        # What follows a syntax error is only its consequence.
+        rows = next(([row] for row in sorted(rows) if row[2].startswith("Syntax error")), list(dict.fromkeys(rows)))
+        problems = [CelProblem(line, column, plain_words(text, VARIABLES)) for line, column, text in rows]
         raise CelError(problems or [CelProblem(1, 1, _plain(str(error)))]) from error
     kind = expression.return_type()
     if kind not in (wanted, _types().DYN):
         raise CelError([CelProblem(1, 1, f"the expression gives {kind.name().lower()}; it must give {words}")])
     try:
-        return Program(text, expression, Cost(parse(expression.serialize()), VARIABLES))
+        tree = parse(expression.serialize())
+        return Program(text, expression, Cost(tree, VARIABLES), tree)
     except CostError as error:
         raise CelError([CelProblem(1, 1, str(error))]) from error
 

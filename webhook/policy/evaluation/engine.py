@@ -10,7 +10,7 @@ from webhook.policy.cel.program import CelRuntimeError, compile_bool
 from webhook.policy.evaluation.index import MatchIndex, RangeIndex
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses, originals, shielded
 from webhook.policy.evaluation.matching import exclusion, parts_of
-from webhook.policy.evaluation.request import CLASSES, PODS, PolicyRequest, RequestAttributes, observe
+from webhook.policy.evaluation.request import CLASSES, GROUPS, PODS, PolicyRequest, RequestAttributes, observe
 from webhook.policy.evaluation.rules import (
     BUILTIN,
     SHIELD,
@@ -63,7 +63,7 @@ class CompiledPolicy:
         self.shields: list[Shield] = []
         self.uses: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
         self.defines: list[tuple[int, int, tuple[CompiledPolicy, CompiledRule]]] = []
-        self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: []}
+        self.rules: dict[str, list[CompiledRule]] = {PODS: [], CLASSES: [], GROUPS: []}
         for rule in policy.rules:
             rule_id = f"{self.name}/{rule.name}"
             if rule.default_priority_class is not None:
@@ -77,6 +77,8 @@ class CompiledPolicy:
                 self.defines.append((start, end, (self, compile_define(policy, rule, rule.reserve))))
             for kind, compiled in compile_judging(policy, rule, twins):
                 self.rules[kind].append(compiled)
+                if kind == PODS and rule.declaration.judges_groups:
+                    self.rules[GROUPS].append(compiled)
 
     @property
     def questions(self) -> list[str]:
@@ -92,25 +94,29 @@ class CompiledPolicy:
         return self.applicability(attributes, gives=True) is None
 
     def applicability(self, attributes: RequestAttributes, *, gives: bool = False) -> Applicability:
-        """Whether the policy applies to the request: the first test or condition that does not hold says why not."""
+        """Whether the policy applies to the request: the first test or condition that does not hold says why not.
+
+        A condition that is false decides before one that cannot be evaluated (`matchconditions/matcher.go`).
+        """
         for test in self._gives if gives else self._restricts:
             reason = test(attributes)
             if reason is not None:
                 return reason
+        failed: Verdict | None = None
         for name, program in self._conditions:
             try:
                 if not program.holds(attributes.inputs):
                     return f"condition {name} is false"
             except CelRuntimeError as error:
                 text = f"expression {program.text!r}: {error}"
-                return Verdict(
+                failed = failed or Verdict(
                     policy=self.name,
                     rule=name,
                     enforcement=on_error(self._strictest, attributes),
                     outcome="error",
                     message=f"condition {name} of policy {self.name} could not be evaluated: {text}",
                 )
-        return None
+        return failed
 
     def after_exceptions(self, verdict: Verdict, attributes: RequestAttributes) -> Verdict:
         """The verdict of one of the policy's rules, or what becomes of it by an exception that has not ended."""
@@ -189,10 +195,10 @@ def _unasked(rule: PriorityRule, attributes: RequestAttributes) -> tuple[bool, s
         return False, f"{what} {attributes.value} does not lie in {rule.reserve.from_} to {rule.reserve.to}"
     if rule.protect_annotations is not None:
         return False, "no annotation it protects changes"
-    if rule.validate is not None:
-        return False, f"it is about {', '.join(rule.validate.resources)}"
-    if attributes.kind == CLASSES:
-        return False, "it is about pods"
+    if attributes.group and not rule.declaration.judges_groups:
+        return False, "it reads more of a pod than a PodGroup has"
+    if attributes.kind not in rule.declaration.about:
+        return False, f"it is about {', '.join(sorted(rule.declaration.about))}"
     if attributes.template or attributes.operation != "CREATE":
         return False, "it acts when a pod is created"
     if rule.default_priority_class is not None:
@@ -214,7 +220,7 @@ class Engine:
         twins = originals(policies.preemption)
         self._compiled = [CompiledPolicy(policy, twins) for policy in policies.priority]
         self._indexes: dict[str, MatchIndex[CompiledPolicy]] = {
-            question: MatchIndex() for question in (PODS, CLASSES, _SHIELD, _DEFAULT, _COPY)
+            question: MatchIndex() for question in (PODS, CLASSES, GROUPS, _SHIELD, _DEFAULT, _COPY)
         }
         for one in self._compiled:
             for question in one.questions:
@@ -272,15 +278,15 @@ class Engine:
                 trace.append(RuleTrace("", "", applied=False, outcome="skip", why=attributes))
             return []
         evaluation = RuleEvaluation(attributes)
-        for policy in self._indexes[attributes.kind].candidates(attributes):
+        for policy in self._indexes[attributes.question].candidates(attributes):
             if evaluation.concerns(policy):
-                for rule in policy.rules[attributes.kind]:
+                for rule in policy.rules[attributes.question]:
                     evaluation.run(rule)
         if attributes.value is not None:
             for policy, rule in self._ranges[attributes.kind].holding(attributes.value):
                 if evaluation.concerns(policy):
                     evaluation.run(rule)
-        if attributes.kind == PODS:
+        if attributes.kind == PODS and not attributes.group:
             self._judge_annotations(evaluation)
         self._except(evaluation)
         if trace is not None:
@@ -288,8 +294,8 @@ class Engine:
         return evaluation.verdicts
 
     def judge_annotations(self, request: PolicyRequest) -> list[Verdict]:
-        """What the rules about protected annotations, and no others, say of an update."""
-        attributes = observe(request)
+        """What the rules about protected annotations, and no others, say of an update, of a pod that goes as well."""
+        attributes = observe(request, until_gone=True)
         if isinstance(attributes, str):
             return []
         evaluation = RuleEvaluation(attributes)

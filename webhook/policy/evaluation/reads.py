@@ -1,8 +1,9 @@
 """What of a pod the policies read when it is updated, so that no other UPDATE needs to be judged.
 
-The answer may be too much, never too little. Expressions are not evaluated for it: only paths that start with
-`object` or `oldObject` and name a known part are told apart, and everything else counts as reading whatever people
-can change.
+The answer may be too much, never too little. Rules say what they read by their declarations
+(`webhook.policy.model.declarations`); of a rule that does not say it, every part counts. Expressions are not evaluated
+for it: only paths that start with `object` or `oldObject` and name a known part are told apart, and everything else
+counts as reading whatever people can change.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 
 from webhook.policy.evaluation.managed_classes import shielded
 from webhook.policy.evaluation.request import PODS
-from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies
+from webhook.policy.model import MARK, OWN_ANNOTATIONS, Policies, PriorityPolicy
+from webhook.policy.model.declarations import Declaration, FieldPath
 
 __all__ = ["PARTS", "PRESERVED", "Reads", "protected_annotations", "reads_on_update"]
 
@@ -41,28 +43,67 @@ class Reads(msgspec.Struct, frozen=True):
     labels: frozenset[str] = frozenset()
     annotations: frozenset[str] = frozenset()
 
+    def __or__(self, other: Reads) -> Reads:
+        """What either of the two reads."""
+        return Reads(self.parts | other.parts, self.labels | other.labels, self.annotations | other.annotations)
+
+    def __bool__(self) -> bool:
+        """Whether anything is read."""
+        return bool(self.parts or self.labels or self.annotations)
+
 
 def reads_on_update(policies: Policies) -> Reads:
     """What decides about an UPDATE of a pod, beyond the fields in PRESERVED.
 
-    Rules on PriorityClasses and reserved ranges look at an UPDATE only if it changes the priority; so only
-    protected annotations, and expressions over pods with what narrows them, add to it.
+    Rules on PriorityClasses and reserved ranges read nothing else, so they add nothing to it. What else a rule reads
+    is read with what narrows it: the conditions of its policy, and the labels by which the policy selects.
     """
-    parts: set[str] = set()
-    labels = {MARK}
+    found = Reads(labels=frozenset({MARK}), annotations=protected_annotations(policies))
     for policy in policies.priority:
         if policy.match.operations is not None and "UPDATE" not in policy.match.operations:
             continue
-        bodies = [rule.validate for rule in policy.rules if rule.validate and PODS in rule.validate.resources]
-        expressions = [body.expression for body in bodies]
-        if bodies or any(rule.priority_classes is not None for rule in policy.rules):
-            expressions += [condition.expression for condition in policy.conditions]
-        parts.update(*map(_parts_read, expressions))
-        matches = (policy.match, policy.exclude, *(one.match for one in policy.exceptions)) if bodies else ()
-        for selector in (one.object_selector for one in matches if one is not None):
-            if selector is not None:
-                labels.update(selector.match_labels or (), (row.key for row in selector.match_expressions or ()))
-    return Reads(frozenset(parts), frozenset(labels), protected_annotations(policies))
+        declared = [rule.declaration for rule in policy.rules]
+        asked = [one for one in declared if one.always_asked and PODS in one.about]
+        for condition in policy.conditions if asked else ():
+            found |= Reads(_parts_read(condition.expression))
+        for read in filter(None, map(_declared, asked)):
+            found |= read | _selecting(policy)
+    return found
+
+
+def _declared(one: Declaration) -> Reads:
+    """What a rule reads by its declaration."""
+    found = Reads(frozenset[str]().union(*map(_parts_read, one.expressions)))
+    for path in [()] if one.fields is None else one.fields:
+        found |= _read_at(path)
+    return found
+
+
+def _read_at(path: FieldPath) -> Reads:
+    """What reading a field of a pod means for an UPDATE; every part, if the path does not name one."""
+    match path:
+        case ("spec", field) if field in PRESERVED:
+            return Reads()
+        case ("spec", *_):
+            return Reads(frozenset({"spec"}))
+        case ("metadata", "labels", key):
+            return Reads(labels=frozenset({key}))
+        case ("metadata", "annotations", key):
+            return Reads(annotations=frozenset({key}))
+        case ("metadata", part, *_) if part in PARTS:
+            return Reads(frozenset({part}))
+        case ("metadata", part, *_) if part in _FIXED:
+            return Reads()
+        case _:
+            return Reads(frozenset(PARTS))
+
+
+def _selecting(policy: PriorityPolicy) -> Reads:
+    """The labels of pods by which a policy selects those it is about."""
+    matches = (policy.match, policy.exclude, *(one.match for one in policy.exceptions))
+    selectors = [one.object_selector for one in matches if one is not None and one.object_selector is not None]
+    rows = (row.key for selector in selectors for row in selector.match_expressions or ())
+    return Reads(labels=frozenset(rows).union(*(selector.match_labels or () for selector in selectors)))
 
 
 def protected_annotations(policies: Policies) -> frozenset[str]:

@@ -16,6 +16,7 @@ from webhook.policy.model.match import CONTROLLER_GROUPS, CONTROLLER_MANAGER, KU
 __all__ = [
     "CLASSES",
     "CONTROLLER",
+    "GROUPS",
     "PODS",
     "AnnotationChange",
     "PolicyRequest",
@@ -24,7 +25,7 @@ __all__ = [
     "observe",
 ]
 
-PODS, CLASSES = "pods", "priorityclasses"
+PODS, CLASSES, GROUPS = "pods", "priorityclasses", "podgroups"
 _WORKLOADS = frozenset(resource for _, resource in WORKLOADS)
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation", "finalizers", "ownerReferences"})
 
@@ -43,7 +44,7 @@ CONTROLLER = UserInfo(username=f"{KUBE_SYSTEM_ACCOUNT}replicaset-controller", gr
 
 
 class PolicyRequest(msgspec.Struct, kw_only=True):
-    """One CREATE or UPDATE of a pod, a workload with a pod template, or a PriorityClass.
+    """One CREATE or UPDATE of a pod, a workload with a pod template, a PodGroup or its template, or a PriorityClass.
 
     `object` and `old_object` are the JSON data as sent (`old_object` on UPDATE only). `priority_class` is the
     class that the pod or template names or is given, `priority` the value it has in effect, however it got there
@@ -75,14 +76,19 @@ AnnotationChange = tuple[str | None, str | None]
 """An annotation before and after; None is absent."""
 
 
-def observe(request: PolicyRequest) -> RequestAttributes | str:
-    """What the rules look at, or the reason why no rule looks at this request."""
+def observe(request: PolicyRequest, *, until_gone: bool = False) -> RequestAttributes | str:
+    """What the rules look at, or the reason why no rule looks at this request.
+
+    `until_gone` says that an object that is being deleted is looked at, too.
+    """
     if request.operation not in ("CREATE", "UPDATE"):
         return f"operation {request.operation} is not judged"
-    if _part(request.object, "metadata").get("deletionTimestamp"):
+    if not until_gone and _part(request.object, "metadata").get("deletionTimestamp"):
         return "the object is being deleted; nothing holds that up"
     if request.resource in (PODS, CLASSES):
         return RequestAttributes(request, request.resource, request.object, request.old_object)
+    if request.resource == GROUPS:
+        return RequestAttributes(request, PODS, request.object, None)
     if request.resource not in _WORKLOADS:
         return f"resource {request.resource} is not judged"
     new = template_of(request.object, request.resource) or {}
@@ -97,13 +103,15 @@ class RequestAttributes:
 
     `kind` is `pods` or `priorityclasses`. `new` and `old` are the object as it would be stored and as it is; there is
     no old one at CREATE. A workload is seen as the CREATE of the pod its template describes, asked for by whoever
-    applies the workload: `template` is true then.
+    applies the workload: `template` is true then. A PodGroup is seen in the same way, as a pod of which nothing but its
+    priority is known: `group` is true then, too.
     """
 
     __slots__ = (
         "_inputs",
         "by_service_account",
         "class_name",
+        "group",
         "kind",
         "names_class",
         "new",
@@ -118,6 +126,7 @@ class RequestAttributes:
     def __init__(self, request: PolicyRequest, kind: str, new: dict[str, Any], old: dict[str, Any] | None) -> None:
         self.request, self.kind, self.new, self.old = request, kind, new, old
         self.template = kind == PODS and request.resource != PODS
+        self.group = request.resource == GROUPS
         self.operation = "CREATE" if self.template else request.operation
         user = request.user.username
         self.by_service_account = kind == PODS and (user.startswith(SERVICE_ACCOUNT) or user == CONTROLLER_MANAGER)
@@ -141,6 +150,11 @@ class RequestAttributes:
         )
         """Whether the request sets class or value; an UPDATE of anything else is not about priority."""
         self._inputs: Inputs | None = None
+
+    @property
+    def question(self) -> str:
+        """Which rules are asked: those about pods, about PriorityClasses, or about the priority of a group."""
+        return GROUPS if self.group else self.kind
 
     @property
     def inputs(self) -> Inputs:

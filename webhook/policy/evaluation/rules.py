@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from webhook.kube.bounded import bounded
 from webhook.kube.instants import rfc3339
 from webhook.policy.cel.program import CelRuntimeError, compile_bool, compile_text
 from webhook.policy.evaluation.matching import anyone_of, definers, definers_text, rights_text
@@ -144,9 +145,9 @@ class CompiledRule:
 def on_error(enforcement: Enforcement, attributes: RequestAttributes) -> Enforcement:
     """What an expression that fails leads to: a template lacks what defaulting gives its pods, so it is not refused.
 
-    The pods themselves are judged again when they are created.
+    The pods themselves are judged again when they are created. A PodGroup is not.
     """
-    return Enforcement.WARN if attributes.template else enforcement
+    return Enforcement.WARN if attributes.template and not attributes.group else enforcement
 
 
 def compile_judging(policy: PriorityPolicy, rule: PriorityRule, twins: Twins) -> Iterator[tuple[str, CompiledRule]]:
@@ -178,7 +179,7 @@ def _compile_classes(policy: PriorityPolicy, rule: PriorityRule, body: PriorityC
         if not any(map(denied, names)) and (allowed is None or any(map(allowed, names))):
             return _ALLOW
         where = f" in namespace {attributes.request.namespace}" if attributes.request.namespace else ""
-        text = f'PriorityClass "{name}" may not be used{where}: rule {policy.name}/{rule.name} {what}'
+        text = f'PriorityClass "{bounded(name)}" may not be used{where}: rule {policy.name}/{rule.name} {what}'
         return RuleResult("deny", text)
 
     return CompiledRule(policy.name, rule.name, rule.enforcement, run)
@@ -195,7 +196,7 @@ def compile_use(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) -> Co
         if may(attributes):
             return _ALLOW
         hint = REGARDLESS if by_subject and attributes.by_service_account else ""
-        by = f' (PriorityClass "{attributes.class_name}")' if attributes.class_name else ""
+        by = f' (PriorityClass "{bounded(attributes.class_name)}")' if attributes.class_name else ""
         return RuleResult(
             "deny",
             f"priority {attributes.value}{by} lies in the range {body.from_} to {body.to}, which rule"
@@ -217,7 +218,7 @@ def compile_define(policy: PriorityPolicy, rule: PriorityRule, body: Reserve) ->
             return _ALLOW
         return RuleResult(
             "deny",
-            f'value {attributes.value} of PriorityClass "{attributes.name}" lies in the range {body.from_} to'
+            f'value {attributes.value} of PriorityClass "{bounded(attributes.name)}" lies in the range {body.from_} to'
             f" {body.to}, which rule {policy.name}/{rule.name} reserves: classes there may be defined by {who};"
             f" choose a value outside that range",
         )
@@ -309,7 +310,7 @@ def shield_verdicts(
 
 
 def _refusal(operation: str, key: str, change: AnnotationChange, leaves: str) -> str:
-    before, after = change
+    before, after = (None if value is None else bounded(value).replace("\n", "\\n") for value in change)
     if before is None:
         done = f'set to "{after or ""}"'
     elif after is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,21 +15,42 @@ from webhook.policy.model.globs import WILDCARD, intersect, name_matcher
 from webhook.policy.model.values import KNOWN_ANNOTATIONS
 from webhook.policy.shapes.findings import Finding, Reader, Severity
 
-__all__ = ["check_together"]
+__all__ = ["KnownClasses", "check_together"]
 
 Readers = Mapping[str, Reader]
+
+
+class KnownClasses(NamedTuple):
+    """The PriorityClasses that there are, and globs of those that something else makes."""
+
+    names: Collection[str]
+    globs: tuple[str, ...] = ()
+
 
 _ALMOST = 0.9
 """How alike two annotation keys are that probably mean the same."""
 
 
-def check_together(policies: Policies, readers: Readers) -> None:
-    """Note everything that is wrong between policies."""
+def check_together(policies: Policies, readers: Readers, known_classes: KnownClasses | None = None) -> None:
+    """Note everything that is wrong between policies, and classes that are not known, if it is known which are."""
+    if known_classes is not None:
+        _known(readers, known_classes)
     _names(policies, readers)
     _ranges(policies, readers)
     _defaults(policies, readers)
     _managed(policies, readers)
     _annotations(readers)
+
+
+def _known(readers: Readers, known: KnownClasses) -> None:
+    """Warn of classes that nobody has, which are often misspelt. A glob may mean classes that come later."""
+    made_elsewhere = name_matcher(known.globs)
+    for reader in readers.values():
+        for name, node in reader.classes:
+            if WILDCARD not in name and name not in known.names and not made_elsewhere(name):
+                near = reader.nearest(name, known.names)
+                text = f'PriorityClass "{name}" is not among the objects{near}; for one that something else makes, add'
+                reader.warn(node, f"{text} --known-class {name}")
 
 
 def _names(policies: Policies, readers: Readers) -> None:

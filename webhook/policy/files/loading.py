@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from webhook.policy.files.consistency import check_together
+from webhook.policy.files.consistency import KnownClasses, check_together
+from webhook.policy.files.field_paths import FieldPaths
 from webhook.policy.files.schema import API_VERSION, DOCUMENTS, TEST_KIND
 from webhook.policy.files.yamltree import LARGEST_FILE, YamlError, documents
 from webhook.policy.model import Policies, PreemptionPolicy, PriorityPolicy, SourcePosition
@@ -32,13 +33,14 @@ class Loaded(msgspec.Struct, frozen=True):
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
-def load(directory: Path) -> Loaded:
+def load(directory: Path, known_classes: KnownClasses | None = None) -> Loaded:
     """Read the `*.yaml` and `*.yml` files directly in a directory, in the order of their names, or one file.
 
+    With `known_classes`, names of PriorityClasses that are not among them are found, too.
     Nothing is raised for what is in them or for files that cannot be read: that is in the findings.
     """
     texts, findings = read_texts(directory)
-    loaded = load_texts(texts)
+    loaded = load_texts(texts, known_classes)
     return Loaded(loaded.policies, findings + loaded.findings)
 
 
@@ -101,27 +103,38 @@ def load_or_raise(directory: Path) -> Policies:
     return loaded.policies
 
 
-def load_texts(texts: list[tuple[str, str]]) -> Loaded:
-    """Read policy files given as pairs of name and text."""
+def load_texts(texts: list[tuple[str, str]], known_classes: KnownClasses | None = None) -> Loaded:
+    """Read policy files given as pairs of name and text; `known_classes` as in `load`."""
     readers: dict[str, Reader] = {}
+    trees: dict[str, list[YamlNode]] = {}
     found: list[PriorityPolicy | PreemptionPolicy] = []
     for name, text in texts:
         reader = readers[name] = Reader(name, text)
+        roots: list[YamlNode] = []
         try:
+            empty = True
             for root in documents(text):
+                roots.append(root)
+                empty = empty and isinstance(root, YamlScalar) and meaning(root) == "null"
                 errors = reader.errors
                 policy = _document(root, reader)
                 if policy is not INVALID and reader.errors == errors:
                     found.append(policy)
+            if empty:
+                reader.at(Severity.WARNING, 1, 1, "the file holds no policy")
         except YamlError as error:
             reader.at(Severity.ERROR, error.line, error.column, f"YAML: {error.message}")
         except TooMuchError:
             reader.at(Severity.ERROR, 1, 1, "the aliases of this file make too much of it; write the values out")
+        trees[name] = roots
     policies = Policies(
         priority=tuple(policy for policy in found if isinstance(policy, PriorityPolicy)),
         preemption=tuple(policy for policy in found if isinstance(policy, PreemptionPolicy)),
     )
-    check_together(policies, readers)
+    check_together(policies, readers, known_classes)
+    for name, reader in readers.items():
+        if reader.found_anything:
+            reader.field_at = FieldPaths(trees[name]).at
     return Loaded(policies, [finding for reader in readers.values() for finding in reader.findings])
 
 

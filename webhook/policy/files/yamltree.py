@@ -13,6 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from webhook.policy.files.yaml_messages import problem_of
 from webhook.policy.shapes.yaml_nodes import YamlMap, YamlNode, YamlScalar, YamlSequence
 
 __all__ = [
@@ -56,14 +57,7 @@ def documents(text: str) -> Iterator[YamlNode]:
             if root is not None:
                 yield root
     except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = " ".join(str(error.problem or error.context or "not YAML").split())
-        if "\\t" in problem:
-            problem = "a tab where YAML wants spaces"
-        elif error.context and error.context != problem:
-            problem = f"{problem} ({error.context})"
-        line, column = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-        raise YamlError(line, column, problem) from error
+        raise YamlError(*problem_of(error)) from error
     except YAMLError as error:  # from the reader, which knows no marks
         before = text[: getattr(error, "position", 0) or 0]
         found = re.search(r"#x[0-9a-fA-F]+", str(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.match import (
     RequestMatch,
     Subject,
@@ -16,31 +17,31 @@ from webhook.policy.model.match import (
 from webhook.policy.model.preemption import (
     BudgetMode,
     EvictionMode,
-    ExtenderConfig,
+    GroupDisruption,
+    Groups,
     Limits,
     PodsMatch,
     PreemptibilityAnnotations,
     PreemptionPair,
     PreemptionPolicy,
+    PreemptorNaming,
     Preemptors,
     Protection,
     Rate,
     VictimMode,
     Victims,
 )
-from webhook.policy.model.priority import (
+from webhook.policy.model.priority import MatchCondition, MatchConditions, PolicyException, PriorityPolicy
+from webhook.policy.model.rules import (
     Definers,
     Enforcement,
-    MatchCondition,
-    MatchConditions,
-    PolicyException,
     PriorityClasses,
-    PriorityPolicy,
     PriorityRule,
     ProtectAnnotations,
     Reserve,
     Validate,
 )
+from webhook.policy.model.schedule import Schedule
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     DECISION,
@@ -50,6 +51,7 @@ from webhook.policy.model.values import (
     OWN_ANNOTATIONS,
     PLAN,
     PROTECTION_DURATION,
+    RECONCILER_ANNOTATIONS,
 )
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -62,11 +64,14 @@ __all__ = [
     "OWN_ANNOTATIONS",
     "PLAN",
     "PROTECTION_DURATION",
+    "RECONCILER_ANNOTATIONS",
     "BudgetMode",
     "Definers",
     "Enforcement",
     "EvictionMode",
     "ExtenderConfig",
+    "GroupDisruption",
+    "Groups",
     "Limits",
     "MatchCondition",
     "MatchConditions",
@@ -76,6 +81,7 @@ __all__ = [
     "PreemptibilityAnnotations",
     "PreemptionPair",
     "PreemptionPolicy",
+    "PreemptorNaming",
     "Preemptors",
     "PriorityClasses",
     "PriorityPolicy",
@@ -85,6 +91,7 @@ __all__ = [
     "Rate",
     "RequestMatch",
     "Reserve",
+    "Schedule",
     "SourcePosition",
     "Subject",
     "Validate",

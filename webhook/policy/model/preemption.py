@@ -11,7 +11,9 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.objects import LabelSelector
+from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.match import SELECTOR
+from webhook.policy.model.schedule import Schedule, ever_together
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
     CLASS_GLOB,
@@ -21,19 +23,21 @@ from webhook.policy.model.values import (
     RECOGNISED_ANNOTATION,
 )
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of, yaml_name
 from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = [
     "BudgetMode",
     "EvictionMode",
-    "ExtenderConfig",
+    "GroupDisruption",
+    "Groups",
     "Limits",
     "PodsMatch",
     "PreemptibilityAnnotations",
     "PreemptionPair",
     "PreemptionPolicy",
+    "PreemptorNaming",
     "Preemptors",
     "Protection",
     "Rate",
@@ -43,8 +47,6 @@ __all__ = [
 
 _SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
 _MANY = 1_000_000
-_LONGEST_TIMEOUT = 60
-"""Seconds that an extender may take to answer, at most."""
 
 
 class VictimMode(StrEnum):
@@ -52,6 +54,14 @@ class VictimMode(StrEnum):
 
     OPT_IN = "opt-in"
     OPT_OUT = "opt-out"
+
+
+class GroupDisruption(StrEnum):
+    """What becomes of a group of which one pod is to go."""
+
+    POD = "Pod"
+    GROUP = "Group"
+    NEVER = "Never"
 
 
 class BudgetMode(StrEnum):
@@ -66,6 +76,13 @@ class EvictionMode(StrEnum):
 
     EVICT = "evict"
     DELETE = "delete"
+
+
+class PreemptorNaming(StrEnum):
+    """Whom the Event on a victim names as its preemptor: whoever reads the one may not be allowed to know the other."""
+
+    SAME_NAMESPACE = "same-namespace"
+    ALWAYS = "always"
 
 
 @mapping("preemptors")
@@ -188,6 +205,10 @@ class Protection(Checked, frozen=True, kw_only=True):
     maximum: Annotated[
         float | None, Field("The most that an annotation may ask for; unlimited if absent.", Duration())
     ] = None
+    schedule: Annotated[
+        Schedule | None,
+        Field("When pods are protected at all, by default or by annotation; always if absent."),
+    ] = None
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -203,6 +224,11 @@ class Rate(msgspec.Struct, frozen=True):
 
     evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, _MANY))]
     window: Annotated[float, Field("Within which time.", Duration())] = 60.0
+    schedule: Annotated[Schedule | None, Field("When it holds; always if absent. It counts evictions always.")] = None
+
+    def holds(self, now: float) -> bool:
+        """Whether it holds at this time, in seconds since the epoch."""
+        return self.schedule is None or self.schedule.holds(now)
 
 
 @mapping("limits")
@@ -220,41 +246,38 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 10
 
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """The rates that are set, by their field."""
+        rates = {"per_owner": self.per_owner, "per_node": self.per_node, "per_cluster": self.per_cluster}
+        return {field: rate for field, rate in rates.items() if rate is not None}
 
-@mapping("extender")
-class ExtenderConfig(Checked, frozen=True, kw_only=True):
-    """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
+    def at(self, now: float) -> Limits:
+        """The limits without the rates that do not hold at this time, in seconds since the epoch."""
+        off = {field: None for field, rate in self.rates.items() if not rate.holds(now)}
+        return msgspec.structs.replace(self, **off) if off else self
 
-    url_prefix: Annotated[
-        str,
+
+@mapping("groups")
+class Groups(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods that belong together: by a PodGroup, a JobSet, a LeaderWorkerSet, an indexed Job and so on."""
+
+    disruption: Annotated[
+        GroupDisruption,
         Field(
-            "Where the extender is.",
-            Text(
-                "an address such as http://extender.kube-system.svc/scheduler",
-                pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            "What becomes of a group if one of its pods is to go. A PodGroup that says Pod or PodGroup itself"
+            " (disruptionMode) is disrupted as it says, unless this is Never.",
+            Choice(
+                "a way with groups",
+                {
+                    "Pod": "its pods go one by one",
+                    "Group": "all of them go, on all nodes, or none",
+                    "Never": "none of them goes",
+                },
+                GroupDisruption,
             ),
         ),
-    ]
-    preempt_verb: Annotated[
-        str, Field("Appended to urlPrefix.", Text("a path below urlPrefix", pattern=r"^[A-Za-z0-9._/-]+$"))
-    ]
-    http_timeout: Annotated[float, Field("How long an answer may take.", Duration())] = 5.0
-    ignorable: Annotated[bool, Field("Whether preemption goes on without it if it fails.")] = False
-    managed_resources: Annotated[
-        tuple[str, ...],
-        Field(
-            "It is asked only about pods that request one of these; about all if absent.",
-            ListOf(Text("the name of a resource"), least=1),
-        ),
-    ] = ()
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """The preemptor does not wait for it too long."""
-        if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
-            reader.error(
-                nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits"
-            )
+    ] = GroupDisruption.POD
 
 
 @mapping("PreemptionPolicy spec")
@@ -265,7 +288,12 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
     """Stands in the document's metadata."""
     source: SourcePosition
     preemptors: Annotated[Preemptors, Field("For which pods.", required=True)] = Preemptors()
+    schedule: Annotated[
+        Schedule | None,
+        Field("When it evicts; always if absent. At other times its pods wait, and nobody is evicted for them."),
+    ] = None
     victims: Annotated[Victims, Field("Whom it may evict.")] = Victims()
+    groups: Annotated[Groups, Field("What becomes of pods that belong together.")] = Groups()
     budgets: Annotated[
         BudgetMode,
         Field(
@@ -308,6 +336,20 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
         float,
         Field("How long already terminating pods that make room are waited for before others are evicted.", Duration()),
     ] = 60.0
+    name_preemptor: Annotated[
+        PreemptorNaming,
+        Field(
+            "When the Event on a victim names the preemptor.",
+            Choice(
+                "when to name the preemptor",
+                {
+                    "same-namespace": "if both are in one namespace; else it says uid, PriorityClass and priority",
+                    "always": "whatever namespace it is in",
+                },
+                PreemptorNaming,
+            ),
+        ),
+    ] = PreemptorNaming.SAME_NAMESPACE
     limits: Annotated[Limits, Field("How much may be evicted, and how often it is tried.")] = Limits()
     extenders: Annotated[
         tuple[ExtenderConfig, ...], Field("Asked one after the other which candidates may stand.")
@@ -315,9 +357,17 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
 
     @staticmethod
     def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Some class is named."""
+        """Some class is named, and what has a schedule of its own holds at some time at which the policy does."""
         preemptors = values.get("preemptors")
         if preemptors is not None and not preemptors.priority_classes and not preemptors.twins:
             reader.warn(
                 nodes["preemptors"], "no class is named, so the policy manages no pod; name priorityClasses or twins"
             )
+        limits, protection = values.get("limits", Limits()), values.get("protection", Protection())
+        parts = [("limits", yaml_name(field), rate.schedule) for field, rate in limits.rates.items()]
+        for attribute, name, schedule in [*parts, ("protection", "protection", protection.schedule)]:
+            own = values.get("schedule")
+            if own is not None and schedule is not None and not ever_together(own, schedule):
+                reader.warn(
+                    nodes[attribute], f"{name} never holds: its schedule and the policy's have no time in common"
+                )

@@ -1,226 +1,38 @@
-"""PriorityPolicy: who may run and define what.
-
-`webhook.policy.evaluation` turns these into closures. A new rule body is a struct here, its field in `PriorityRule`,
-and its evaluation.
-"""
+"""PriorityPolicy: who may run and define what. Its rules are in `webhook.policy.model.rules`."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
-import msgspec
-
-from webhook.policy.cel.program import VARIABLES, compile_bool, compile_text
-from webhook.policy.model.match import (
-    MEND,
-    OPERATIONS,
-    RIGHT,
-    SUBJECTS,
-    RequestMatch,
-    Subject,
-    check_rights,
-    reads_user,
-)
-from webhook.policy.model.values import ANNOTATION, CLASS_GLOB, CLASS_NAME, NAME, Expression
+from webhook.policy.cel.program import VARIABLES, compile_bool
+from webhook.policy.model.match import MEND, RIGHT, RequestMatch, check_rights, reads_user
+from webhook.policy.model.rules import ENFORCEMENT, Enforcement, PriorityRule
+from webhook.policy.model.values import NAME, Expression, warn_of_unknown_fields
 from webhook.policy.shapes.findings import Reader
 from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
-from webhook.policy.shapes.shapes import Choice, Instant, ListOf, OneOrMore, Text, Whole
+from webhook.policy.shapes.shapes import Instant, ListOf, Text
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
-__all__ = [
-    "Definers",
-    "Enforcement",
-    "MatchCondition",
-    "MatchConditions",
-    "PolicyException",
-    "PriorityClasses",
-    "PriorityPolicy",
-    "PriorityRule",
-    "ProtectAnnotations",
-    "Reserve",
-    "Validate",
-]
-
-_PRIORITY = Whole("a priority", -(2**31), 2**31 - 1)
-_VARIABLES = ", ".join(VARIABLES)
+__all__ = ["MatchCondition", "MatchConditions", "PolicyException", "PriorityPolicy"]
 
 
-class Enforcement(StrEnum):
-    """What a violated rule does: refuse, warn the author, or only leave an audit annotation."""
-
-    ENFORCE = "enforce"
-    WARN = "warn"
-    AUDIT = "audit"
-
-
-_ENFORCEMENT = Choice(
-    "an enforcement",
-    {
-        "enforce": "a violation refuses the request",
-        "warn": "a violation is told to the author as a warning",
-        "audit": "a violation is left in the audit log",
-    },
-    Enforcement,
-)
-
-
-@mapping("condition", f"A CEL expression that must be true for the policy to apply, over {_VARIABLES}.")
-class MatchCondition(msgspec.Struct, frozen=True):
+@mapping("condition", f"A CEL expression that must be true for the policy to apply, over {', '.join(VARIABLES)}.")
+class MatchCondition(Checked, frozen=True):
     """A named CEL expression that must hold for the policy to apply."""
 
     name: Annotated[str, Field("The condition's name in messages.", NAME)]
     expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
     source: SourcePosition
 
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """It reads fields that there are."""
+        if "expression" in values:
+            about = ("pods", "priorityclasses")
+            warn_of_unknown_fields(compile_bool(values["expression"]), nodes["expression"], reader, about)
+
 
 MatchConditions = tuple[MatchCondition, ...]
-
-
-@mapping("priorityClasses rule")
-class PriorityClasses(Checked, frozen=True, kw_only=True):
-    """Which PriorityClasses pods may name. Pods without one are not meant: their value is what `reserve` looks at."""
-
-    allow: Annotated[
-        tuple[str, ...] | None, Field("Names or globs that may be used; all if absent.", ListOf(CLASS_GLOB))
-    ] = None
-    deny: Annotated[
-        tuple[str, ...], Field("Names or globs that may not be used; deny wins over allow.", ListOf(CLASS_GLOB))
-    ] = ()
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """No class is allowed and denied, and some is allowed."""
-        for name in sorted(set(values.get("allow") or ()) & set(values.get("deny", ()))):
-            reader.warn(nodes["deny"], f'"{name}" is in allow and in deny; deny wins')
-        if values.get("allow") == ():
-            reader.warn(nodes["allow"], "an empty allow refuses every PriorityClass")
-
-
-@mapping("definers")
-class Definers(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may define PriorityClasses in a range: everything named must hold. A list gives alternatives."""
-
-    names: Annotated[
-        tuple[str, ...] | None,
-        Field("The class's name is one of these; * is a wildcard.", ListOf(CLASS_GLOB, least=1)),
-    ] = None
-    subjects: Annotated[tuple[Subject, ...] | None, Field("Who asks is one of these.", SUBJECTS)] = None
-
-
-@mapping("reserve rule")
-class Reserve(Checked, frozen=True, kw_only=True):
-    """Reserves a range of priority values, both ends included. What counts is a pod's value, however it got there.
-
-    Each right is a list of alternatives: one that holds suffices, and without any nobody has it (docs/semantics.md B).
-    """
-
-    from_: Annotated[int, Field("The lowest value reserved.", _PRIORITY)]
-    to: Annotated[int, Field("The highest value reserved.", _PRIORITY)]
-    define: Annotated[
-        tuple[Definers, ...],
-        Field("Who may create or change PriorityClasses in it; else nobody.", OneOrMore(shape_of(Definers))),
-    ] = ()
-    use: Annotated[
-        tuple[RequestMatch, ...], Field("Which pods may have a priority in it; else none.", OneOrMore(RIGHT))
-    ] = ()
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """The range begins before it ends, and its rights mean whom they name."""
-        if "from_" in values and "to" in values and values["from_"] > values["to"]:
-            reader.error(nodes["from_"], f"the range ends at {values['to']}, before it begins; swap from and to")
-        if values.get("use"):
-            check_rights(values["use"], nodes["use"], reader, at_create=True)
-
-
-@mapping("protectAnnotations rule")
-class ProtectAnnotations(Checked, frozen=True, kw_only=True):
-    """Who may set, change or remove annotations of pods. Rules that enforce add up: one that allows suffices."""
-
-    keys: Annotated[tuple[str, ...], Field("The annotations.", ListOf(ANNOTATION, least=1))]
-    allow: Annotated[tuple[RequestMatch, ...], Field("Who may; nobody if absent.", OneOrMore(RIGHT))] = ()
-    operations: Annotated[tuple[str, ...], Field("When the rule holds.", OPERATIONS)] = ("UPDATE",)
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """Its rights mean whom they name."""
-        if values.get("allow"):
-            at_create = "CREATE" in values.get("operations", ())
-            check_rights(values["allow"], nodes["allow"], reader, at_create=at_create)
-
-
-@mapping("validate rule", f"A CEL expression that must be true, over {_VARIABLES}.")
-class Validate(Checked, frozen=True, kw_only=True):
-    """A CEL expression that must be true, and the text for the person whose request is refused.
-
-    `pods` stands for pods and for the pod templates of workloads, `priorityclasses` for PriorityClasses.
-    """
-
-    expression: Annotated[str, Field("The expression.", Expression(compile_bool))]
-    message: Annotated[
-        str, Field("What the author is told: what is wrong, what would be right.", Text("a message"))
-    ] = ""
-    message_expression: Annotated[str, Field("CEL that makes the message.", Expression(compile_text))] = ""
-    resources: Annotated[
-        tuple[str, ...],
-        Field(
-            "What the expression is about.",
-            ListOf(
-                Choice(
-                    "a resource",
-                    {"pods": "pods and the pod templates of workloads", "priorityclasses": "PriorityClasses"},
-                ),
-                least=1,
-            ),
-        ),
-    ] = ("pods",)
-
-    @staticmethod
-    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
-        """It has words for the author."""
-        if "expression" in values and "message" not in nodes and "message_expression" not in nodes:
-            reader.warn(
-                nodes["expression"], 'without "message" the author is told the expression; say what would be right'
-            )
-
-
-def _rule(values: Values, source: SourcePosition) -> Values:
-    """The rule's values; the policy, which knows the enforcement, makes the rule of them."""
-    return {**values, "source": source}
-
-
-@mapping("rule", build=_rule)
-class PriorityRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule: a name, and exactly one body."""
-
-    name: Annotated[str, Field("The rule's name in messages, logs and tests.", NAME)]
-    source: SourcePosition
-    enforcement: Annotated[Enforcement, Field("Instead of the policy's enforcement.", _ENFORCEMENT, required=False)]
-    default_priority_class: Annotated[
-        str | None, Field("The class of new pods that name none.", CLASS_NAME, alternative=True)
-    ] = None
-    priority_classes: Annotated[
-        PriorityClasses | None, Field("Which PriorityClasses may be used.", alternative=True)
-    ] = None
-    reserve: Annotated[Reserve | None, Field("A range of values for some only.", alternative=True)] = None
-    copy_annotations: Annotated[
-        tuple[str, ...] | None,
-        Field(
-            "Annotations that a new pod takes over from its PriorityClass if it has none.",
-            ListOf(ANNOTATION, least=1),
-            alternative=True,
-        ),
-    ] = None
-    protect_annotations: Annotated[
-        ProtectAnnotations | None, Field("Annotations that not everyone may change.", alternative=True)
-    ] = None
-    validate: Annotated[Validate | None, Field("A CEL expression that must be true.", alternative=True)] = None
-
-    @property
-    def refuses(self) -> bool:
-        """Whether the rule can refuse anything; the others fill in, and there is nothing to except from."""
-        return self.default_priority_class is None and self.copy_annotations is None
 
 
 @mapping("exception")
@@ -256,7 +68,7 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
 
     name: str
     source: SourcePosition
-    enforcement: Annotated[Enforcement, Field("What a violated rule does.", _ENFORCEMENT)] = Enforcement.ENFORCE
+    enforcement: Annotated[Enforcement, Field("What a violated rule does.", ENFORCEMENT)] = Enforcement.ENFORCE
     match: Annotated[RequestMatch, Field("Which requests the policy is about; all if absent.")] = RequestMatch()
     exclude: Annotated[
         RequestMatch | None, Field("Which of those it is not about after all; exclude wins over match.")
@@ -301,12 +113,11 @@ class PriorityPolicy(Checked, frozen=True, kw_only=True):
     def asks_who(self) -> bool:
         """Whether who asks makes a difference to what the policy says of a pod: by `subjects` or by an expression."""
         matches = [self.match, self.exclude or RequestMatch(), *(one.match for one in self.exceptions)]
-        expressions = [one.expression for one in self.conditions]
-        for rule in self.rules:
-            matches += rule.reserve.use if rule.reserve else ()
-            matches += rule.protect_annotations.allow if rule.protect_annotations else ()
-            expressions += [rule.validate.expression] if rule.validate else []
-        return any(one.subjects is not None for one in matches) or any(map(reads_user, expressions))
+        return (
+            any(one.subjects is not None for one in matches)
+            or any(reads_user(one.expression) for one in self.conditions)
+            or any(rule.declaration.asks_who for rule in self.rules)
+        )
 
 
 def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
@@ -335,14 +146,8 @@ def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
                 " else; leave the subjects out, or let the expression pass what controllers change",
             )
         return
-    if match.subjects is not None:
-        narrow = match.by_namespace
-        reader.warn(
-            nodes["match"],
-            f"the rules also hold for pods that controllers and service accounts make in"
-            f" {'these namespaces' if narrow else 'every namespace'}, whoever the author of the workload is: workloads"
-            f" of others are let in and their pods may be refused; {'leave the subjects out' if narrow else MEND}",
-        )
+    if match.subjects is not None and not any(one.covers_controllers for one in match.subjects):
+        _check_subjects(values, match, nodes["match"], reader)
     if exclude.subjects is not None and not exclude.by_namespace:
         reader.warn(
             nodes["exclude"],
@@ -356,3 +161,33 @@ def _check_requesters(values: Values, nodes: Nodes, reader: Reader) -> None:
                 "request.userInfo is a controller when it makes the pods of a workload, so the author is judged in one"
                 " way and the pods in another; read namespaceObject instead, or match operations [UPDATE]",
             )
+
+
+def _check_subjects(values: Values, match: RequestMatch, node: YamlNode, reader: Reader) -> None:
+    """A `match` by subjects that name no controller: what restricts holds for the pods of controllers all the same.
+
+    That refuses the pods of everybody's workloads, so the policy must say that it means it.
+    """
+    policy = values.get("enforcement", Enforcement.ENFORCE)
+    kinds = [PriorityRule(**{"enforcement": policy, **rule}) for rule in values.get("rules", ())]
+    refusing = [rule for rule in kinds if rule.refuses and rule.enforcement is Enforcement.ENFORCE]
+    what = "the rules also hold for pods that controllers and service accounts make in"
+    if match.by_namespace:
+        reader.warn(
+            node,
+            f"{what} these namespaces, whoever the author of the workload is: workloads of others are let in and their"
+            " pods may be refused; leave the subjects out",
+        )
+    elif not any(rule.refuses for rule in kinds):
+        reader.warn(node, f"pods that controllers make for these subjects get nothing by this policy; {MEND}")
+    elif not refusing:
+        reader.warn(
+            node, f"{what} every namespace, whoever the author of the workload is, and that is an error if they enforce"
+        )
+    else:
+        reader.error(
+            node,
+            f"{what} every namespace, so they would refuse the pods of everybody's Deployments and Jobs; {MEND}; or"
+            ' "operations: [UPDATE]" if only changes are meant; or, if the pods of controllers are meant as well, add'
+            " {kind: Group, name: system:serviceaccounts} to the subjects",
+        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.policy.cel.program import CelError, CelProblem
+from webhook.policy.cel.fields import unknown_fields
+from webhook.policy.cel.program import CelError, CelProblem, Program
 from webhook.policy.shapes.findings import Mention, Reader, Severity
 from webhook.policy.shapes.shapes import INVALID, Definitions, ListOf, Text
 from webhook.policy.shapes.yaml_nodes import YamlNode, YamlScalar
@@ -27,11 +28,14 @@ __all__ = [
     "NAME",
     "NAMESPACE",
     "NAMESPACES",
+    "NEW_CLASS_GLOB",
     "OWN_ANNOTATIONS",
     "PLAN",
     "PROTECTION_DURATION",
     "RECOGNISED_ANNOTATION",
+    "RECONCILER_ANNOTATIONS",
     "Expression",
+    "warn_of_unknown_fields",
 ]
 
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
@@ -46,7 +50,9 @@ DECISION = "giveway.dev/decision"
 """The annotation with the last decision made for a pod. Only the reconciler writes it."""
 GIVEN = "giveway.dev/given"
 """The annotation with what the webhook gave a new pod. Only the webhook writes it."""
-OWN_ANNOTATIONS = (PLAN, DECISION, GIVEN)
+RECONCILER_ANNOTATIONS = (PLAN, DECISION)
+"""What the reconciler writes on pods, and nobody else."""
+OWN_ANNOTATIONS = (*RECONCILER_ANNOTATIONS, GIVEN)
 """giveway's own annotations on pods: nobody else writes them, whatever the policies say."""
 
 KNOWN_ANNOTATIONS = {
@@ -60,8 +66,8 @@ _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _GLOB = r"[-a-z0-9.*]+"
 
 NAME = Text("a name (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
-CLASS_NAME = Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253)
-CLASS_GLOB = Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
+NEW_CLASS_GLOB = Text("the name of a PriorityClass, in which * stands for any characters", f"^{_GLOB}$", longest=253)
+"""The name of a class that need not exist yet."""
 NAMESPACE = Text("the name of a namespace, in which * stands for any characters", f"^{_GLOB}$", longest=63)
 NAMESPACES = ListOf(NAMESPACE, least=1)
 
@@ -98,6 +104,17 @@ class Expression:
         return {"type": "string", "minLength": 1, "maxLength": 4096}
 
 
+def warn_of_unknown_fields(program: Program, node: YamlNode, reader: Reader, about: Collection[str]) -> None:
+    """Point out what an expression that stands at `node` reads and no object of these kinds has."""
+    assert isinstance(node, YamlScalar)
+    for unknown in unknown_fields(program.text, program.tree, about):
+        before = program.text[: unknown.offset]
+        problem = CelProblem(before.count("\n") + 1, unknown.offset - (before.rfind("\n") + 1) + 1, "")
+        line, column = _place(node, problem, reader)
+        message = f"CEL: {unknown}{reader.nearest(unknown.name, unknown.known)}"
+        reader.at(Severity.WARNING, line, column, message, width=len(unknown.name))
+
+
 def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, int]:
     """Where a place in the expression stands in the file; its beginning, where YAML folded or escaped the text."""
     if node.style == "|":
@@ -110,6 +127,28 @@ def _place(node: YamlScalar, problem: CelProblem, reader: Reader) -> tuple[int, 
     if problem.line == 1 and written.startswith(node.text[: problem.column]):
         return node.line, node.column + quote + problem.column - 1
     return node.line, node.column
+
+
+@dataclass(frozen=True)
+class _ClassName:
+    """The name of a PriorityClass that should exist, noted for the check of names."""
+
+    name: Text
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The name."""
+        name = self.name.read(node, reader)
+        if name is not INVALID:
+            reader.classes.append((name, node))
+        return name
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string."""
+        return self.name.schema(definitions)
+
+
+CLASS_NAME = _ClassName(Text("the name of a PriorityClass (a-z, 0-9, - and .)", f"^{_SUBDOMAIN}$", longest=253))
+CLASS_GLOB = _ClassName(NEW_CLASS_GLOB)
 
 
 def _annotation_wrong(text: str) -> str:

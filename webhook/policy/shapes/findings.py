@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.policy.shapes.yaml_nodes import SourcePosition, YamlNode
 
@@ -43,18 +44,23 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant."""
+    """One thing found in a file. `excerpt` shows the line and, below it, carets under what is meant.
+
+    `field` is the path of the field at that place, such as `spec.rules[0].reserve`; empty if it is about no field.
+    """
 
     severity: Severity
     source: SourcePosition
     message: str
     excerpt: str = ""
+    field: str = ""
     related: tuple[Finding, ...] = ()
     """Other places that belong to it, such as the range another one overlaps."""
 
     def __str__(self) -> str:
-        """`file:line:column: severity: message`, the excerpt, and the related places."""
-        head = f"{self.source}: {self.severity.value}: {self.message}"
+        """`file:line:column: severity: message (field)`, the excerpt, and the related places."""
+        where = f" ({self.field})" if self.field else ""
+        head = f"{self.source}: {self.severity.value}: {self.message}{where}"
         lines = [head, self.excerpt] if self.excerpt else [head]
         for other in self.related:
             lines.append(f"{other.source}: note: {other.message}")
@@ -90,6 +96,12 @@ class Reader:
         self.path = path
         self.errors = 0
         self.annotations: list[Mention] = []
+        self.classes: list[tuple[str, YamlNode]] = []
+        """The PriorityClasses that are named, by name or glob, and where."""
+        self.field_at: Callable[[int, int, int], str] = lambda *_: ""
+        """The path of a field by the id of its node, or by line and column, as soon as the file has been read."""
+        self._nodes: dict[Finding, int] = {}
+        """The node that a finding is about, by its id."""
         self._findings: dict[Finding, None] = {}
         self._left_out = 0
         self._lines = text.splitlines()
@@ -98,11 +110,20 @@ class Reader:
     @property
     def findings(self) -> list[Finding]:
         """Everything found, each once, in the order of lines."""
-        found = sorted(self._findings, key=lambda one: (one.source.line, one.source.column))
+        named = (
+            replace(one, field=self.field_at(self._nodes.get(one, 0), one.source.line, one.source.column))
+            for one in self._findings
+        )
+        found = sorted(named, key=lambda one: (one.source.line, one.source.column))
         if self._left_out:
             more = f"{self._left_out} more findings in this file are not shown"
             found.append(Finding(severity=Severity.ERROR, source=found[-1].source, message=more))
         return found
+
+    @property
+    def found_anything(self) -> bool:
+        """Whether there is any finding."""
+        return bool(self._findings)
 
     def count(self) -> None:
         """Account for a node read. Raises TooMuchError past _MOST_READS."""
@@ -116,11 +137,11 @@ class Reader:
 
     def error(self, node: YamlNode, message: str) -> None:
         """Note what keeps the file from being used."""
-        self.at(Severity.ERROR, node.line, node.column, message, width=node.width)
+        self.at(Severity.ERROR, node.line, node.column, message, width=node.width, node=node)
 
     def warn(self, node: YamlNode, message: str) -> None:
         """Note what is probably not meant."""
-        self.at(Severity.WARNING, node.line, node.column, message, width=node.width)
+        self.at(Severity.WARNING, node.line, node.column, message, width=node.width, node=node)
 
     def at(
         self,
@@ -131,8 +152,9 @@ class Reader:
         *,
         width: int = 1,
         related: tuple[Finding, ...] = (),
+        node: YamlNode | None = None,
     ) -> None:
-        """Note something at a place."""
+        """Note something at a place, which is that of a node if one is given."""
         self.errors += severity is Severity.ERROR
         if len(self._findings) >= _MOST_FINDINGS:
             self._left_out += 1
@@ -141,6 +163,8 @@ class Reader:
         shown = self.excerpt(source, width)
         finding = Finding(severity=severity, source=source, message=message, excerpt=shown, related=related)
         self._findings[finding] = None
+        if node is not None:
+            self._nodes[finding] = id(node)
 
     def nearest(self, word: str, options: Iterable[str]) -> str:
         """`; did you mean "x"?` if an option is near, else the options when they are few, else nothing.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.snapshot.pod_info import PodInfo, conflicts
+from webhook.preemption.snapshot.pod_info import HostPort, PodInfo, conflicts
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "FilterCheck",
     "PlacedPods",
     "PortUsage",
+    "column_share",
     "port_bits",
     "resource_counters",
 ]
@@ -37,6 +38,8 @@ Mask = NDArray[np.bool_]
 
 UNBOUNDED = 2**62
 """A limit that nothing reaches."""
+_WORD = 63
+"""Bits of an int64 that can stand for a port."""
 
 
 class PlacedPods:
@@ -95,7 +98,10 @@ class AffinityBounds(NamedTuple):
 
 
 class PortUsage(NamedTuple):
-    """Taken host ports that conflict with the preemptor's, as bits per node; `bits` gives those of pods by row."""
+    """Taken host ports that conflict with the preemptor's, as bits of one or more words; the words are the first axis.
+
+    `base` has those of every node, `bits` gives those of pods by row. On one node no two ports have the same bit.
+    """
 
     base: Ints
     bits: Callable[[Rows], Ints]
@@ -119,7 +125,7 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
             stage="resources",
             base=left(nodes.pod_count, np.ones(len(without), np.int64)),
             limit=nodes.pod_limit[:count] - 1,
-            share=_column_share(np.broadcast_to(np.int64(1), pods.node.shape)),
+            share=column_share(np.broadcast_to(np.int64(1), pods.node.shape)),
         )
     ]
     always = nodes.resources.names[:3]
@@ -138,7 +144,7 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
                 stage="resources",
                 base=base,
                 limit=allocatable - amount,
-                share=_column_share(column),
+                share=column_share(column),
                 name=name,
             )
         )
@@ -148,22 +154,53 @@ def resource_counters(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> l
 def port_bits(snapshot: Snapshot, incoming: PodInfo, live: PlacedPods) -> PortUsage:
     """The taken ports that conflict with the preemptor's."""
     pods = snapshot.pods
-    bit_of: dict[object, int] = {}
-    masks = np.zeros(len(pods.ports.values), np.int64)
-    for identity, taken in pods.ports.used():
-        # A bit for each distinct conflicting port; beyond 62 of them the last bit is shared
-        mask = 0
-        for port in taken:
-            if any(conflicts(own, port) for own in incoming.ports):
-                mask |= 1 << min(bit_of.setdefault(port, len(bit_of)), 61)
-        masks[identity] = mask
-    port_set = pods.port_set
-    mine = masks[port_set[live.rows]]
-    users = np.flatnonzero(mine)
-    base = np.zeros(snapshot.nodes.rows, np.int64)
-    np.bitwise_or.at(base, live.nodes[users], mine[users])
-    return PortUsage(base, lambda rows: masks[port_set[rows]])
+    of_set = {
+        identity: conflicting
+        for identity, taken in pods.ports.used()
+        if (conflicting := [port for port in taken if any(conflicts(own, port) for own in incoming.ports)])
+    }
+    in_conflict = np.zeros(len(pods.ports.values), np.bool_)
+    in_conflict[list(of_set)] = True
+    users = np.flatnonzero(in_conflict[pods.port_set[live.rows]])
+    sets, nodes = pods.port_set[live.rows[users]], live.nodes[users]
+    bit_of = _bits_apart(of_set, sets.tolist(), nodes.tolist())
+    masks = np.zeros((1 + max(bit_of.values(), default=0) // _WORD, len(in_conflict)), np.int64)
+    for identity, conflicting in of_set.items():
+        for port in conflicting:
+            word, bit = divmod(bit_of[port], _WORD)
+            masks[word, identity] |= 1 << bit
+    base = np.zeros((len(masks), snapshot.nodes.rows), np.int64)
+    for row, mask in zip(base, masks, strict=True):
+        np.bitwise_or.at(row, nodes, mask[sets])
+    return PortUsage(base, lambda rows: masks[:, pods.port_set[rows]])
 
 
-def _column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:
+def _bits_apart(of_set: dict[int, list[HostPort]], sets: list[int], nodes: list[int]) -> dict[HostPort, int]:
+    """A bit for every port of these sets, another one for each port of one node; `sets[i]` is taken on `nodes[i]`.
+
+    Ports that share no node may share a bit: with an address for each node there are as many ports as nodes, and one
+    bit is enough for all of them.
+    """
+    ports = dict.fromkeys(port for conflicting in of_set.values() for port in conflicting)
+    if len(ports) <= _WORD:
+        return {port: bit for bit, port in enumerate(ports)}
+    nodes_with: dict[HostPort, set[int]] = {port: set() for port in ports}
+    for identity, node in zip(sets, nodes, strict=True):
+        for port in of_set[identity]:
+            nodes_with[port].add(node)
+    bit_of = {}
+    taken = dict.fromkeys(nodes, 0)
+    for port, there in nodes_with.items():
+        others = 0
+        for node in there:
+            others |= taken[node]
+        lowest = ~others & (others + 1)
+        for node in there:
+            taken[node] |= lowest
+        bit_of[port] = lowest.bit_length() - 1
+    return bit_of
+
+
+def column_share(column: Ints) -> Callable[[Rows, Rows], Ints]:
+    """The share of a counter to which each pod adds what its row of the column says, wherever it is."""
     return lambda rows, _nodes: column[rows]

@@ -12,8 +12,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.devices.requests import ClaimRefusal, DemandError, NotModelledError
 from webhook.preemption.filters import counters, topology, volumes
-from webhook.preemption.filters.counters import AffinityBounds, Counter, FilterCheck, PlacedPods, PortUsage
+from webhook.preemption.filters.counters import (
+    UNBOUNDED,
+    AffinityBounds,
+    Counter,
+    FilterCheck,
+    PlacedPods,
+    PortUsage,
+)
+from webhook.preemption.filters.devices import DeviceFilter, device_filter
 from webhook.preemption.filters.placement import declaring_mask, placement_checks
 from webhook.preemption.filters.volume_limits import EXCEEDED, Attached, AttachLimits
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -40,8 +49,9 @@ NO_PODS = np.zeros(0, np.intp)
 class NodeUsage(NamedTuple):
     """What is used up, one column a node: a row a counter, conflicting ports as bits, matches of required affinity.
 
-    `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will. `matches` is the
-    change from what is there now. `volumes` are the users of attached volumes (`AttachLimits.users`).
+    `ports` are those that pods on the node hold, `reserved` those that pods nominated to it will, a row a word
+    (`PortUsage`). `matches` is the change from what is there now. `volumes` are the users of attached volumes
+    (`AttachLimits.users`).
     """
 
     counters: Ints
@@ -56,7 +66,7 @@ class PreFilterState:
     """One preemptor on one snapshot: what uses what up, and what must hold.
 
     `without_nominated` is what the pods on the nodes use up, `with_nominated` the same with the nominated
-    ones, if there are any.
+    ones, if there are any. `error` ends the attempt before any node is looked at.
     """
 
     snapshot: Snapshot
@@ -68,6 +78,8 @@ class PreFilterState:
     limits: AttachLimits | None
     without_nominated: NodeUsage
     with_nominated: NodeUsage
+    devices: DeviceFilter | None = None
+    error: str = ""
     checks: list[FilterCheck] = field(default_factory=list)
 
     def shares(self, rows: Rows, nodes: Rows) -> Ints:
@@ -77,7 +89,7 @@ class PreFilterState:
     @property
     def is_local(self) -> bool:
         """Whether a pod counts on its own node only, and for as much as it adds there."""
-        return not (self.ports or self.affinity or self.limits) and all(
+        return not (self.ports or self.affinity or self.limits or self.devices) and all(
             counter.stage == "resources" for counter in self.counters
         )
 
@@ -87,7 +99,8 @@ class Failures(NamedTuple):
 
     `code` is 0 where the preemptor fits, -1 for a row without a known node, else the check's place in `checks` plus
     one. `lacking` has a row a resource counter: which of them are short if the resources check failed. `fits` are the
-    nodes (rows, ascending) on which the preemptor fits but for those in `excluded`, which the caller rules out.
+    nodes (rows, ascending) on which the preemptor fits but for those in `excluded`, which the caller rules out. After
+    an `error` the attempt is over, and nothing is known of any node.
     """
 
     code: NDArray[np.int16]
@@ -97,6 +110,7 @@ class Failures(NamedTuple):
     excluded: Rows
     checks: list[FilterCheck]
     counters: list[Counter]
+    error: str = ""
 
     def reason(self, node: int) -> str:
         """Why the preemptor does not fit on the node row, in kube-scheduler's words."""
@@ -116,21 +130,32 @@ def prefilter(snapshot: Snapshot, incoming: PodInfo, without: Rows = NO_PODS) ->
     storage = volumes.check(snapshot, incoming, live) if incoming.pod.spec.volumes else volumes.NO_STORAGE
     spread = topology.spread_counters(snapshot, incoming, live) if incoming.spread else []
     affinity, anti = topology.affinity_counters(snapshot, incoming, live)
-    used = [*resources, *storage.counters, *spread, *anti]
+    devices, refusal, error = None, storage.refusal, ""
+    try:
+        devices = device_filter(snapshot, incoming, without)
+    except ClaimRefusal as found:
+        refusal = refusal or str(found)
+    except DemandError as found:
+        error = f'running PreFilter plugin "DynamicResources": {found}'
+    except NotModelledError as found:
+        incoming = incoming._replace(beyond=f"it asks for devices, and {found}")
+    if devices:
+        resources = [_where_listed(counter, devices) for counter in resources]
+    used = [*resources, *storage.counters, *spread, *anti, *(devices.counters if devices else ())]
     nothing = np.zeros(snapshot.nodes.rows, np.int64)
     limits = storage.limits
     without_nominated = NodeUsage(
         counters=np.stack([counter.base for counter in used]),
-        ports=ports.base if ports else nothing,
-        reserved=nothing,
+        ports=ports.base if ports else nothing[np.newaxis],
+        reserved=np.zeros_like(ports.base) if ports else nothing[np.newaxis],
         matches=nothing,
         volumes=limits.users if limits else nothing,
     )
     limit = np.stack([counter.limit for counter in used])
     state = PreFilterState(
-        snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated
+        snapshot, incoming, used, limit, ports, affinity, limits, without_nominated, without_nominated, devices, error
     )
-    checks = _checks(state, storage)
+    checks = _checks(state, storage, refusal)
     state.checks = [check for check in checks if check.mask is None or check.mask.any()]
     state.with_nominated = _add_nominated(state, without)
     return state
@@ -154,6 +179,16 @@ def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
     affinity asks for, and a volume that is attached for both, may still go elsewhere. On the `excluded` nodes (rows)
     the preemptor neither fits nor preempts, whatever the checks say.
     """
+    try:
+        return _failures(state, excluded)
+    except DemandError as found:
+        return _ended(state, excluded, f'running "DynamicResources" filter plugin: {found}')
+
+
+def _failures(state: PreFilterState, excluded: Rows) -> Failures:
+    """What `run_filters` says. Raises DemandError."""
+    if state.error:
+        return _ended(state, excluded, state.error)
     code, resolvable, lacking = _run(state, state.with_nominated)
     fits = code == 0
     if state.with_nominated is not state.without_nominated and (state.affinity or state.limits):
@@ -162,6 +197,19 @@ def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
         fits = code == 0
     fits[excluded] = False
     return Failures(code, resolvable, lacking, np.flatnonzero(fits), excluded, state.checks, state.counters)
+
+
+def _ended(state: PreFilterState, excluded: Rows, error: str) -> Failures:
+    count = state.limit.shape[1]
+    nothing = np.zeros(count, np.bool_)
+    code = np.full(count, -1, np.int16)
+    return Failures(code, nothing, nothing[:0, np.newaxis], NO_PODS, excluded, state.checks, state.counters, error)
+
+
+def _where_listed(counter: Counter, devices: DeviceFilter) -> Counter:
+    """The counter of an extended resource counts only on nodes that list the resource."""
+    mask = devices.delegated.get(counter.name)
+    return counter if mask is None else counter._replace(limit=np.where(mask, UNBOUNDED, counter.limit))
 
 
 def nodes_where_preemption_might_help(failures: Failures) -> Rows:
@@ -174,13 +222,13 @@ def nodes_where_preemption_might_help(failures: Failures) -> Rows:
     return np.flatnonzero(resolvable)
 
 
-def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck]:
+def _checks(state: PreFilterState, storage: volumes.Storage, refusal: str) -> list[FilterCheck]:
     """All reasons not to fit, in the order of kube-scheduler's plugins."""
     nodes, incoming = state.snapshot.nodes, state.incoming
     rows_of: dict[str, tuple[int, int]] = {}  # the first and one past the last counter of every stage
     for row, counter in enumerate(state.counters):
         rows_of[counter.stage] = (rows_of.get(counter.stage, (row, 0))[0], row + 1)
-    checks = placement_checks(nodes, incoming, storage.refusal)
+    checks = placement_checks(nodes, incoming, refusal)
     if state.ports:
         checks.append(FilterCheck("node(s) didn't have free ports for the requested pod ports", True, "ports"))
     checks.append(FilterCheck("", True, "resources", None, *rows_of["resources"]))
@@ -207,6 +255,10 @@ def _checks(state: PreFilterState, storage: volumes.Storage) -> list[FilterCheck
     ):
         if stage in rows_of:
             checks.append(FilterCheck(reason, True, "counters", None, *rows_of[stage]))
+    if "devices" in rows_of:
+        checks.append(FilterCheck("cannot allocate all claims", True, "counters", None, *rows_of["devices"]))
+    if state.devices:
+        checks += state.devices.checks
     if incoming.features:
         lacking = ~declaring_mask(nodes, incoming.features)
         checks.append(FilterCheck("node(s) didn't match Pod's required features", False, "mask", lacking))
@@ -219,11 +271,12 @@ def _run(state: PreFilterState, load: NodeUsage) -> tuple[NDArray[np.int16], Mas
     code = np.where(state.snapshot.nodes.valid[:count], 0, -1).astype(np.int16)
     resolvable = np.zeros(count, np.bool_)
     lacking = np.zeros((0, count), np.bool_)
+    judged: NDArray[np.int8] | None = None
     for number, check in enumerate(state.checks, start=1):
         cures: Mask | bool = check.resolvable
         match check.kind:
             case "ports":
-                fails = (load.ports | load.reserved) != 0
+                fails = (load.ports | load.reserved).any(axis=0)
             case "affinity":
                 assert state.affinity is not None
                 fails = (load.matches < state.affinity.least) & (load.matches > state.affinity.most)
@@ -234,6 +287,10 @@ def _run(state: PreFilterState, load: NodeUsage) -> tuple[NDArray[np.int16], Mas
             case "mask":
                 assert check.mask is not None
                 fails = check.mask
+            case "devices":
+                assert state.devices is not None
+                judged = state.devices.judge(code == 0) if judged is None else judged
+                fails = judged == check.first
             case _:
                 fails = over[check.first : check.last].any(axis=0)
         if check.kind == "resources":
@@ -274,7 +331,8 @@ def _add_nominated(state: PreFilterState, without: Rows) -> NodeUsage:
         np.add.at(counter, nodes, share)  # far faster in a vector than in a matrix
     if state.ports:
         reserved = reserved.copy()
-        np.bitwise_or.at(reserved, nodes, state.ports.bits(rows))
+        for word, bits in zip(reserved, state.ports.bits(rows), strict=True):
+            np.bitwise_or.at(word, nodes, bits)
     if state.affinity:
         matches = matches.copy()
         np.add.at(matches, nodes, state.affinity.share(rows, nodes))

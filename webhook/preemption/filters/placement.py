@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import NodeSelector, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
-from webhook.kube.selectors import node_matcher
+from webhook.kube.selectors import is_label_value, node_matcher
 from webhook.preemption.filters.counters import FilterCheck
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.preemption.snapshot.pod_info import PodInfo
@@ -152,7 +152,7 @@ def _required_affinity(pod: Pod) -> NodeSelector | None:
 def _requirement_mask(nodes: Nodes, row: Requirement) -> Mask:
     """Nodes that meet the requirement, by node row; none if it cannot be parsed, which spoils its whole term."""
     least, most = _VALUES_OF.get(row.operator, (1, 0))
-    if not least <= len(row.values or ()) <= most:
+    if not least <= len(row.values or ()) <= most or not all(map(is_label_value, row.values or ())):
         return np.zeros(nodes.rows, np.bool_)
     match row.operator:
         case "In":

@@ -1,7 +1,8 @@
 """What a pod asks for and a node offers, as integers: cpu in millicores, everything else in bytes or counts.
 
 The sum over containers, init containers, sidecars, overhead and pod-level resources mirrors `PodRequests` of
-`k8s.io/component-helpers/resource` 0.36, with and without the status of a pod that is resized in place.
+`k8s.io/component-helpers/resource` 0.36, with and without the status of a pod that is resized in place. As there, the
+quantities are added up as they are written, in nanos, and only the sum is rounded up to whole millicores or bytes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from webhook.kube.objects import Container, Node, Pod, Quantity
-from webhook.kube.quantity import QuantityError, millis, units
+from webhook.kube.quantity import INT64_MAX, NANOS, QuantityError, nanos
 
 __all__ = [
     "CPU",
     "EPHEMERAL_STORAGE",
-    "LARGEST",
     "MEMORY",
     "ClusterError",
     "allocatable",
@@ -24,13 +24,14 @@ __all__ = [
 ]
 
 CPU, MEMORY, EPHEMERAL_STORAGE = "cpu", "memory", "ephemeral-storage"
-LARGEST = 2**54
-"""Amounts are capped here, so that no sum over a node's pods leaves an int64."""
-
 _COUNTED = ("hugepages-", "attachable-volumes-")
 """What the scheduler counts, by how its name begins, beside cpu, memory, ephemeral storage and names with a slash."""
 
+_MILLICORE = NANOS // 1000
+
 Amounts = dict[str, int]
+Nanos = dict[str, int]
+"""Amounts in nanos, not rounded yet."""
 
 
 class ClusterError(ValueError):
@@ -50,7 +51,7 @@ def requests(pod: Pod) -> Amounts:
     Raises ClusterError for an amount that is negative or not a quantity.
     """
     try:
-        return _total(pod, {}, _of_pod(pod))
+        return _rounded(_total(pod, {}, _of_pod(pod)))
     except QuantityError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
 
@@ -70,7 +71,7 @@ def occupied(pod: Pod) -> Amounts:
             told = (_parse(status.resources.requests), _parse(status.allocated_resources))
             effective = _effective(of_pod, told, infeasible=_is_infeasible(pod))
             of_pod = {name: effective.get(name, 0) for name in of_pod}
-        return _total(pod, _resized_containers(pod), of_pod)
+        return _rounded(_total(pod, _resized_containers(pod), of_pod))
     except QuantityError as error:
         raise ClusterError(f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}") from error
 
@@ -78,12 +79,19 @@ def occupied(pod: Pod) -> Amounts:
 def allocatable(node: Node) -> Amounts:
     """What the node offers, `pods` among it. Raises ClusterError for an amount that is not a quantity."""
     try:
-        return _parse(node.status.allocatable, and_pods=True)
+        return _rounded(_parse(node.status.allocatable, and_pods=True))
     except QuantityError as error:
         raise ClusterError(f"node {node.metadata.name}: status.allocatable: {error}") from error
 
 
-def _total(pod: Pod, resized: Mapping[str, Amounts], of_pod: Amounts) -> Amounts:
+def _rounded(amounts: Nanos) -> Amounts:
+    """Whole millicores, bytes and counts, rounded up, at most what an int64 holds."""
+    return {
+        name: min(INT64_MAX, -(-amount // (_MILLICORE if name == CPU else NANOS))) for name, amount in amounts.items()
+    }
+
+
+def _total(pod: Pod, resized: Mapping[str, Nanos], of_pod: Nanos) -> Nanos:
     """Sum up, with other amounts for the containers named in `resized`; `of_pod` stands instead of their sums."""
     spec = pod.spec
     containers = spec.containers or ()
@@ -91,8 +99,8 @@ def _total(pod: Pod, resized: Mapping[str, Amounts], of_pod: Amounts) -> Amounts
     for container in containers[1:]:
         _add(total, _of_container(container, resized))
     # Init containers run one after the other, beside the sidecars that were started before them
-    sidecars: Amounts = {}
-    peak: Amounts = {}
+    sidecars: Nanos = {}
+    peak: Nanos = {}
     for container in spec.init_containers or ():
         mine = _of_container(container, resized)
         if container.restart_policy == "Always":
@@ -112,13 +120,13 @@ def _total(pod: Pod, resized: Mapping[str, Amounts], of_pod: Amounts) -> Amounts
     return total
 
 
-def _of_container(container: Container, resized: Mapping[str, Amounts]) -> Amounts:
+def _of_container(container: Container, resized: Mapping[str, Nanos]) -> Nanos:
     if resized and container.name in resized:
         return resized[container.name]
     return _parse(container.resources.requests) if container.resources and container.resources.requests else {}
 
 
-def _of_pod(pod: Pod) -> Amounts:
+def _of_pod(pod: Pod) -> Nanos:
     """Pod-level requests, of the resources that may be asked for there."""
     resources = pod.spec.resources
     if resources is None or not resources.requests:
@@ -127,7 +135,7 @@ def _of_pod(pod: Pod) -> Amounts:
     return {name: asked[name] for name in asked if name in (CPU, MEMORY) or name.startswith("hugepages-")}
 
 
-def _resized_containers(pod: Pod) -> dict[str, Amounts]:
+def _resized_containers(pod: Pod) -> dict[str, Nanos]:
     """By name, what containers and sidecars whose status says so take for now; init containers are not resized."""
     sidecars = {one.name for one in pod.spec.init_containers or () if one.restart_policy == "Always"}
     statuses = [one for one in pod.status.init_container_statuses or () if one.name in sidecars]
@@ -147,7 +155,7 @@ def _resized_containers(pod: Pod) -> dict[str, Amounts]:
     }
 
 
-def _effective(asked: Amounts, told: tuple[Amounts, Amounts], *, infeasible: bool) -> Amounts:
+def _effective(asked: Nanos, told: tuple[Nanos, Nanos], *, infeasible: bool) -> Nanos:
     """The most of what is asked for, had and allotted; a resize that the node can never grant is not counted."""
     effective = {} if infeasible else dict(asked)
     for amounts in told:
@@ -163,24 +171,21 @@ def _is_infeasible(pod: Pod) -> bool:
     return False
 
 
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
+def _add(total: Nanos, more: Mapping[str, int]) -> None:
     for name, amount in more.items():
-        total[name] = min(LARGEST, total.get(name, 0) + amount)
+        total[name] = total.get(name, 0) + amount
 
 
-def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False) -> Amounts:
-    amounts: Amounts = {}
-    by_name = (MEMORY, EPHEMERAL_STORAGE, "pods") if and_pods else (MEMORY, EPHEMERAL_STORAGE)
+def _parse(quantities: Mapping[str, Quantity] | None, *, and_pods: bool = False) -> Nanos:
+    amounts: Nanos = {}
+    by_name = (CPU, MEMORY, EPHEMERAL_STORAGE, "pods") if and_pods else (CPU, MEMORY, EPHEMERAL_STORAGE)
     for name, quantity in (quantities or {}).items():
-        if name == CPU:
-            amount = millis(quantity)
-        elif name.startswith("requests."):
+        if name.startswith("requests."):
             continue  # how quotas name a resource; no pod can ask for it
-        elif name in by_name or name.startswith(_COUNTED) or "/" in name:
-            amount = units(quantity)
-        else:
+        if not (name in by_name or name.startswith(_COUNTED) or "/" in name):
             continue
+        amount = nanos(quantity)
         if amount < 0:
             raise QuantityError(f"{name} is {quantity}: an amount must not be negative")
-        amounts[name] = min(LARGEST, amount)
+        amounts[name] = amount
     return amounts

@@ -23,7 +23,7 @@ from webhook.preemption.snapshot.nodes import grown
 from webhook.preemption.snapshot.pod_view import STARTING, UNREADY, Identity
 from webhook.preemption.snapshot.pods import Pods
 
-__all__ = ["Budget", "DisruptionBudgets"]
+__all__ = ["Budget", "DisruptionBudgets", "is_lenient"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -33,8 +33,7 @@ class Budget(NamedTuple):
     """A budget as the decision needs it; a selector that cannot be parsed selects nothing.
 
     `stale` is one whose status is older than its spec: the API server lets no pod go by it until the two agree.
-    `lenient` is one that does not keep the Eviction API from taking pods that are not ready: its policy says so, or
-    as many as it wants are healthy.
+    `lenient` is one that does not keep the Eviction API from taking pods that are not ready (`is_lenient`).
     """
 
     namespace: str
@@ -55,6 +54,13 @@ class Budget(NamedTuple):
             return self.selects(labels)
         some = self.selector is not None and bool(self.selector.match_labels or self.selector.match_expressions)
         return some and bool(labels) and self.selects(labels)
+
+
+def is_lenient(budget: PodDisruptionBudget) -> bool:
+    """Whether the Eviction API takes pods that are not ready past the budget, without spending a disruption of it."""
+    status = budget.status
+    always = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
+    return always or status.current_healthy >= status.desired_healthy > 0
 
 
 def _as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
@@ -78,8 +84,7 @@ def _as_budget(budget: PodDisruptionBudget, before: Budget | None) -> Budget:
             f"poddisruptionbudget {meta.namespace}/{meta.name}: status.disruptionsAllowed",
         ),
         stale=(status.observed_generation or 0) < (meta.generation or 0),
-        lenient=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow"
-        or status.current_healthy >= status.desired_healthy > 0,
+        lenient=is_lenient(budget),
         disrupted=frozenset(status.disrupted_pods or ()),
         selects=selects,
         selector=selector,
@@ -256,11 +261,25 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._index:
             return result
+        places = np.flatnonzero(going)
+        columns = places % max(1, rows.shape[1])
+        result.ravel()[places] = self.violating_by(
+            rows.ravel()[places], columns, strict=strict, evicts=evicts, from_end=from_end
+        )
+        return result
+
+    def violating_by(
+        self, rows: NDArray[np.intp], groups: NDArray[Any], *, strict: bool, evicts: bool, from_end: bool = False
+    ) -> Mask:
+        """Which of the pods in these rows go beyond a budget, counted pod by pod within each group, as `violating`."""
+        result = np.zeros(len(rows), np.bool_)
+        if not self._index:
+            return result
         covered = self._coverage(strict=strict).column() != 0
-        places = np.flatnonzero(covered[self._pods.identity[rows]] & going)
+        places = np.flatnonzero(covered[self._pods.identity[rows]])
         if evicts:
-            places = places[~self.unguarded(rows.ravel()[places])]
-        pods, nodes = rows.ravel()[places], places % max(1, rows.shape[1])
+            places = places[~self.unguarded(rows[places])]
+        pods, nodes = rows[places], groups[places].astype(np.int64)
         sets, left = self._sets(pods, strict=strict), self._left(strict=strict)
         beyond: Mask = self._spent_sets(strict=strict)[sets]
         chosen = (left > 0) | self._disrupted[: len(self._rows)]
@@ -268,7 +287,7 @@ class DisruptionBudgets:
         if len(positions):
             rank = _rank_in_group(nodes[positions] * len(self._rows) + numbers, from_end=from_end)
             beyond[positions[rank >= left[numbers]]] = True
-        result.ravel()[places[beyond]] = True
+        result[places[beyond]] = True
         return result
 
     def _coverage(self, *, strict: bool) -> _Coverage:

@@ -1,30 +1,39 @@
 """The kinds of objects that a snapshot is made of, one row each: where they are, and what takes them in.
 
-To watch a further kind, add its row here, and its right to the manifest of the reconciler: a test compares the two.
+The reconciler, the scheduler, the simulation and `giveway decide` all go by this table. To watch a further kind, add
+its row here, and its right to the manifest of the reconciler: a test compares the two. A kind that not every API server
+has is `optional`: if it is missing, it counts as empty.
 A kind that is not known yet also needs its type in `kube.objects`, its path in `kube.resources`, and what takes it in.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from webhook.kube import resources
 from webhook.kube.objects import (
     CSINode,
+    DeviceClass,
     Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     PriorityClass,
+    ResourceClaim,
+    ResourceSlice,
     StorageClass,
 )
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["BUDGETS", "NODES", "PODS", "PRIORITY_CLASSES", "SNAPSHOT_KINDS", "SnapshotKind"]
+
+_LEADING_CAPITALS = re.compile(r"^(?:[A-Z]+(?=[A-Z][a-z])|[A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +46,23 @@ class SnapshotKind:
     """Take an object into the snapshot. May raise ClusterError: then it is left out."""
     remove: Callable[[Snapshot, str], None]
     """Take the object of that key out of the snapshot."""
+    optional: bool = False
+    """Whether an API server may lack it; then it counts as empty."""
+    other_versions: tuple[str, ...] = ()
+    """Further API versions that its type can read, tried in their order."""
+
+    @property
+    def field(self) -> str:
+        """The name of a list of these objects in JSON: `pods`, `csiNodes`, `priorityClasses`."""
+        kind = self.resource.kind
+        return _LEADING_CAPITALS.sub(lambda found: found[0].lower(), kind) + self.resource.plural[len(kind) :]
+
+    def other_paths(self) -> list[str]:
+        """The paths of the collection in its other API versions."""
+        return [replace(self.resource, version=version).path() for version in self.other_versions]
 
 
+_POD_GROUPS, *_OTHER_POD_GROUPS = resources.POD_GROUPS_BY_VERSION
 PRIORITY_CLASSES = SnapshotKind(
     resources.PRIORITY_CLASS, PriorityClass, Snapshot.set_priority_class, Snapshot.remove_priority_class
 )
@@ -62,8 +86,33 @@ SNAPSHOT_KINDS = (
         Snapshot.set_persistent_volume_claim,
         Snapshot.remove_persistent_volume_claim,
     ),
+    SnapshotKind(
+        _POD_GROUPS,
+        PodGroup,
+        Snapshot.set_pod_group,
+        Snapshot.remove_pod_group,
+        optional=True,
+        other_versions=tuple(one.version for one in _OTHER_POD_GROUPS),
+    ),
     SnapshotKind(resources.CSI_NODE, CSINode, Snapshot.set_csi_node, Snapshot.remove_csi_node),
     SnapshotKind(resources.STORAGE_CLASS, StorageClass, Snapshot.set_storage_class, Snapshot.remove_storage_class),
+    SnapshotKind(
+        resources.DEVICE_CLASS, DeviceClass, Snapshot.set_device_class, Snapshot.remove_device_class, optional=True
+    ),
+    SnapshotKind(
+        resources.RESOURCE_SLICE,
+        ResourceSlice,
+        Snapshot.set_resource_slice,
+        Snapshot.remove_resource_slice,
+        optional=True,
+    ),
+    SnapshotKind(
+        resources.RESOURCE_CLAIM,
+        ResourceClaim,
+        Snapshot.set_resource_claim,
+        Snapshot.remove_resource_claim,
+        optional=True,
+    ),
     NODES,
     BUDGETS,
     PODS,

@@ -67,10 +67,12 @@ class Term:
     every namespace if its namespaceSelector selects a namespace without labels, as NotIn and DoesNotExist do:
     kube-scheduler 1.36 looks up the namespaces that the selector selects, means to drop the selector then, but drops
     it from a copy (`mergeAffinityTermNamespacesIfNotEmpty`), and asks it again about no labels at all.
+
+    `matchLabelKeys` and `mismatchLabelKeys` are not read: the API server merged them into the selector when the pod was
+    made, by the labels of then, and kube-scheduler passes over them too.
     """
 
-    def __init__(self, term: PodAffinityTerm, own_namespace: str, own_labels: Labels, *, incoming: bool) -> None:
-        term = _resolved(term, own_labels)
+    def __init__(self, term: PodAffinityTerm, own_namespace: str, *, incoming: bool) -> None:
         self.topology_key = term.topology_key
         self.key = (own_namespace, msgspec.json.encode(term))
         self._selector: Matcher = label_matcher(term.label_selector)
@@ -152,18 +154,13 @@ def claims_of(pod: Pod) -> PodClaims | None:
 
 
 def anti_affinity_terms(pod: Pod) -> tuple[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] | None:
-    """The pod's required anti-affinity terms as key and value for interning, None if it has none.
-
-    Terms with matchLabelKeys depend on the pod's labels and carry them in the key.
-    """
+    """The pod's required anti-affinity terms as key and value for interning, None if it has none."""
     affinity = pod.spec.affinity
-    terms = _required(affinity.pod_anti_affinity) if affinity else ()
+    terms = tuple(_required(affinity.pod_anti_affinity)) if affinity else ()
     if not terms:
         return None
-    own = pod.metadata.labels or {}
-    resolved = tuple(_resolved(term, own) for term in terms)
     namespace = pod.metadata.namespace
-    return (namespace, msgspec.json.encode(resolved)), (namespace, resolved)
+    return (namespace, msgspec.json.encode(terms)), (namespace, terms)
 
 
 def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
@@ -174,7 +171,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
     meta = pod.metadata
     try:
         terms = _required(affinity.pod_anti_affinity if anti else affinity.pod_affinity)
-        return [Term(term, meta.namespace, meta.labels or {}, incoming=True) for term in terms]
+        return [Term(term, meta.namespace, incoming=True) for term in terms]
     except SelectorError as error:
         field = "podAntiAffinity" if anti else "podAffinity"
         raise ClusterError(f"pod {meta.namespace}/{meta.name}: spec.affinity.{field}: {error}") from error
@@ -183,7 +180,7 @@ def affinity_terms(pod: Pod, *, anti: bool) -> list[Term]:
 def compile_terms(namespace: str, terms: tuple[PodAffinityTerm, ...]) -> list[Term]:
     """An existing pod's terms; like kube-scheduler, none of them if one cannot be parsed."""
     try:
-        return [Term(term, namespace, {}, incoming=False) for term in terms]
+        return [Term(term, namespace, incoming=False) for term in terms]
     except SelectorError:
         return []
 
@@ -202,10 +199,19 @@ def spread_constraints(pod: Pod) -> list[SpreadConstraint]:
 
 
 def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadConstraint:
-    """One constraint of the pod, with its own labels in place of `matchLabelKeys`. Raises SelectorError."""
+    """One constraint of the pod, with its own labels of now in place of `matchLabelKeys`. Raises SelectorError.
+
+    Other than those of (anti-)affinity, kube-scheduler merges them itself, once more after the API server.
+    """
     selector, labels = constraint.label_selector, pod.metadata.labels or {}
     if selector is not None and constraint.match_label_keys:
-        selector = _and_labels(selector, {k: labels[k] for k in constraint.match_label_keys if k in labels}, {})
+        rows = list(selector.match_expressions or ())
+        rows += [
+            Requirement(key=key, operator="In", values=[labels[key]])
+            for key in constraint.match_label_keys
+            if key in labels
+        ]
+        selector = LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
     empty = selector is not None and not selector.match_labels and not selector.match_expressions
     return SpreadConstraint(
         namespace=pod.metadata.namespace,
@@ -222,32 +228,6 @@ def compile_spread(pod: Pod, constraint: TopologySpreadConstraint) -> SpreadCons
 
 def _required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
     return (affinity.required_during_scheduling_ignored_during_execution or []) if affinity else []
-
-
-def _resolved(term: PodAffinityTerm, own: Labels) -> PodAffinityTerm:
-    """The term as the API server stores it: matchLabelKeys and mismatchLabelKeys merged into the selector.
-
-    A key that the selector already names was merged when the pod was made, and keeps the label's value of then.
-    """
-    if term.label_selector is None or not (term.match_label_keys or term.mismatch_label_keys):
-        return term
-    merged = {row.key for row in term.label_selector.match_expressions or ()}
-    same = {key: own[key] for key in term.match_label_keys or () if key in own and key not in merged}
-    other = {key: own[key] for key in term.mismatch_label_keys or () if key in own and key not in merged}
-    selector = _and_labels(term.label_selector, same, other)
-    return PodAffinityTerm(
-        topology_key=term.topology_key,
-        label_selector=selector,
-        namespaces=term.namespaces,
-        namespace_selector=term.namespace_selector,
-    )
-
-
-def _and_labels(selector: LabelSelector, same: Labels, other: Labels) -> LabelSelector:
-    rows = list(selector.match_expressions or ())
-    rows += [Requirement(key=key, operator="In", values=[value]) for key, value in same.items()]
-    rows += [Requirement(key=key, operator="NotIn", values=[value]) for key, value in other.items()]
-    return LabelSelector(match_labels=selector.match_labels, match_expressions=rows)
 
 
 def required_features(pod: Pod) -> list[str]:
@@ -287,9 +267,7 @@ def compile_pod(pod: Pod) -> PodInfo:
     """Compile the preemptor. Raises ClusterError for amounts and selectors that cannot be read."""
     meta = pod.metadata
     beyond = ""
-    if pod.spec.resource_claims:
-        beyond = "it asks for devices by spec.resourceClaims, and where they can be had is not known here"
-    elif pod.spec.scheduling_group:
+    if pod.spec.scheduling_group:
         beyond = "it is placed together with the pods of its spec.schedulingGroup, and here pods are placed one by one"
     return PodInfo(
         pod=pod,

@@ -16,6 +16,7 @@ from webhook.kube.objects import Pod, PodAffinityTerm
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import Nodes, grown
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 from webhook.preemption.snapshot.pod_view import (
     Identity,
@@ -38,6 +39,28 @@ _NO_CLAIMS = PodClaims(frozenset(), frozenset())
 Importance = tuple[int, float, str, str, int]
 
 
+_FIRST_ROWS = 64
+_COLUMNS: dict[str, tuple[type[np.generic], int]] = {
+    "node": (np.int32, -1),
+    "nominated": (np.int32, -1),
+    "priority": (np.int64, 0),
+    "start": (np.float64, 0),
+    "terminating": (np.bool_, 0),
+    "gone_at": (np.float64, 0),
+    "grace": (np.float64, 0),
+    "disruption": (np.int8, 0),
+    "health": (np.int8, 0),
+    "identity": (np.int32, 0),
+    "profile": (np.int32, 0),
+    "owner": (np.int32, 0),
+    "port_set": (np.int32, 0),
+    "anti_set": (np.int32, 0),
+    "claim_set": (np.int32, 0),
+    "group": (np.int32, 0),
+}
+"""Every column with one value a row: its type, and what a row without a pod holds. They are made and grow by this."""
+
+
 class Pods:
     """Pods by row; `node` is the row of the node, -1 for a row without a pod or a pod without a node.
 
@@ -46,6 +69,23 @@ class Pods:
     period of a terminating pod ends, in seconds, infinite if it does not say so readably; `grace` how many seconds
     a pod gets to end.
     """
+
+    node: NDArray[np.int32]
+    nominated: NDArray[np.int32]
+    priority: NDArray[np.int64]
+    start: NDArray[np.float64]
+    terminating: NDArray[np.bool_]
+    gone_at: NDArray[np.float64]
+    grace: NDArray[np.float64]
+    disruption: NDArray[np.int8]
+    health: NDArray[np.int8]
+    identity: NDArray[np.int32]
+    profile: NDArray[np.int32]
+    owner: NDArray[np.int32]
+    port_set: NDArray[np.int32]
+    anti_set: NDArray[np.int32]
+    claim_set: NDArray[np.int32]
+    group: NDArray[np.int32]
 
     def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
         self.nodes = nodes
@@ -60,22 +100,11 @@ class Pods:
         self.ports: Interner[HostPorts, HostPorts] = Interner()
         self.anti: Interner[tuple[str, bytes], tuple[str, tuple[PodAffinityTerm, ...]]] = Interner()
         self.claims: Interner[PodClaims, PodClaims] = Interner()
-        self.node: NDArray[np.int32] = np.full(64, -1, np.int32)
-        self.nominated: NDArray[np.int32] = np.full(64, -1, np.int32)
-        self.priority: NDArray[np.int64] = np.zeros(64, np.int64)
-        self.start: NDArray[np.float64] = np.zeros(64, np.float64)
-        self.terminating: NDArray[np.bool_] = np.zeros(64, np.bool_)
-        self.gone_at: NDArray[np.float64] = np.zeros(64, np.float64)
-        self.grace: NDArray[np.float64] = np.zeros(64, np.float64)
-        self.disruption: NDArray[np.int8] = np.zeros(64, np.int8)
-        self.health: NDArray[np.int8] = np.zeros(64, np.int8)
-        self.identity: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.profile: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.owner: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.port_set: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.anti_set: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.claim_set: NDArray[np.int32] = np.zeros(64, np.int32)
-        self.amounts: NDArray[np.int64] = np.zeros((3, 64), np.int64)
+        self.groups: Interner[GroupKey, GroupKey] = Interner()
+        self.grouped = PodGroups()
+        for name, (kind, absent) in _COLUMNS.items():
+            setattr(self, name, np.full(_FIRST_ROWS, absent, kind))
+        self.amounts: NDArray[np.int64] = np.zeros((3, _FIRST_ROWS), np.int64)
         self._unadvertised: dict[int, dict[str, int]] = {}
         """By row, what pods ask for of resources that no node has: names that anybody can make up."""
         self.slots: NDArray[np.int32] = np.zeros((16, 4), np.int32)
@@ -89,6 +118,7 @@ class Pods:
         self._free: list[int] = []
         self.ports.take((), ())  # id 0 is "none" here and below
         self.claims.take(_NO_CLAIMS, _NO_CLAIMS)
+        self.groups.take(NO_GROUP, NO_GROUP)
         self.anti.take(("", b""), ("", ()))
 
     def find(self, namespace: str, name: str) -> int | None:
@@ -143,6 +173,7 @@ class Pods:
         meta, spec = pod.metadata, pod.spec
         amounts, start, priority = occupied(pod), start_of(pod), priority_of(pod)
         ports, anti, claims = host_ports(pod), anti_affinity_terms(pod), claims_of(pod)
+        group = group_of(pod)
         labels, profile, owner = meta.labels or {}, profile_of(pod, self.annotations), owner_of(meta)
         index = self._index.setdefault(meta.namespace, {})
         row = index.get(meta.name)
@@ -169,6 +200,7 @@ class Pods:
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
+        self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
         self._note_leaving(row, leaves=meta.deletion_timestamp is not None and bool(spec.node_name))
@@ -183,6 +215,7 @@ class Pods:
             return None
         if not index:
             del self._index[namespace]
+        self._join(row, 0, counts=False)
         self._leave(row, stays=False)
         self._note_leaving(row, leaves=False)
         self._nominate(row, "")
@@ -206,6 +239,13 @@ class Pods:
         if self.claim_set[row]:
             self.claims.drop(int(self.claim_set[row]))
 
+    def _join(self, row: int, group: int, *, counts: bool) -> None:
+        """Let the pod belong to a group (id, with one reference for it), 0 for none; only a pod on a node `counts`."""
+        self.grouped.move(row, group if counts else 0)
+        if self.group[row]:
+            self.groups.drop(int(self.group[row]))
+        self.group[row] = group
+
     def advertise(self) -> None:
         """Take into the columns what pods asked for of resources that no node had until now."""
         index = self.nodes.resources.index
@@ -214,7 +254,7 @@ class Pods:
             for name in rest.keys() & index.keys():
                 amount = self.amounts[index[name], row] = rest.pop(name)
                 if self.node[row] >= 0:
-                    self.nodes.used[index[name], self.node[row]] += amount
+                    self.nodes.used[index[name], self.node[[row]]] += amount
             if not rest:
                 del self._unadvertised[row]
 
@@ -320,12 +360,9 @@ class Pods:
         row = self.rows
         if row == len(self.node):
             size = 2 * row  # the columns grow
-            for name in (
-                "priority", "start", "terminating", "gone_at", "grace", "disruption", "health", "identity", "profile",
-                "owner", "port_set", "anti_set", "claim_set", "amounts",
-            ):  # fmt: skip
-                setattr(self, name, grown(getattr(self, name), size))
-            self.node, self.nominated = grown(self.node, size, -1), grown(self.nominated, size, -1)
+            for name, (_, absent) in _COLUMNS.items():
+                setattr(self, name, grown(getattr(self, name), size, absent))
+            self.amounts = grown(self.amounts, size)
         self.rows += 1
         self.names.append("")
         self.namespaces.append("")

@@ -12,19 +12,25 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import (
     CSINode,
+    DeviceClass,
     Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
+    PodGroup,
     PriorityClass,
+    ResourceClaim,
+    ResourceSlice,
     StorageClass,
 )
 from webhook.kube.pods import is_terminal
 from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
+from webhook.preemption.snapshot.claim_index import ClaimIndex
+from webhook.preemption.snapshot.device_index import DeviceIndex
 from webhook.preemption.snapshot.interning import Tables
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_view import PodSummary
@@ -59,6 +65,8 @@ class Snapshot:
         self.attached = AttachedVolumes(self.volumes, self.claims, self.storage_classes)
         self.attach_limits: dict[str, dict[str, int]] = {}
         """By CSI driver and node: how many volumes can be attached."""
+        self.devices = DeviceIndex()
+        self.device_claims = ClaimIndex(self.devices, self.pods)
         self.table = Tables().column
         """Answers about interned values that are kept from decision to decision."""
 
@@ -79,16 +87,21 @@ class Snapshot:
         """Add or update a pod. Raises ClusterError for one that cannot be read, and keeps what was known before."""
         self.version += 1
         meta = pod.metadata
+        before = self._uid_of(meta.namespace, meta.name)
         if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
             self.pods.remove(meta.namespace, meta.name)
+            self._pods_changed(before, "")
             return
         self.pods.put(pod)
+        self._pods_changed(before, meta.uid)
 
     def remove_pod(self, key: str) -> None:
         """Forget the pod `namespace/name`."""
         self.version += 1
         namespace, _, name = key.rpartition("/")
+        before = self._uid_of(namespace, name)
         self.pods.remove(namespace, name)
+        self._pods_changed(before, "")
 
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or update a disruption budget. Raises ClusterError for a number that is no int32."""
@@ -162,6 +175,18 @@ class Snapshot:
         self.storage_classes.pop(name, None)
         self.attached.class_changed()
 
+    def set_pod_group(self, group: PodGroup) -> None:
+        """Add or update a PodGroup. Raises ClusterError for a priority that is no int32."""
+        if group.spec.priority is not None:
+            int32(group.spec.priority, f"podgroup {group.metadata.namespace}/{group.metadata.name}: spec.priority")
+        self.version += 1
+        self.pods.grouped.put(group)
+
+    def remove_pod_group(self, key: str) -> None:
+        """Forget a PodGroup."""
+        self.version += 1
+        self.pods.grouped.remove(key)
+
     def set_csi_node(self, csi_node: CSINode) -> None:
         """Add or update what the CSI drivers say of a node. Raises ClusterError for a count that is no int32."""
         name = csi_node.metadata.name
@@ -182,6 +207,36 @@ class Snapshot:
             del self.attach_limits[driver][name]
             if not self.attach_limits[driver]:
                 del self.attach_limits[driver]
+
+    def set_resource_slice(self, resource_slice: ResourceSlice) -> None:
+        """Add or update a part of a pool of devices. Raises ClusterError for an amount that is not a quantity."""
+        self.version += 1
+        self.device_claims.refresh(self.devices.put_slice(resource_slice))
+
+    def remove_resource_slice(self, name: str) -> None:
+        """Forget a part of a pool of devices."""
+        self.version += 1
+        self.device_claims.refresh(self.devices.remove_slice(name))
+
+    def set_device_class(self, device_class: DeviceClass) -> None:
+        """Add or update a class of devices."""
+        self.version += 1
+        self.devices.put_class(device_class)
+
+    def remove_device_class(self, name: str) -> None:
+        """Forget a class of devices."""
+        self.version += 1
+        self.devices.remove_class(name)
+
+    def set_resource_claim(self, claim: ResourceClaim) -> None:
+        """Add or update a claim on devices. Raises ClusterError for a capacity that is not a quantity."""
+        self.version += 1
+        self.device_claims.put(claim)
+
+    def remove_resource_claim(self, key: str) -> None:
+        """Forget the claim on devices `namespace/name`."""
+        self.version += 1
+        self.device_claims.remove(key)
 
     def pod(self, key: str) -> PodSummary | None:
         """What is remembered of the pod `namespace/name`."""
@@ -215,3 +270,14 @@ class Snapshot:
         parts = [key.rpartition("/") for key in keys]
         rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
         return np.array(sorted(row for row in rows if row is not None), np.intp)
+
+    def _uid_of(self, namespace: str, name: str) -> str:
+        row = self.pods.find(namespace, name)
+        return "" if row is None else self.pods.uids[row]
+
+    def _pods_changed(self, before: str, after: str) -> None:
+        """Claims on devices are told of the pods, by uid, that came or went."""
+        if before != after:
+            for uid in (before, after):
+                if uid:
+                    self.device_claims.pod_changed(uid)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.units import Units
 
 __all__ = ["Candidate", "CandidateFilter", "Candidates", "Victim"]
 
@@ -34,11 +35,30 @@ class Victim(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A node that the preemptor fits on once the victims, most important first, are gone."""
+    """A node that the preemptor fits on once the victims, most important first, are gone.
+
+    Some of them may be on other nodes: the members of a group that goes whole.
+    """
 
     node: str
     victims: list[Victim]
     pdb_violations: int
+
+
+class GroupCosts(NamedTuple):
+    """What groups that go whole add to each candidate.
+
+    How many `groups` go, how many of their pods are `elsewhere`, which is on other nodes, and the sum of the priorities
+    of those.
+    """
+
+    groups: Ints
+    elsewhere: Ints
+    priorities: Ints
+
+    def only(self, chosen: Mask) -> GroupCosts:
+        """The same of some of the candidates."""
+        return GroupCosts(*(column[chosen] for column in self))
 
 
 class Candidates(NamedTuple):
@@ -46,7 +66,8 @@ class Candidates(NamedTuple):
 
     They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
     `violations` their number by candidate. `given` are the same candidates as objects if they came as such;
-    `violations` are then what they say.
+    `violations` are then what they say. With `units` a candidate's victims on its own node stand for the groups that go
+    with them, and `costs` says what those add.
     """
 
     snapshot: Snapshot
@@ -57,14 +78,21 @@ class Candidates(NamedTuple):
     violating: Mask
     violations: Ints
     given: tuple[Candidate, ...] | None = None
+    units: Units | None = None
+    costs: GroupCosts | None = None
 
     @classmethod
-    def on_nodes(cls, snapshot: Snapshot, nodes: Index, pods: Index, violating: Mask) -> Candidates:
+    def on_nodes(
+        cls, snapshot: Snapshot, nodes: Index, pods: Index, violating: Mask, units: Units | None = None
+    ) -> Candidates:
         """The candidates with these victims, node by node: of each its node, its row, whether it is beyond a budget."""
         starts = np.flatnonzero(np.diff(nodes, prepend=-1))
         sizes = np.diff(np.append(starts, len(pods)))
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
-        return cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
+        made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
+        if units is None or not units.group[pods].any():
+            return made
+        return made._replace(units=units, costs=_group_costs(units, pods, sizes))
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate]) -> Candidates:
@@ -98,7 +126,40 @@ class Candidates(NamedTuple):
             violating=self.violating[pods],
             violations=self.violations[chosen],
             given=self.given and tuple(one for one, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
+            units=self.units,
+            costs=self.costs and self.costs.only(chosen),
         )
+
+    def all_victims(self) -> tuple[Index, Index]:
+        """Every victim on whatever node: the number of its candidate, and its row."""
+        of = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        if self.units is None:
+            return of, self.pods
+        grouped = self.snapshot.pods.grouped
+        group = self.units.group[self.pods].astype(np.intp)
+        single = group == 0
+        pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
+        members = [grouped.members(one) for one in pairs[1].tolist()]
+        sizes = np.array([len(one) for one in members], np.intp)
+        return (
+            np.concatenate([of[single], np.repeat(pairs[0], sizes)]),
+            np.concatenate([self.pods[single], *members]),
+        )
+
+    def priority_of(self, rows: Index) -> Ints:
+        """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
+        return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]
+
+    def victim_counts(self) -> Index:
+        """How many pods go for each candidate, on whatever node."""
+        return self.sizes if self.costs is None else self.sizes + self.costs.elsewhere
+
+    def priority_sums(self, raised: int) -> Ints:
+        """The sum of the victims' priorities for each candidate, each of them `raised` by as much."""
+        here: Ints = np.add.reduceat(self.priority_of(self.pods) + raised, self.starts)
+        if self.costs is None:
+            return here
+        return here + self.costs.priorities + self.costs.elsewhere * raised
 
     def names(self, numbers: Sequence[int] | Index) -> list[str]:
         """The nodes of the chosen candidates."""
@@ -108,6 +169,8 @@ class Candidates(NamedTuple):
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
         if self.given is not None:
             return [self.given[number] for number in numbers]
+        if self.units is not None:
+            return [self._with_groups(int(number), self.units) for number in numbers]
         chosen = np.asarray(numbers, np.intp)
         sizes = self.sizes[chosen]
         ends = np.cumsum(sizes)
@@ -131,11 +194,53 @@ class Candidates(NamedTuple):
             for name, start, end, count in zip(names, starts, ends.tolist(), violations, strict=True)
         ]
 
+    def _with_groups(self, number: int, units: Units) -> Candidate:
+        """A candidate with all members of the groups that go, wherever they are."""
+        pods, nodes = self.snapshot.pods, self.snapshot.nodes
+        start = int(self.starts[number])
+        here = self.pods[start : start + int(self.sizes[number])]
+        groups = dict.fromkeys(units.group[here].tolist())
+        whole = [pods.grouped.members(group) for group in groups if group]
+        rows = np.unique(np.concatenate([here[units.group[here] == 0], *whole]))
+        beyond = np.isin(rows, here[self.violating[start : start + len(here)]])
+        size = units.sizes[units.group[rows]]
+        order = np.lexsort((rows, ~beyond, pods.start[rows], units.group[rows], -size, -units.priority[rows]))
+        victims = [
+            Victim(
+                pods.namespaces[row],
+                pods.names[row],
+                pods.uids[row],
+                int(pods.priority[row]),
+                float(pods.start[row]),
+                nodes.names[pods.node[row]],
+            )
+            for row in rows[order].tolist()
+        ]
+        return Candidate(nodes.names[int(self.nodes[number])], victims, int(self.violations[number]))
+
     def by_name(self) -> list[Candidate]:
         """All candidates as objects, sorted by the node's name; given ones in the order in which they were given."""
         if self.given is not None:
             return list(self.given)
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
+
+
+def _group_costs(units: Units, pods: Index, sizes: Index) -> GroupCosts:
+    """What the groups of the victims add, candidate by candidate."""
+    count = len(sizes)
+    candidate = np.repeat(np.arange(count), sizes)
+    group = units.group[pods].astype(np.int64)
+    grouped = np.flatnonzero(group)
+    key, here = np.unique(candidate[grouped] * len(units.sizes) + group[grouped], return_counts=True)
+    of, which = np.divmod(key, len(units.sizes))
+    elsewhere = units.sizes[which] - here
+    priority = np.zeros(len(units.sizes), np.int64)
+    priority[group[grouped]] = units.priority[pods[grouped]]
+
+    def summed(values: Ints) -> Ints:
+        return np.bincount(of, weights=values, minlength=count).astype(np.int64)
+
+    return GroupCosts(summed(np.ones(len(of), np.int64)), summed(elsewhere), summed(elsewhere * priority[which]))
 
 
 CandidateFilter = Callable[[Candidates], NDArray[np.int8]]

@@ -8,15 +8,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.preemption.victims.rules import SYSTEM_CRITICAL, PairMatcher, Rules, VictimReason, kubernetes_rules
+from webhook.preemption.victims.rules import (
+    SYSTEM_CRITICAL,
+    PairMatcher,
+    PodsMatcher,
+    Rules,
+    VictimReason,
+    kubernetes_rules,
+)
+from webhook.preemption.victims.units import Units, group_units
 
 __all__ = [
     "ExcludedPod",
     "Exclusion",
     "PotentialVictims",
+    "matched_pods",
     "only_pods",
     "potential_victims",
     "protection_ends",
@@ -37,6 +47,12 @@ class Exclusion(IntEnum):
     RESTRAINT = 7
     """The caller's own exclusions."""
     SEVERAL_BUDGETS = 8
+    GROUP = 9
+    """Another member of its group may not go, and the group goes whole."""
+    GROUP_BUDGET = 10
+    """The members of its group go beyond a budget together."""
+    NEVER_DISRUPTED = 11
+    OWN_GROUP = 12
 
 
 class ExcludedPod(NamedTuple):
@@ -57,6 +73,8 @@ class PotentialVictims(NamedTuple):
     code: NDArray[np.int8]
     leaving: NDArray[np.bool_] | None = None
     """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
+    units: Units | None = None
+    """What goes together; None if every pod is a unit of its own."""
 
     def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
@@ -65,7 +83,7 @@ class PotentialVictims(NamedTuple):
             case Exclusion.NONE:
                 return None
             case Exclusion.PRIORITY:
-                theirs, own = int(pods.priority[row]), self.incoming.priority
+                theirs, own = int(self.priority_of(row)), self.incoming.priority
                 rule, text = "priority", f"its priority {theirs} is not lower than the preemptor's {own}"
             case Exclusion.CRITICAL:
                 rule, text = "system-critical", f"its priority {int(pods.priority[row])} is that of system pods"
@@ -73,8 +91,11 @@ class PotentialVictims(NamedTuple):
                 rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
             case Exclusion.PROTECTED:
                 seconds, start = self.rules.protection(self._profile(row)), float(pods.start[row])
+                until = self.rules.protects_until(self.now)
                 left = f"{start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
-                if np.isinf(start):
+                if until < start + seconds:
+                    left = f"{until - self.now:.0f} s more, by the schedule of the policy's protection"
+                elif np.isinf(start):
                     left = f"{seconds:g} s from its start and has not started"
                 rule, text = "protection", f"it is protected for {left}"
             case Exclusion.PAIRS:
@@ -85,6 +106,8 @@ class PotentialVictims(NamedTuple):
             case Exclusion.SEVERAL_BUDGETS:
                 names = ", ".join(budget.name for budget in self.snapshot.budgets.of(row, strict=True))
                 rule, text = "budget", f"the Eviction API lets no pod go that several budgets cover: {names}"
+            case Exclusion.GROUP | Exclusion.GROUP_BUDGET | Exclusion.NEVER_DISRUPTED | Exclusion.OWN_GROUP:
+                rule, text = "group", self._said_of_group(row)
             case _:
                 budgets = self.snapshot.budgets.of(row, strict=True)
                 spent = ", ".join(budget.name for budget in budgets if budget.allowed <= 0)
@@ -98,6 +121,30 @@ class PotentialVictims(NamedTuple):
         """By which rule the pod in this row, which may go, may go."""
         reason = self.rules.reason(self._profile(row), self.snapshot.classes)
         return reason._replace(rule=f"{self.rules.name}/{reason.rule}")
+
+    def priority_of(self, row: int) -> int:
+        """The priority that counts for the pod in this row: that of its group if the group goes whole."""
+        return int(self.snapshot.pods.priority[row] if self.units is None else self.units.priority[row])
+
+    def _said_of_group(self, row: int) -> str:
+        """Why the pod's group keeps it from going."""
+        pods = self.snapshot.pods
+        group = pods.groups.values[pods.group[row]]
+        match self.code[row]:
+            case Exclusion.GROUP:
+                return f"{group} goes whole or not at all, and {self._who_stays(row)}"
+            case Exclusion.GROUP_BUDGET:
+                return f"{group} goes whole, and a disruption budget does not let all of it go"
+            case Exclusion.NEVER_DISRUPTED:
+                return f"the policy lets nobody of {group} go"
+        return f"the preemptor belongs to {group}, too"
+
+    def _who_stays(self, row: int) -> str:
+        """The member of the pod's group that may not go, and why."""
+        members = self.snapshot.pods.grouped.members(int(self.snapshot.pods.group[row])).tolist()
+        judged = [one for one in members if self.code[one] not in (Exclusion.NONE, Exclusion.GROUP)]
+        found = self.excluded(judged[0]) if judged else None
+        return f"{found.pod} stays: {found.text}" if found else "a member of it stays"
 
     def _profile(self, row: int) -> Profile:
         profile: Profile | None = self.snapshot.pods.profiles.values[self.snapshot.pods.profile[row]]
@@ -123,7 +170,9 @@ def potential_victims(
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
     pods = snapshot.pods
     count = pods.rows
-    code = (pods.priority[:count] >= incoming.priority).view(np.int8) * np.int8(Exclusion.PRIORITY)
+    units = group_units(snapshot, rules)
+    priority = pods.priority[:count] if units is None else units.priority
+    code = (priority >= incoming.priority).view(np.int8) * np.int8(Exclusion.PRIORITY)
     code[0] = Exclusion.PRIORITY
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
@@ -134,7 +183,7 @@ def potential_victims(
             lambda profile: not rules.reason(profile, snapshot.classes).may_go,
         )
         _apply(code, barred[pods.profile[:count]], Exclusion.PROFILE)
-        ends = protection_ends(snapshot, rules)
+        ends = protection_ends(snapshot, rules, now)
         _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
         if rules.pairs is not None:
             _apply(code, ~_in_pairs(snapshot, incoming, rules.pairs), Exclusion.PAIRS)
@@ -144,14 +193,35 @@ def potential_victims(
         exhausted, several = snapshot.budgets.refused(rows, strict=rules.strict_budgets, evicts=rules.evicts)
         code[exhausted] = Exclusion.BUDGET
         code[several] = Exclusion.SEVERAL_BUDGETS
-    return PotentialVictims(snapshot, incoming, rules, now, code, leaving)
+    if units is not None:
+        _exclude_units(code, units, snapshot, incoming, rules)
+    return PotentialVictims(snapshot, incoming, rules, now, code, leaving, units)
 
 
-def only_pods(snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp]) -> PotentialVictims:
-    """The pods in these rows may go and no others, whoever they are."""
+def only_pods(
+    snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp], rules: Rules | None = None
+) -> PotentialVictims:
+    """The pods in these rows may go and no others, whoever they are; by `rules` some of them go together."""
     code = np.full(snapshot.pods.rows, Exclusion.RESTRAINT, np.int8)
     code[rows] = Exclusion.NONE
-    return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code)
+    units = group_units(snapshot, rules) if rules is not None else None
+    return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units)
+
+
+def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> None:
+    """Exclude the members of groups of which somebody stays."""
+    pods = snapshot.pods
+    _apply(code, units.never, Exclusion.NEVER_DISRUPTED)
+    own = pods.groups.find(group_of(incoming.pod))
+    if own:
+        _apply(code, units.group == own, Exclusion.OWN_GROUP)
+    if rules.strict_budgets and len(snapshot.budgets):
+        # All members of a group go at once: as many as its budgets let go, counted over the whole cluster
+        rows = np.flatnonzero((units.group > 0) & (code == Exclusion.NONE))
+        beyond = snapshot.budgets.violating_by(rows, units.group[rows], strict=True, evicts=rules.evicts)
+        code[rows[beyond]] = Exclusion.GROUP_BUDGET
+    members = units.group > 0
+    _apply(code, members & units.spread(members & (code != Exclusion.NONE)), Exclusion.GROUP)
 
 
 def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:
@@ -159,34 +229,41 @@ def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int
         code[excluded & (code == Exclusion.NONE)] = rule
 
 
-def protection_ends(snapshot: Snapshot, rules: Rules) -> NDArray[np.float64] | None:
-    """When each pod's protection window ends, by pod row, in seconds since the epoch; None if no pod has a window.
+def protection_ends(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.float64] | None:
+    """When each pod's protection window ends, by pod row, in seconds since the epoch; None if no pod has a window now.
 
     A window begins with the pod's start, so a pod that has not started is protected without end (infinite); the entry
-    of a pod without a window is minus infinity.
+    of a pod without a window is minus infinity. If the protection has a schedule, all windows end with that.
     """
-    pods = snapshot.pods
+    pods, until = snapshot.pods, rules.protects_until(now)
+    if until <= now:
+        return None
     seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
     if not seconds.any():
         return None
     windows = seconds[pods.profile[: pods.rows]]
     ends: NDArray[np.float64] = np.where(windows > 0, pods.start[: pods.rows] + windows, -np.inf)
-    return ends
+    return np.minimum(ends, until) if until < np.inf else ends
 
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:
     """The pods, by row, that a pair of the policy lets this preemptor evict."""
-    pods, class_name = snapshot.pods, incoming.pod.spec.priority_class_name
-    own_labels = snapshot.namespace_labels(incoming.namespace)
-    inside = np.zeros(pods.rows, np.bool_)
+    class_name, own_labels = incoming.pod.spec.priority_class_name, snapshot.namespace_labels(incoming.namespace)
+    inside = np.zeros(snapshot.pods.rows, np.bool_)
     for own, victims in pairs:
-        if not (own.class_matches(class_name) and own.pod_matches(incoming.namespace, incoming.labels, own_labels)):
-            continue
-        of_class = np.zeros(len(pods.profiles), np.bool_)
-        for number, profile in pods.profiles.used():
-            of_class[number] = victims.class_matches(profile.priority_class_name)
-        of_pod = np.zeros(len(pods.identities), np.bool_)
-        for number, identity in pods.identities.used():
-            of_pod[number] = victims.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
-        inside |= of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+        if own.class_matches(class_name) and own.pod_matches(incoming.namespace, incoming.labels, own_labels):
+            inside |= matched_pods(snapshot, victims)
     return inside
+
+
+def matched_pods(snapshot: Snapshot, matcher: PodsMatcher) -> NDArray[np.bool_]:
+    """The pods, by row, that one side of a pair names."""
+    pods = snapshot.pods
+    of_class = np.zeros(len(pods.profiles), np.bool_)
+    for number, profile in pods.profiles.used():
+        of_class[number] = matcher.class_matches(profile.priority_class_name)
+    of_pod = np.zeros(len(pods.identities), np.bool_)
+    for number, identity in pods.identities.used():
+        of_pod[number] = matcher.pod_matches(*identity, snapshot.namespace_labels(identity.namespace))
+    matched: NDArray[np.bool_] = of_class[pods.profile[: pods.rows]] & of_pod[pods.identity[: pods.rows]]
+    return matched

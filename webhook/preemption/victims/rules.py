@@ -6,6 +6,7 @@ class, scheduler and annotations instead of once per pod.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -86,8 +87,18 @@ class Rules:
             return self._opt_in(profile, classes)
         return self._opt_out(profile, classes)
 
+    def outside(self, now: float) -> str:
+        """Why the policy evicts nobody at this time, and from when it does; empty if it does.
+
+        `now` is in seconds since the epoch.
+        """
+        schedule = self.policy.schedule if self.policy else None
+        if schedule is None or schedule.holds(now):
+            return ""
+        return f"policy {self.name} evicts only by its schedule ({schedule}): {schedule.next_window(now)}"
+
     def protection(self, profile: Profile) -> float:
-        """For how many seconds after its start the pod is protected; 0 for not at all."""
+        """For how many seconds after its start the pod is protected, as far as `protects_until` goes; 0 for none."""
         if self.policy is None:
             return 0.0
         text = _first(self.policy.victims.annotations.protection, dict(profile.annotations))
@@ -95,6 +106,14 @@ class Rules:
         seconds = self.policy.protection.default if asked is None else asked
         longest = self.policy.protection.maximum
         return max(0.0, seconds if longest is None else min(seconds, longest))
+
+    def protects_until(self, now: float) -> float:
+        """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
+        schedule = self.policy.protection.schedule if self.policy else None
+        if schedule is None:
+            return math.inf
+        ends = schedule.ends(now)
+        return -math.inf if ends is None else ends
 
     def _opt_in(self, profile: Profile, classes: Classes) -> VictimReason:
         """Gödel's rules: the pod says "true", or says nothing and its class says "true"."""

@@ -4,6 +4,8 @@ All pods that may go are taken away; where the preemptor then fits, they are put
 budget first and then the others, most important first, each staying if the preemptor still fits. The nodes are the
 columns of matrices whose k-th row holds the k-th pod of every node, so one step handles a pod of every node.
 Nodes with many pods are handled apart from those with few, so that a few full ones do not make all rows long.
+
+Pods of one node that go together are one step: the place of the first of them, the *leader*, stands for all.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from numpy.typing import NDArray
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
 from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.device_room import DeviceRoom
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.rules import Rules
+from webhook.preemption.victims.units import Units
 
 __all__ = ["find_victims"]
 
@@ -27,55 +32,122 @@ Mask = NDArray[np.bool_]
 
 
 class _Pods(NamedTuple):
-    """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones."""
+    """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones.
+
+    `leader` is for each pod the place in its column of the pod that stands for its unit; None if every pod stands for
+    itself.
+    """
 
     nodes: Index
     rows: Index
     may_go: Mask
+    leader: Index | None = None
 
     def only(self, columns: Index) -> _Pods:
         """The same of some of the nodes."""
-        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns])
+        leader = None if self.leader is None else self.leader[:, columns]
+        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], leader)
+
+    def of_units(self, some: Mask) -> Mask:
+        """At the places of the leaders, whether some pod of their unit is among these."""
+        if self.leader is None:
+            return some
+        gathered = np.zeros(some.shape, np.bool_)
+        step, column = np.nonzero(some)
+        gathered[self.leader[step, column], column] = True
+        return gathered
+
+    def members(self, leaders: Mask) -> Mask:
+        """The pods whose unit's leader is among these."""
+        return leaders if self.leader is None else np.take_along_axis(leaders, self.leader, axis=0) & self.may_go
 
 
 class _Shares(NamedTuple):
     """What each evictable pod adds on its node: by counter, in taken ports, in matches of required affinity.
 
-    `volumes` are those attached for it, as pairs of `AttachLimits`, which have an axis of their own before the others.
+    `ports` and `volumes` have one more axis before the others: words (`PortUsage`), and pairs (`AttachLimits`)
+    for what is attached for the pod. `claims` are the rows of pods whose removal may free devices, else 0, with
+    one more axis for the pods of a unit.
     """
 
     counters: list[Ints]
     ports: Ints | None
     matches: Ints | None
     volumes: Index | None
+    claims: Index | None
 
     def only(self, columns: Index) -> _Shares:
         """The same of some of the nodes."""
         counters = [share[:, columns] for share in self.counters]
-        ports = None if self.ports is None else self.ports[:, columns]
+        ports = None if self.ports is None else self.ports[:, :, columns]
         volumes = None if self.volumes is None else self.volumes[:, :, columns]
-        return _Shares(counters, ports, None if self.matches is None else self.matches[:, columns], volumes)
+        claims = None if self.claims is None else self.claims[:, :, columns]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[:, columns], volumes, claims)
 
     def of(self, chosen: Mask) -> _Shares:
         """The same where all but the chosen pods add nothing."""
         counters = [share * chosen for share in self.counters]
         ports = None if self.ports is None else self.ports * chosen
         volumes = None if self.volumes is None else self.volumes * chosen
-        return _Shares(counters, ports, None if self.matches is None else self.matches * chosen, volumes)
+        claims = None if self.claims is None else self.claims * chosen
+        return _Shares(counters, ports, None if self.matches is None else self.matches * chosen, volumes, claims)
+
+    def of_units(self, leader: Index | None) -> _Shares:
+        """The same with what the pods of a unit add together at the place of its leader."""
+        if leader is None:
+            return self
+        step, column = np.nonzero(leader != np.arange(len(leader))[:, None])
+        to = leader[step, column]
+
+        def summed(share: Ints) -> Ints:
+            total = share.copy()
+            np.add.at(total, (to, column), share[step, column])
+            total[step, column] = 0
+            return total
+
+        ports, volumes = self.ports, self.volumes
+        if ports is not None:
+            ports = ports.copy()
+            for word, own in zip(ports, self.ports or (), strict=True):
+                np.bitwise_or.at(word, (to, column), own[step, column])
+                word[step, column] = 0
+        if volumes is not None:
+            volumes = _stacked(volumes, step, to, column)
+        matches = None if self.matches is None else summed(self.matches)
+        claims = None if self.claims is None else _stacked(self.claims, step, to, column)
+        return _Shares([summed(share) for share in self.counters], ports, matches, volumes, claims)
 
     def at(self, step: int) -> _Shares:
         """One pod of every node."""
         counters = [share[step] for share in self.counters]
-        ports = None if self.ports is None else self.ports[step]
+        ports = None if self.ports is None else self.ports[:, step]
         volumes = None if self.volumes is None else self.volumes[:, step]
-        return _Shares(counters, ports, None if self.matches is None else self.matches[step], volumes)
+        claims = None if self.claims is None else self.claims[:, step]
+        return _Shares(counters, ports, None if self.matches is None else self.matches[step], volumes, claims)
 
     def together(self) -> _Shares:
         """All pods of every node."""
         counters = [share.sum(axis=0) for share in self.counters]
-        ports = None if self.ports is None else np.bitwise_or.reduce(self.ports, axis=0)
+        ports = None if self.ports is None else np.bitwise_or.reduce(self.ports, axis=1)
         volumes = None if self.volumes is None else np.concatenate(self.volumes)
-        return _Shares(counters, ports, None if self.matches is None else self.matches.sum(axis=0), volumes)
+        matches = None if self.matches is None else self.matches.sum(axis=0)
+        claims = None if self.claims is None else np.concatenate(self.claims)
+        return _Shares(counters, ports, matches, volumes, claims)
+
+
+def _stacked(volumes: Index, step: Index, to: Index, column: Index) -> Index:
+    """The pairs or rows of each unit at the place of its leader: a layer for each further pod of the fullest."""
+    layers = [volumes.copy()]
+    layers[0][:, step, column] = 0
+    while len(step):
+        _, first = np.unique(to * volumes.shape[2] + column, return_index=True)
+        layer = np.zeros_like(volumes)
+        layer[:, to[first], column[first]] = volumes[:, step[first], column[first]]
+        layers.append(layer)
+        rest = np.ones(len(step), np.bool_)
+        rest[first] = False
+        step, to, column = step[rest], to[rest], column[rest]
+    return np.concatenate(layers)
 
 
 class _Victims(NamedTuple):
@@ -103,7 +175,7 @@ class _Room:
             state.limit[number, nodes] - load.counters[number, nodes] + share
             for number, share in zip(binding, gone.counters, strict=True)
         ]
-        self.ports, self.reserved = load.ports[nodes], load.reserved[nodes]
+        self.ports, self.reserved = load.ports[:, nodes], load.reserved[:, nodes]
         self.company = load.matches[nodes]
         self.matches = np.zeros(len(nodes), np.int64)
         self.least = state.affinity.least[nodes] if state.affinity else self.matches
@@ -114,6 +186,9 @@ class _Room:
                 [load.volumes] if state.without_nominated is load else [load.volumes, state.without_nominated.volumes]
             )
             self.attached = [Attached(state.limits, some, nodes) for some in users]
+        self.devices: DeviceRoom | None = None
+        if state.devices is not None and gone.claims is not None:
+            self.devices = DeviceRoom(state.devices, nodes, gone.claims)
         if gone.ports is not None:
             self.ports = self.ports & ~gone.ports
         if gone.matches is not None:
@@ -134,6 +209,8 @@ class _Room:
         if pods.volumes is not None:
             for attached in self.attached:
                 attached.add(pods.volumes, stays)
+        if self.devices is not None and pods.claims is not None:
+            self.devices.put_back(pods.claims, stays)
         return stays
 
     def fits_beside(self, more: _Shares) -> Mask:
@@ -142,7 +219,7 @@ class _Room:
         for slack, share in zip(self.slack, more.counters, strict=True):
             fits &= share <= slack
         if more.ports is not None:
-            fits &= (self.ports | self.reserved | more.ports) == 0
+            fits &= ~(self.ports | self.reserved | more.ports).any(axis=0)
         if more.matches is not None:
             without = self.matches + more.matches
             for matches in (without, without + self.company):
@@ -150,6 +227,8 @@ class _Room:
         if more.volumes is not None:
             for attached in self.attached:
                 fits &= attached.fits_beside(more.volumes)
+        if self.devices is not None and more.claims is not None:
+            self.devices.fits_beside(more.claims, fits)
         return fits
 
 
@@ -166,12 +245,27 @@ def find_victims(state: PreFilterState, victims: PotentialVictims, nodes: Index)
     found += [
         _victims_on(state, victims, binding, nodes[groups == group]) for group in np.flatnonzero(np.bincount(groups))
     ]
-    return Candidates.on_nodes(
+    candidates = Candidates.on_nodes(
         state.snapshot,
         np.concatenate([some.nodes for some in found]),
         np.concatenate([some.pods for some in found]),
         np.concatenate([some.violating for some in found]),
+        victims.units,
     )
+    return _count_elsewhere(candidates, victims.rules) if candidates.costs is not None else candidates
+
+
+def _count_elsewhere(candidates: Candidates, rules: Rules) -> Candidates:
+    """The candidates with the budgets of victims on other nodes counted, too; without those beyond a strict budget."""
+    budgets = candidates.snapshot.budgets
+    if not len(budgets):
+        return candidates
+    of, rows = candidates.all_victims()
+    beyond = budgets.violating_by(rows, of, strict=rules.strict_budgets, evicts=rules.evicts)
+    violations = np.bincount(of[beyond], minlength=len(candidates.nodes)).astype(np.int64)
+    if rules.strict_budgets:
+        return candidates.only(violations == 0)
+    return candidates._replace(violations=violations)
 
 
 def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[int], nodes: Index) -> _Victims:
@@ -186,29 +280,25 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
         return _NO_VICTIMS
     if not some.all():
         pods = pods.only(np.flatnonzero(some))
-    shares = _Shares(
-        counters=[state.counters[number].share(pods.rows, pods.nodes) for number in binding],
-        ports=state.ports.bits(pods.rows) if state.ports else None,
-        matches=state.affinity.share(pods.rows, pods.nodes) if state.affinity else None,
-        volumes=state.limits.pairs_of(pods.rows) if state.limits else None,
-    ).of(pods.may_go)
+    shares = _shares_of(state, binding, pods)
     room = _Room(state, binding, pods.nodes, shares.together())
     fits = room.fits_beside(shares.at(0).of(np.zeros(1, np.bool_)))
     if not fits.all():
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
         room = _Room(state, binding, pods.nodes, shares.together())
+    if victims.units is not None and (victims.units.group[pods.rows] * pods.may_go).any():
+        pods = _by_unit(pods, victims.units)
+        shares = _shares_of(state, binding, pods).of_units(pods.leader)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
     violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
-    evicted = pods.may_go & ~_put_back(room, shares, violating, pods, victims.leaving)
+    evicted = _put_back(room, shares, violating, pods, victims.leaving)
     if rules.strict_budgets and (violating & evicted).any():
         # Where that does not make the room it belongs to the most important, as kube-scheduler counts
         over = np.flatnonzero(beyond(pods.rows, evicted).any(axis=0))
         there, theirs = pods.only(over), shares.only(over)
         room = _Room(state, binding, there.nodes, theirs.together())
-        evicted[:, over] = there.may_go & ~_put_back(
-            room, theirs, beyond(there.rows, there.may_go), there, victims.leaving
-        )
+        evicted[:, over] = _put_back(room, theirs, beyond(there.rows, there.may_go), there, victims.leaving)
         # Where that does not either, the node is no candidate
         evicted[:, over[beyond(there.rows, evicted[:, over]).any(axis=0)]] = False
     column, step = np.nonzero(evicted.T)
@@ -220,9 +310,20 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     )
 
 
+def _shares_of(state: PreFilterState, binding: list[int], pods: _Pods) -> _Shares:
+    """What each pod that may go adds; the others add nothing."""
+    return _Shares(
+        counters=[state.counters[number].share(pods.rows, pods.nodes) for number in binding],
+        ports=state.ports.bits(pods.rows) if state.ports else None,
+        matches=state.affinity.share(pods.rows, pods.nodes) if state.affinity else None,
+        volumes=state.limits.pairs_of(pods.rows) if state.limits else None,
+        claims=state.devices.holders(pods.rows)[np.newaxis] if state.devices and state.devices.searched.any() else None,
+    ).of(pods.may_go)
+
+
 def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leaving: Mask | None) -> Mask:
-    """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them may stay."""
-    may_go = pods.may_go
+    """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
+    may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
     kept = np.zeros(may_go.shape, np.bool_)
     phases = [violating, may_go & ~violating] if violating.any() else [may_go]
     if leaving is not None:
@@ -231,4 +332,24 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
     for phase in phases:
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
             kept[step] |= room.put_back(shares.at(step).of(phase[step])) & phase[step]
-    return kept
+    return pods.members(may_go & ~kept)
+
+
+def _by_unit(pods: _Pods, units: Units) -> _Pods:
+    """The pods in the order of their units' importance, with the leaders of those that have several pods on a node.
+
+    More important is the higher priority, then a group, then the larger one, then the earlier start.
+    """
+    group = np.where(pods.may_go, units.group[pods.rows], 0)
+    # One number to order by: 33 bits of priority, then single pods after groups, then 29 bits of size
+    sizes = np.minimum(units.sizes[group], 2**29 - 1)
+    key = ((2**31 - units.priority[pods.rows]) << 30) | ((group == 0).astype(np.int64) << 29) | (2**29 - 1 - sizes)
+    key[pods.rows == 0] = np.iinfo(np.int64).max
+    order = np.argsort(key, axis=0, kind="stable")
+    rows, may_go, group = (np.take_along_axis(part, order, axis=0) for part in (pods.rows, pods.may_go, group))
+    leader = np.broadcast_to(np.arange(len(rows))[:, None], rows.shape).copy()
+    for step in range(1, len(rows)):
+        same = (group[:step] == group[step]) & (group[step] != 0)
+        there = np.flatnonzero(same.any(axis=0))
+        leader[step, there] = same[:, there].argmax(axis=0)
+    return _Pods(pods.nodes, rows, may_go, leader)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,15 +16,16 @@ from numpy.typing import NDArray
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_last_resort
-from webhook.policy.model import PreemptionPolicy
-from webhook.preemption.decision import fits, fits_on
+from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.extenders import Extender
-from webhook.preemption.ranking import Score, preferred_because, sum_of_priorities
+from webhook.preemption.ranking import Score, preferred_because, shown_keys
 from webhook.preemption.result import Decision
 from webhook.preemption.victims.candidates import Candidate
 from webhook.preemption.victims.eligible import protection_ends
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate.budget_checks import BEYOND_BUDGET, within_budgets
 from webhook.reconciler.evaluate.eviction_limiter import (
     NOT_NOW,
     EvictionLimiter,
@@ -31,6 +34,8 @@ from webhook.reconciler.evaluate.eviction_limiter import (
     too_large,
 )
 from webhook.reconciler.evaluate.extender_client import Question, UnaskedError
+from webhook.reconciler.evaluate.pods_ahead import AHEAD, PodsAhead, Unplaced, blocked_text
+from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
 from webhook.reconciler.evaluate.victim_exclusions import (
     EvictionBackoff,
     LimitsNow,
@@ -41,7 +46,7 @@ from webhook.reconciler.evaluate.victim_exclusions import (
 from webhook.reconciler.state.annotations import PLAN, Alternative
 from webhook.reconciler.state.state import State
 
-__all__ = ["Asks", "Evaluator", "Evicts", "Fits", "Outcome", "Unschedulable", "Waits"]
+__all__ = ["Asks", "Evaluator", "Evicts", "Fits", "Outcome", "Promised", "Unschedulable", "Waits", "without_nodes"]
 
 Rows = NDArray[np.intp]
 
@@ -51,6 +56,7 @@ _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _LOWEST = -(2**31)
 """The lowest priority there is."""
+_DEVICES = "it asks for devices, and the reconciler does not preempt for them yet"
 _PROTECTION_PAUSE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
 
@@ -70,6 +76,8 @@ class Waits:
     result: ClassVar[str] = "waits"
     node: str
     leaving: int
+    victims: tuple[Pod, ...] = ()
+    """Those of the pods that another plan has yet to ask: they are asked for this one if that does not come to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +102,26 @@ class Evicts:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Nothing helps now. `due` is when it may, in monotonic seconds, if that is known."""
+    """Nothing helps now. `due` is when it may, in monotonic seconds, and `change` says so, if that is known."""
 
     reason: str
     limited: bool = False
     due: float | None = None
+    change: str = ""
+    """A sentence for people, with the time of day."""
+    behind: bool = False
+    """Whether pods of higher priority that wait keep it from a plan."""
 
     @property
     def result(self) -> str:
         """`limited` if the policy's limits leave out what might have helped."""
         return "limited" if self.limited else "unschedulable"
+
+    @property
+    def text(self) -> str:
+        """Why, and when that changes, for people."""
+        why = self.reason.rstrip(".")
+        return f"{why}. {self.change}" if self.change else f"{why}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +132,18 @@ class Asks:
     question: Question
 
 
+class Promised(NamedTuple):
+    """What plans under way mean for other decisions.
+
+    `planned` pods count as leaving, although a plan has yet to ask them. `held` are the preemptors of lower priority,
+    by node, for which pods were evicted there.
+    """
+
+    planned: Collection[str] = ()
+    held: Mapping[str, Sequence[Pod]] = MappingProxyType({})
+
+
+NOTHING_PROMISED = Promised()
 Outcome = Fits | Waits | Evicts | Unschedulable | Asks
 """What can come of an evaluation; `result` is its name in metrics."""
 
@@ -125,6 +155,8 @@ class Evaluator:
         self.state = state
         self.limiter = limiter
         self.eviction_backoff = EvictionBackoff()
+        self.schedulers = SchedulerActivity()
+        self.unplaced = Unplaced()
         self.clock = clock
 
     def evaluate(
@@ -136,17 +168,23 @@ class Evaluator:
         *,
         extenders: Sequence[Extender] = (),
         left_out: Collection[str] = (),
+        promised: Promised = NOTHING_PROMISED,
     ) -> Outcome:
         """What to do for a preemptor (docs/semantics.md D).
 
         `attempts` is how many plans evicted for it in vain; nothing is planned on the nodes `left_out`.
         """
-        now, wall, limits, unnominated = self.clock.monotonic(), self.clock.wall(), policy.limits, _unnominated(pod)
+        now, wall, unnominated = self.clock.monotonic(), self.clock.wall(), _unnominated(pod)
+        limits = policy.limits.at(wall)
         # 1. Which pods will be gone soon enough to wait for them, and which rates are used up.
         leaving = self.leaving_within(min(policy.wait_for_terminating, policy.plan_timeout))
+        self.limiter.remember(policy.limits)
         exhausted = self.limiter.exhausted(limits, now)
         rates = Rates(self.state, limits, self.limiter.remaining(limits, now)) if has_rates(limits) else None
-        limits_now = LimitsNow(self.eviction_backoff.excluded(now), exhausted, rates)
+        setbacks = self.eviction_backoff.next_end(now) is not None
+        ahead = self.pods_ahead(pod, promised)
+        filters = (ahead,) if policy.eviction is EvictionMode.DELETE else (within_budgets, ahead)
+        limits_now = LimitsNow(limits, self.barred(now), setbacks, exhausted, rates, filters)
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
             decision = decide_within_limits(
@@ -157,24 +195,36 @@ class Evaluator:
         # 3. If it fits without preemption, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
+        if decision.asks_for_devices:
+            return Unschedulable(f"not eligible: {_DEVICES}")
         # 4. If pods that are leaving make room, wait for them.
-        if (waits := self._wait(pod, decision, leaving)) is not None:
+        if (waits := self._wait(pod, decision, leaving, promised.planned)) is not None:
             return waits
         if not decision.eligible:
-            return Unschedulable(decision.reason)
+            begins = policy.schedule.begins(wall) if policy.schedule and rules.outside(wall) else None
+            return Unschedulable(decision.reason, due=None if begins is None else now + begins - wall)
         # 5. Evict, if a node was selected and not too many plans have evicted for it in vain.
         outcome: Outcome
         if decision.selected is None:
-            outcome = self._unschedulable(pod, rules, decision, limits_now)
+            outcome = self._unschedulable(pod, rules, decision, limits_now, ahead)
         else:
-            outcome = _evicts(self.state, decision, decision.selected)
+            outcome = _evicts(self.state, decision, decision.selected, promised.planned)
         if isinstance(outcome, Evicts) and attempts >= (most := limits.attempts_per_preemptor):
             forgiven = "one stops to count every 15 min"
             reason = f"{attempts} plans evicted pods for it in vain, and the policy allows {most}; {forgiven}"
             outcome = Unschedulable(reason, limited=True)
         # 6. If nothing helps, a plan may wait as long as it lasts for pods that take longer to leave.
         later = self.leaving_within(policy.plan_timeout) if isinstance(outcome, Unschedulable) else leaving
-        return (self._wait(pod, decision, later) or outcome) if len(later) > len(leaving) else outcome
+        return (self._wait(pod, decision, later, promised.planned) or outcome) if len(later) > len(leaving) else outcome
+
+    def pods_ahead(self, pod: Pod, promised: Promised = NOTHING_PROMISED) -> PodsAhead:
+        """Which candidates are left to the preemptor."""
+        now = self.clock.monotonic()
+
+        def is_overdue(ahead: Pod, fits: bool) -> bool:
+            return self.unplaced.overdue(ahead, fits=fits, chance=partial(self.schedulers.chance, ahead), now=now)
+
+        return PodsAhead(self.state, pod, is_overdue, promised.held)
 
     def decide_again(self, pod: Pod, rules: Rules) -> Decision:
         """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.
@@ -182,8 +232,12 @@ class Evaluator:
         Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
         """
         unnominated, going = _unnominated(pod), self.state.snapshot.pods.leaving()
-        without = immovable(self.state, self.eviction_backoff.excluded(self.clock.monotonic()))
-        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), without, going=going)
+        barred = self.barred(self.clock.monotonic())
+        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), barred, going=going)
+
+    def barred(self, now: float) -> NDArray[np.bool_]:
+        """The pods, by row, that evicting does not help now, whatever the rules say."""
+        return immovable(self.state, *self.eviction_backoff.excluded(now))
 
     def leaving_within(self, seconds: float) -> Rows:
         """The pod rows of those that will be gone from their nodes by then; a long overdue one is not counted on."""
@@ -193,10 +247,6 @@ class Evaluator:
         soon: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
         return soon
 
-    def note_refusal(self, key: str) -> None:
-        """The API server did not let the pod be removed: decisions exclude it for a while."""
-        self.eviction_backoff.note(key, self.clock.monotonic())
-
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""
         return fits_on(self.state.snapshot, pod, node)
@@ -205,7 +255,9 @@ class Evaluator:
         """Whether the pod fits on the node once every pod that is leaving is gone."""
         return fits_on(self.state.snapshot, pod, node, without=self.state.snapshot.pods.leaving())
 
-    def _wait(self, pod: Pod, decision: Decision, leaving: Rows) -> Waits | Unschedulable | None:
+    def _wait(
+        self, pod: Pod, decision: Decision, leaving: Rows, planned: Collection[str]
+    ) -> Waits | Unschedulable | None:
         """Wait for the room that the pods `leaving` make; None if they make none."""
         nodes = decision.fits_without(leaving) if len(leaving) else []
         if not nodes:
@@ -214,8 +266,14 @@ class Evaluator:
         if foreign in nodes:
             return Unschedulable(f"somebody else has nominated it to {foreign}, where room is coming up")
         node = self._least_contested(pod, nodes, leaving)
-        snapshot = self.state.snapshot
-        return Waits(node, int(np.count_nonzero(snapshot.pods.node[leaving] == snapshot.nodes.find(node))))
+        snapshot, row = self.state.snapshot, self.state.snapshot.nodes.find(node)
+        # Of the pods that a plan has yet to ask, those that the preemptor needs, and may evict itself.
+        unasked = snapshot.pod_rows([key for key in planned if decision.may_go(key)])
+        unasked = unasked[snapshot.pods.node[unasked] == row]
+        needed = victims_needed(snapshot, pod, node, unasked, without=np.setdiff1d(leaving, unasked))
+        keys = [f"{snapshot.pods.namespaces[one]}/{snapshot.pods.names[one]}" for one in needed.tolist()]
+        victims = tuple(found for key in keys if (found := self.state.pods.get(key)) is not None)
+        return Waits(node, int(np.count_nonzero(snapshot.pods.node[leaving] == row)), victims)
 
     def _least_contested(self, pod: Pod, nodes: Sequence[str], leaving: Rows) -> str:
         """Of the nodes with room once the pods `leaving` are gone, one where fewest others lose a nomination.
@@ -233,36 +291,62 @@ class Evaluator:
         together = set(fits(self.state.snapshot, humble, without=leaving))
         return min(preferred, key=lambda node: 0 if node in together else lower[node])
 
-    def _unschedulable(self, pod: Pod, rules: Rules, decision: Decision, limits: LimitsNow) -> Unschedulable:
+    def _unschedulable(
+        self, pod: Pod, rules: Rules, decision: Decision, limits: LimitsNow, ahead: PodsAhead
+    ) -> Unschedulable:
         """Nothing helps now: why, and when time alone may let the pod be helped.
 
-        A rate leaves room again, the API server may be asked again for a pod that it did not remove, or a protection
-        window of a pod of lower priority ends.
+        A rate leaves room again or the schedule of one ends, the API server may be asked again for a pod that it did
+        not remove, or a protection window of a pod of lower priority ends.
         """
         now, wall = self.clock.monotonic(), self.clock.wall()
-        exhausted, dues = limits.exhausted, [limits.exhausted.until, self.eviction_backoff.next_end(now)]
+        exhausted, asked_again = limits.exhausted, self.eviction_backoff.next_end(now)
+        dues = [] if exhausted.until is None else [(exhausted.until, f"{exhausted.names} leaves room again")]
+        if asked_again is not None:
+            dues.append((asked_again, "the API server is asked again about pods that it would not remove"))
         reason = decision.reason or "no node where evicting pods that may be evicted makes room"
         never = too_large(decision.rejections)
         if never and not decision.reason:
             reason = f"wherever evicting pods makes room, more would have to go at once than limits.{never} ever allows"
+        elif AHEAD in decision.rejections and not decision.reason:
+            reason = f"wherever evicting pods makes room, {blocked_text(ahead.blocking)}"
+        elif BEYOND_BUDGET in decision.rejections and not decision.reason:
+            reason = "wherever evicting pods makes room, a disruption budget keeps one of them"
         elif NOT_NOW in decision.rejections and not decision.reason:
             reason = "wherever evicting pods makes room, more would have to go than the policy's limits allow now"
         elif exhausted.until is not None:
             reason += "; the policy's limits leave out pods that would do otherwise"
-        if limits.refused:
-            reason += "; pods that the API server would not remove are left out for now"
-        if NOT_NOW in decision.rejections and limits.rates is not None:
-            dues.append(limits.rates.left.until)
-        ends = protection_ends(self.state.snapshot, rules)
+        if limits.setbacks:
+            reason += "; pods that would not go, or come back at once, are left out for now"
+        if NOT_NOW in decision.rejections and limits.rates is not None and limits.rates.left.until is not None:
+            dues.append((limits.rates.left.until, "the first eviction that counts leaves its window"))
+        rated = exhausted.until is not None or bool(decision.rejections - {AHEAD, BEYOND_BUDGET})
+        if rated:
+            schedules = [rate.schedule for rate in limits.now.rates.values() if rate.schedule is not None]
+            ending = [end for schedule in schedules if (end := schedule.ends(wall)) is not None]
+            dues += [(now + end - wall, "the schedule of a rate ends") for end in ending]
+        ends = protection_ends(self.state.snapshot, rules, wall)
         if ends is not None:
             pods, count = self.state.snapshot.pods, len(ends)
             lower = (pods.priority[:count] < (pod.spec.priority or 0)) & (pods.node[:count] >= 0)
             protecting = ends[(ends > wall) & np.isfinite(ends) & lower]
             if len(protecting):
-                dues.append(now + max(float(protecting.min()) - wall, _PROTECTION_PAUSE))
-        due = min((due for due in dues if due is not None), default=None)
-        limited = exhausted.until is not None or bool(decision.rejections)
-        return Unschedulable(reason, limited=limited, due=due)
+                ends_first = now + max(float(protecting.min()) - wall, _PROTECTION_PAUSE)
+                dues.append((ends_first, "the protection of a pod of lower priority ends"))
+        dues = [row for row in dues if math.isfinite(row[0])]
+        due, because = min(dues, default=(None, ""))
+        change = "" if due is None else f"That may change at {rfc3339(round(wall + due - now))}, when {because}."
+        return Unschedulable(reason, rated, due, change, behind=AHEAD in decision.rejections)
+
+
+def without_nodes(outcome: Outcome, left_out: Mapping[str, float]) -> Outcome:
+    """The outcome, which says if nothing helps which nodes were left out and until when (monotonic seconds)."""
+    if not left_out or not isinstance(outcome, Unschedulable):
+        return outcome
+    shown = ", ".join(list(left_out)[:_SHOWN])
+    reason = f"{outcome.reason}; left out for now, since plans came to nothing there: {shown}"
+    due = min(left_out.values())
+    return replace(outcome, reason=reason, due=due if outcome.due is None else min(due, outcome.due))
 
 
 def _unnominated(pod: Pod) -> Pod:
@@ -272,13 +356,17 @@ def _unnominated(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, nominated_node_name=""))
 
 
-def _evicts(state: State, decision: Decision, chosen: Candidate) -> Evicts | Waits:
-    """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are."""
-    leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving]
-    pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in state.index.leaving]
+def _evicts(state: State, decision: Decision, chosen: Candidate, planned: Collection[str]) -> Evicts | Waits:
+    """Evict the victims of the chosen candidate that are not leaving already; only wait if all of them are.
+
+    Those that another plan has yet to ask are victims of both: whether that comes to ask them is not certain.
+    """
+    leaving = [victim for victim in chosen.victims if victim.key in state.index.leaving and victim.key not in planned]
+    known = {victim.key for victim in leaving}
+    pods = [state.pods.get(victim.key) for victim in chosen.victims if victim.key not in known]
     victims = tuple(pod for pod in pods if pod is not None)
-    if not victims:
-        return Waits(chosen.node, len(leaving))
+    if all(key_of(victim) in planned for victim in victims):
+        return Waits(chosen.node, len(chosen.victims), victims)
     scores = decision.scores(_SHOWN + 1)
     own = next((score for score in scores if score.node == chosen.node), None)
     others = [score for score in scores if score.node != chosen.node][:_SHOWN]
@@ -296,12 +384,5 @@ def _evicts(state: State, decision: Decision, chosen: Candidate) -> Evicts | Wai
 
 
 def _alternative(score: Score) -> Alternative:
-    start = score.values["earliest_start"]
-    return Alternative(
-        node=score.node,
-        victims=score.values["victims"],
-        budget_violations=score.values["violations"],
-        highest_priority=score.values["highest_priority"],
-        priority_sum=sum_of_priorities(score),
-        earliest_start="" if math.isinf(start) else rfc3339(start),
-    )
+    """What people are told of a candidate: a new key of the ranking is in it by itself."""
+    return Alternative(node=score.node, compared={key.heading: key.text(score) for key in shown_keys(score)})

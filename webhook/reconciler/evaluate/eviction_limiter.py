@@ -6,7 +6,8 @@ argument, in monotonic seconds, so that a jump of the system clock opens no wind
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,6 +56,12 @@ class ExhaustedLimits:
     cluster: bool = False
     until: float | None = None
 
+    @property
+    def names(self) -> str:
+        """The rates that are used up for somebody, as the policy names them."""
+        used = (("perOwner", self.owners), ("perNode", self.nodes), ("perCluster", self.cluster))
+        return " or ".join(f"limits.{name}" for name, full in used if full)
+
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
@@ -90,9 +97,44 @@ class EvictionLimiter:
         self._next = 0
         self._horizon = 0.0
 
+    def plan(self, evictions: Iterable[PlannedEviction], now: float) -> list[int]:
+        """Count evictions that are going to be: until they happen they count in every window."""
+        self._forget(now)
+        return self._count(evictions, math.inf)
+
+    def happened(self, ticket: int, now: float) -> None:
+        """What was planned has happened now."""
+        eviction, _ = self._tickets.get(ticket, (None, 0.0))
+        if eviction is None:
+            return
+        self._tickets[ticket] = (eviction, now)
+        for counter in (self._owners.get(eviction.owner), self._nodes.get(eviction.node), self._cluster):
+            if counter is not None:
+                counter.times[ticket] = now
+
+    def overdrawn(self, limits: Limits, tickets: Iterable[int], now: float) -> str:
+        """Which rate the planned evictions of these tickets go beyond, by the limits of now; empty if none."""
+        planned = [known[0] for ticket in tickets if (known := self._tickets.get(ticket)) is not None]
+        for name, rate, counters in (
+            ("perOwner", limits.per_owner, [self._owners.get(one.owner) for one in planned]),
+            ("perNode", limits.per_node, [self._nodes.get(one.node) for one in planned]),
+            ("perCluster", limits.per_cluster, [self._cluster] if planned else []),
+        ):
+            if rate is not None and any(
+                counter is not None and len(counter.within(rate.window, now)) > rate.evictions for counter in counters
+            ):
+                return f"limits.{name} does not allow so many evictions any more"
+        return ""
+
     def note(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
         """Count evictions at a time; returns tickets for those that will not happen after all."""
-        self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then <= at - self._horizon])
+        self._forget(at)
+        return self._count(evictions, at)
+
+    def _forget(self, now: float) -> None:
+        self.take_back([ticket for ticket, (_, then) in self._tickets.items() if then <= now - self._horizon])
+
+    def _count(self, evictions: Iterable[PlannedEviction], at: float) -> list[int]:
         tickets = []
         for eviction in evictions:
             self._next += 1
@@ -117,6 +159,12 @@ class EvictionLimiter:
                     counter.times.pop(ticket, None)
                     if not counter.times:
                         del counters[name]
+
+    def recent(self, now: float) -> Iterator[tuple[int, PlannedEviction, float]]:
+        """The evictions that a rate may still count: ticket, what, and when, which is now for what is only planned."""
+        for ticket, (eviction, at) in self._tickets.items():
+            if now - self._horizon < at:
+                yield ticket, eviction, min(at, now)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -143,13 +191,12 @@ class EvictionLimiter:
 
     def remember(self, limits: Limits) -> None:
         """Keep evictions for as long as these limits ask for them."""
-        rates = (limits.per_owner, limits.per_node, limits.per_cluster)
-        self._horizon = max(self._horizon, *(rate.window if rate else 0.0 for rate in rates))
+        self._horizon = max([self._horizon, *(rate.window for rate in limits.rates.values())])
 
 
 def has_rates(limits: Limits) -> bool:
     """Whether the limits hold back evictions at all."""
-    return bool(limits.per_owner or limits.per_node or limits.per_cluster)
+    return bool(limits.rates)
 
 
 def _used_up(counters: dict[str, _Counter], rate: Rate | None, now: float) -> dict[str, float]:
@@ -199,9 +246,10 @@ class Rates:
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
         """0 for every candidate within the rates, else why it is barred."""
         codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
-        asked = ~self._state.snapshot.pods.terminating[candidates.pods]
-        candidate = np.repeat(np.arange(len(candidates.nodes)), candidates.sizes)[asked]
-        row = candidates.pods[asked]
+        pods = self._state.snapshot.pods
+        candidate, row = candidates.all_victims()
+        asked = ~pods.terminating[row]
+        candidate, row = candidate[asked], row[asked]
         if limits.per_owner:
             owner, left = self._owners(row, limits.per_owner)
             some = owner > 0
@@ -214,7 +262,8 @@ class Rates:
             for name, number in self.left.nodes.items():
                 if (at := nodes.find(name)) is not None:
                     of_node[at] = number
-            counted = _Counted(candidate, row, candidate, of_node[candidates.nodes[candidate]])
+            node = pods.node[row]  # of a group that goes whole some are on other nodes
+            counted = _Counted(candidate, row, candidate * nodes.rows + node, of_node[node])
             self._bar(codes, 3, limits.per_node, counted)
         if limits.per_cluster:
             counted = _Counted(candidate, row, candidate, np.full(len(row), self.left.cluster, np.int64))
@@ -257,4 +306,4 @@ class Rates:
 def too_large(barred: frozenset[int]) -> str:
     """Which rates no candidate can ever keep, if all of them are barred by these codes; empty if one may yet."""
     names = [name for code, name in _NEVER.items() if code in barred]
-    return " and ".join(names) if NOT_NOW not in barred else ""
+    return " and ".join(names) if barred <= _NEVER.keys() else ""

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.backoff import exponential
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, key_of
+from webhook.kube.pods import workload_of
+from webhook.policy.model import Limits
 from webhook.preemption.decision import decide
 from webhook.preemption.extenders import Extender
 from webhook.preemption.filters.filtering import NO_PODS
 from webhook.preemption.result import Decision
-from webhook.preemption.victims.candidates import CandidateFilter
+from webhook.preemption.victims.candidates import CandidateFilter, Candidates
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.eviction_limiter import NOT_NOW, ExhaustedLimits, Rates
 from webhook.reconciler.state.state import State
@@ -37,55 +39,87 @@ __all__ = [
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.intp]
 
-_FIRST = 15.0
-_LONGEST = 600.0
+_REFUSED = (15.0, 600.0)
+"""Seconds, at first and at most, for which a pod is excluded that the API server did not remove."""
+_RETURNED = (60.0, 14_400.0)
+"""The same for the pods of an owner that puts them back."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Setback:
     times: int
     until: float
 
 
 class EvictionBackoff:
-    """Pods by key that the API server did not remove: each is excluded for a while, twice as long after every refusal.
+    """What evicting did not help: it is excluded for a while, twice as long each time it happens again.
 
-    A webhook that denies the eviction, a namespace without the right, a pod under two budgets (which the Eviction API
-    does not support): none of it shows in the objects a decision looks at. Time is an argument, in monotonic seconds.
+    A pod that the API server did not remove: a webhook that denies the eviction, a namespace without the right, a pod
+    under two budgets (which the Eviction API does not support). The pods of an owner that puts its pods on a node by
+    itself: the room is taken again at once. None of it shows in the objects a decision looks at. It is remembered by
+    owner, since the pods of one have new names again and again. Time is an argument, in monotonic seconds.
     """
 
     def __init__(self) -> None:
-        self._by_key: dict[str, _Refusal] = {}
+        self._pods: dict[str, _Setback] = {}
+        self._owners: dict[str, _Setback] = {}
+        self._times: dict[str, _Setback] = {}
+        """Owner to how often one of its pods was refused."""
+        self.version = 0
+        """Counts what was noted."""
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self._pods) + len(self._owners)
 
-    def note(self, key: str, now: float) -> None:
-        """The pod could not be removed."""
-        self._by_key = {key: it for key, it in self._by_key.items() if now < it.until + _LONGEST}
-        known = self._by_key.get(key)
-        times = known.times + 1 if known else 1
-        self._by_key[key] = _Refusal(times, now + exponential(times, _FIRST, _LONGEST))
+    def refused(self, pod: Pod, now: float) -> None:
+        """The API server did not remove the pod: it is excluded, for longer if others of its owner were refused."""
+        times = _note(self._times, workload_of(pod) or key_of(pod), now, *_REFUSED)
+        self._pods = {key: it for key, it in self._pods.items() if now < it.until}
+        self._pods[key_of(pod)] = times
+        self.version += 1
 
-    def excluded(self, now: float) -> list[str]:
-        """The pods that are not to be asked for now."""
-        return [key for key, it in self._by_key.items() if now < it.until]
+    def returned(self, owner: str, now: float) -> None:
+        """The owner put another pod into the room of one that was evicted: all its pods are excluded."""
+        _note(self._owners, owner, now, *_RETURNED)
+        self.version += 1
+
+    def remembers(self, pod: Pod) -> bool:
+        """Whether the pod, or another one of its owner, was refused lately."""
+        return (workload_of(pod) or key_of(pod)) in self._times
+
+    def excluded(self, now: float) -> tuple[list[str], list[str]]:
+        """The pods that are not to be asked for now, and the owners whose pods are not."""
+        pods, owners = self._pods.items(), self._owners.items()
+        return [key for key, it in pods if now < it.until], [owner for owner, it in owners if now < it.until]
 
     def next_end(self, now: float) -> float | None:
         """When the first of them may be asked for again."""
-        return min((it.until for it in self._by_key.values() if now < it.until), default=None)
+        ends = [it.until for it in (*self._pods.values(), *self._owners.values())]
+        return min((end for end in ends if now < end), default=None)
 
 
-def immovable(state: State, refused: Collection[str]) -> Mask:
-    """The pods that go on running however often they are evicted, and those that the API server `refused` to remove.
+def _note(known: dict[str, _Setback], name: str, now: float, first: float, longest: float) -> _Setback:
+    """Note a setback, and forget those that were over long ago."""
+    for old in [key for key, it in known.items() if now >= it.until + longest]:
+        del known[old]
+    times = known[name].times + 1 if name in known else 1
+    known[name] = _Setback(times, now + exponential(times, first, longest))
+    return known[name]
 
-    A static pod's object only shows it: its kubelet runs it from a file and makes the object again.
+
+def immovable(state: State, refused: Collection[str], owners: Collection[str] = ()) -> Mask:
+    """The pods that go on running however often they are evicted.
+
+    Those that the API server `refused` to remove, those of `owners` that put them back, and static pods: such an
+    object only shows the pod, its kubelet runs it from a file and makes the object again.
     """
     pods = state.snapshot.pods
     static = state.snapshot.table(("reconciler", "static"), pods.owners, np.bool_, lambda owner: owner.kind == "Node")
     mask: Mask = static[pods.owner[: pods.rows]].copy()
     if refused:
         mask[state.snapshot.pod_rows(refused)] = True
+    for owner in owners:
+        mask[state.snapshot.pod_rows(state.index.owned.get(owner, ()))] = True
     return mask
 
 
@@ -110,10 +144,25 @@ def _of_rows(state: State, rows: Rows) -> Mask:
 class LimitsNow(NamedTuple):
     """What keeps pods that the rules let go from going now: API server and rates. Without `rates` there are none."""
 
-    refused: Collection[str]
-    """Keys of the pods that the API server would not remove."""
+    now: Limits
+    """The policy's limits as they are at this time of day."""
+    barred: Mask
+    """The pods, by row, that evicting does not help."""
+    setbacks: bool
+    """Whether some of them only for a while."""
     exhausted: ExhaustedLimits
     rates: Rates | None
+    filters: tuple[CandidateFilter, ...] = ()
+    """What else keeps candidates from being selected."""
+
+    def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
+        """0 for every candidate that may be selected now, else why not: the code of the first filter that bars it."""
+        codes = np.zeros(len(candidates.nodes), np.int8)
+        for one in (*((self.rates,) if self.rates is not None else ()), *self.filters):
+            open_ = codes == 0
+            if open_.any():
+                codes[open_] = one(candidates.only(open_))
+        return codes
 
 
 def decide_within_limits(
@@ -135,7 +184,7 @@ def decide_within_limits(
     fewer pods that are more important may do.
     """
     snapshot, pods, rates = state.snapshot, state.snapshot.pods, limits.rates
-    excluded = immovable(state, limits.refused) | _of_rows(state, np.setdiff1d(pods.leaving(), soon))
+    excluded = limits.barred | _of_rows(state, np.setdiff1d(pods.leaving(), soon))
     if limits.exhausted.until is not None:
         excluded |= limits.exhausted.cluster
         for owner in limits.exhausted.owners:
@@ -150,7 +199,7 @@ def decide_within_limits(
         rules,
         now,
         extenders=extenders,
-        candidate_filter=rates,
+        candidate_filter=limits.selectable if rates is not None or limits.filters else None,
         left_out=left_out,
         going=soon,
     )

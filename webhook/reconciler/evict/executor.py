@@ -1,7 +1,8 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
-The steps of a plan: nominate, displace lower nominations, evict all victims but one side by side, evict the last one.
-Every step can be the last one of this process: the plan written on the preemptor says to the next leader how to go on.
+What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
+ask them. Every step can be the last one of this process: the plan written on the preemptor says to the next leader how
+to go on.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
-from webhook.reconciler.evict.writer import DeposedError, EvictionResult, StaleError, Writer
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, is_there, objection, remaining, to_displace, unneeded
+from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
+from webhook.reconciler.evict.writer import EvictionResult, Writer
+from webhook.reconciler.plans.next_action import Action, Ask, Displace, End, Spare, Try, policy_for
+from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
@@ -81,11 +84,9 @@ class Executor:
         self.clearing: set[str] = set()
         """Ids of the plans that are being taken off their pods."""
 
-    def carry_out(
-        self, plan: Plan, policy: PreemptionPolicy, pod: Pod | None = None, decision: DecisionRecord | None = None
-    ) -> None:
+    def carry_out(self, plan: Plan, pod: Pod | None = None, decision: DecisionRecord | None = None) -> None:
         """Begin with the nomination of the pod, on which the `decision` is written, too; without one it stands."""
-        task = self._start(self._carry_out(plan, policy, pod, decision))
+        task = self._start(self._carry_out(plan, pod, decision))
         self._task_of[plan.record.id] = task
         task.add_done_callback(lambda _: self._task_of.pop(plan.record.id, None))
 
@@ -111,16 +112,14 @@ class Executor:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _carry_out(
-        self, plan: Plan, policy: PreemptionPolicy, pod: Pod | None, decision: DecisionRecord | None
-    ) -> None:
+    async def _carry_out(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> None:
         """From the nomination to the last victim, and tell what came of it."""
         ending: Ending | None
         try:
             # 1. Nominate, unless an earlier leader has.
             ending = await self._nominate(plan, pod, decision) if pod is not None and decision is not None else None
             # 2. Displace lower nominations, and evict.
-            ending = ending or plan.ended or await self._evict(plan, policy)
+            ending = ending or plan.ended or await self._evict(plan)
         except DeposedError:
             ending = Ending.DEPOSED
         except Exception:
@@ -139,69 +138,114 @@ class Executor:
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
         return None
 
-    async def _evict(self, plan: Plan, policy: PreemptionPolicy) -> Ending | None:
+    async def _evict(self, plan: Plan) -> Ending | None:
         """From a nomination that stands to the last victim; None if all have been asked to leave."""
         plan.step = PlanStep.EVICTING
-        # 1. Displace. A failure is reported, not fatal: kube-scheduler gives room to the higher priority anyway.
-        for pod in to_displace(self._state, plan):
-            try:
-                await self._writer.displace(pod)
-            except ApiError as error:
-                log.warning("plan %s: nomination of %s stays: %s", plan.record.id, key_of(pod), error)
-            else:
-                self._news.put_nowait(Displaced(pod))
-        await self._checkpoint("displaced")
-        # 2. Ask all victims but one side by side, since evictions wait rather than work, then the last one; each time
-        #    only those that are still needed.
-        ending: Ending | None = None
-        while ending is None and remaining(self._state, plan):
-            ending = plan.ended
-            if ending is None and not self._goes_on(plan, policy):
-                ending = Ending.OUTDATED
-            if ending is None:
-                waiting = remaining(self._state, plan)
-                wave = waiting[:-1] or waiting
-                results = await asyncio.gather(*(self._ask(plan, victim, policy) for victim in wave))
-                endings = [result for result in results if result is not None]
-                ending = min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)), default=None)
-        await self._checkpoint("evicted")
-        if ending is None:
-            plan.step = PlanStep.WAITING
-        return ending
+        while plan.ended is None:
+            results: list[Ending | None] = []
+            await self._state.wait_until_whole()
+            match self._look(plan):
+                case Displace(pods):
+                    results = [await self._displace(plan, pods)]
+                case Try(victims):
+                    # Evictions wait rather than work, so they are asked side by side.
+                    results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
+                case Ask(victims):
+                    results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
+                case End(ending, note):
+                    log.info("plan %s for %s: %s before all were asked: %s", plan.record.id, plan.key, ending, note)
+                    return ending
+                case _:
+                    await self._checkpoint("evicted")
+                    plan.step = PlanStep.WAITING
+                    return plan.ended
+            endings = [ending for ending in results if ending is not None]
+            if endings:
+                await self._checkpoint("evicted")
+                return min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)))
+        return plan.ended
 
-    def _goes_on(self, plan: Plan, policy: PreemptionPolicy, asking: frozenset[str] = frozenset()) -> bool:
-        """Look at the newest state: whether the plan still makes sense; victims that it does not need stay.
+    def _look(self, plan: Plan, asking: frozenset[str] = frozenset()) -> Action:
+        """What to do next by the newest state; victims that the plan does not need stay.
 
         Those of these uids are being asked, so it is too late for them.
         """
         clock = self._manager.clock
         begun = clock.stopwatch()
-        said = objection(self._evaluator, plan)
-        wait = min(policy.wait_for_terminating, plan.deadline - clock.monotonic())
-        found = unneeded(self._evaluator, plan, wait, asking) if not said else None
+        action = self._manager.next_action(plan, asking)
+        while isinstance(action, Spare):
+            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in action.uids)
+            log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, action.why)
+            self._manager.exclude(plan, action.uids)
+            action = self._manager.next_action(plan, asking)
         self._reporter.metrics.recheck_seconds.observe(clock.stopwatch() - begun)
-        if found is None:
-            log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, said)
-            return False
-        if found.uids:
-            shown = ", ".join(victim.key for victim in plan.record.victims if victim.uid in found.uids)
-            log.info("plan %s for %s: %s stay: %s", plan.record.id, plan.key, shown, found.why)
-            self._manager.exclude(plan, found.uids)
-        return True
+        return action
 
-    async def _ask(self, plan: Plan, victim: PlanVictim, policy: PreemptionPolicy) -> Ending | None:
-        """Ask one victim to leave; why the plan must end, None if it goes on."""
-        pod, grace = self._state.pods.get(victim.key), policy.grace_period
-        if plan.ended is not None:
-            return plan.ended
-        if pod is None or not is_there(self._state, plan, victim):
+    async def _displace(self, plan: Plan, pods: tuple[Pod, ...]) -> Ending | None:
+        """Clear lower nominations; why the plan must end, None if it goes on.
+
+        A failure is reported, not fatal: kube-scheduler gives room to the higher priority anyway.
+        """
+        plan.displaced = True
+        for pod in pods:
+            try:
+                displaced = await self._writer.displace(pod)
+            except StaleError as error:
+                log.info("plan %s for %s: dropped before evicting: %s", plan.record.id, plan.key, error)
+                return Ending.OUTDATED
+            except ApiError as error:
+                log.warning("plan %s: nomination of %s stays: %s", plan.record.id, key_of(pod), error)
+            else:
+                if displaced:
+                    self._news.put_nowait(Displaced(pod))
+        await self._checkpoint("displaced")
+        return None
+
+    def _policy(self, plan: Plan) -> PreemptionPolicy | None:
+        """The policy that the plan goes by now."""
+        pod = self._state.pods.get(plan.key)
+        return policy_for(pod, self._policy_set) if pod is not None else None
+
+    async def _try(self, plan: Plan, victim: PlanVictim) -> Ending | None:
+        """Ask without effect whether a victim would go; why the plan must end, None if it goes on."""
+        pod, policy = self._state.pods.get(victim.key), self._policy(plan)
+        if pod is None or policy is None or not is_there(self._state, plan, victim):
             return None
 
-        def wanted() -> bool:
+        async def wanted() -> bool:
+            return plan.ended is None
+
+        try:
+            delete, grace = policy.eviction is EvictionMode.DELETE, policy.grace_period
+            result = await self._writer.would_leave(victim, grace, wanted, delete=delete)
+        except ApiError as error:
+            log.warning("plan %s: %s would not be removed: %s", plan.record.id, victim.key, error)
+            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
+            return Ending.FAILED
+        except DeposedError:
+            return Ending.DEPOSED
+        if result is EvictionResult.REFUSED:
+            self._reporter.budget_refused(plan, victim)
+            return Ending.REFUSED
+        plan.tried[victim.uid] = result is not EvictionResult.UNKNOWN
+        return None
+
+    async def _ask(self, plan: Plan, victim: PlanVictim) -> Ending | None:
+        """Ask one victim to leave; why the plan must end, None if it goes on."""
+        pod, policy = self._state.pods.get(victim.key), self._policy(plan)
+        if plan.ended is not None:
+            return plan.ended
+        if pod is None or policy is None or not is_there(self._state, plan, victim):
+            return None
+        grace = policy.grace_period
+
+        async def wanted() -> bool:
             """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
+            await self._state.wait_until_whole()
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
-            return self._goes_on(plan, policy, frozenset(plan.asking - {victim.uid})) and plan.needs(victim.uid)
+            action = self._look(plan, frozenset(plan.asking - {victim.uid}))
+            return not isinstance(action, End) and plan.needs(victim.uid)
 
         plan.asking.add(victim.uid)
         try:
@@ -212,7 +256,7 @@ class Executor:
             return await self._note_result(plan, victim, pod, result)
         except ApiError as error:
             log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)
-            self._evaluator.note_refusal(victim.key)
+            self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return Ending.FAILED
         except DeposedError:
             return Ending.DEPOSED
@@ -225,15 +269,17 @@ class Executor:
         if left is EvictionResult.REFUSED:
             self._reporter.budget_refused(plan, victim)
             return Ending.REFUSED
-        if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and plan.ended is not None:
-            if left is EvictionResult.BEGUN and plan.ended is Ending.TIMED_OUT:
-                self._evaluator.note_refusal(victim.key)
-            return plan.ended
-        if victim.uid in plan.unneeded:
+        if victim.uid in plan.unneeded and plan.ended is None:
             return None
-        if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and is_there(self._state, plan, victim):
-            return Ending.OUTDATED
+        stays = is_there(self._state, plan, victim)
+        if left in {EvictionResult.BEGUN, EvictionResult.UNWANTED} and (stays or plan.ended is not None):
+            action = End(plan.ended) if plan.ended is not None else self._look(plan)
+            ending = action.ending if isinstance(action, End) else Ending.OUTDATED
+            if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT:
+                self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
+            return ending
         plan.gone.add(victim.uid)
+        self._manager.asked(plan, pod)
         if left is EvictionResult.ASKED:
             self._reporter.victim_asked(plan, pod)
         if len(plan.gone) == 1:

@@ -6,7 +6,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,17 +24,15 @@ from webhook.page.model import (
     WaitingPod,
 )
 from webhook.policy.model import Policies
-from webhook.reconciler.overview.decision_history import Known
+from webhook.reconciler.decision_history import Known
 from webhook.reconciler.overview.priorities import ladder
 from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.preemptors import instant, is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
-from webhook.reconciler.state.annotations import Alternative, PlanVictim, UnreadableError, plan_of
+from webhook.reconciler.service import ReconcilerService
+from webhook.reconciler.state.annotations import Alternative, PlanVictim, UnreadableError, plan_of, with_names
 from webhook.reconciler.state.state import State
-
-if TYPE_CHECKING:
-    from webhook.reconciler.service import ReconcilerService
 
 __all__ = ["Surroundings", "overview"]
 
@@ -139,7 +137,8 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
             if (record := plan_of(pod)) is not None:
                 plans.append((pod, record))
     shown = []
-    for pod, record in plans[:_PLANS]:
+    for pod, written in plans[:_PLANS]:
+        record, gone = with_names(written, state.pods_on(written.node))
         victims = [_victim(state, one) for one in record.victims]
         states = {one.state for one in victims}
         row = PlanShown(
@@ -151,7 +150,7 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
             until=instant(record.deadline) or None,
             reserved=pod.status.nominated_node_name == record.node,
             victims=tuple(victims[:_VICTIMS]),
-            more_victims=max(0, len(victims) - _VICTIMS),
+            more_victims=max(0, len(victims) - _VICTIMS) + len(gone),
         )
         shown.append(row)
     return _Shown(waiting, len(unplaced)), _Shown(shown, len(plans))
@@ -200,20 +199,12 @@ def _decision(known: Known) -> DecisionShown:
             )
             for victim in record.victims[:_VICTIMS]
         ),
-        more_victims=max(0, len(record.victims) - _VICTIMS),
+        more_victims=max(0, len(record.victims) - _VICTIMS) + record.more_victims,
     )
 
 
 def _compared(row: Alternative, *, chosen: bool = False) -> Compared:
-    return Compared(
-        node=row.node,
-        violations=row.budget_violations,
-        highest_priority=row.highest_priority,
-        victims=row.victims,
-        priority_sum=row.priority_sum,
-        earliest_start=row.earliest_start,
-        chosen=chosen,
-    )
+    return Compared(node=row.node, values=row.compared, chosen=chosen)
 
 
 def _policies(policies: Policies, since: float, surroundings: Surroundings) -> PoliciesShown:
@@ -221,14 +212,14 @@ def _policies(policies: Policies, since: float, surroundings: Surroundings) -> P
     rows = []
     for policy in policies.preemption:
         classes = ", ".join((*policy.preemptors.priority_classes, *policy.preemptors.twins.values())) or "no class"
-        limits = (
-            ("owner", policy.limits.per_owner),
-            ("node", policy.limits.per_node),
-            ("cluster", policy.limits.per_cluster),
-        )
-        rates = [f"{rate.evictions} in {rate.window:g} s per {what}" for what, rate in limits if rate is not None]
+        rates = [
+            f"{rate.evictions} in {rate.window:g} s {field.replace('_', ' ')}"
+            + (f" ({rate.schedule})" if rate.schedule else "")
+            for field, rate in policy.limits.rates.items()
+        ]
         said = f"preempts for {classes}; victims {policy.victims.mode.value}, budgets {policy.budgets.value}"
         said += f"; at most {', '.join(rates)}" if rates else ""
+        said += f"; evicts only by its schedule ({policy.schedule})" if policy.schedule else ""
         rows.append(PolicyShown("PreemptionPolicy", policy.name, said))
     for judging in policies.priority:
         names = ", ".join(rule.name for rule in judging.rules[:8])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod
 from webhook.page.model import Band, Ladder, Rung
+from webhook.preemption.victims.eligible import matched_pods, protection_ends
 from webhook.preemption.victims.rules import SYSTEM_CRITICAL
 from webhook.reconciler.evaluate.victim_exclusions import immovable
 from webhook.reconciler.preemptors import PolicySet
@@ -57,7 +58,7 @@ def ladder(state: State, policy_set: PolicySet, unplaced: Iterable[Pod], now: fl
         for rule in policy.rules
         if rule.reserve is not None
     ]
-    if shown:
+    if shown and not any(band.first <= _OWN.first and _OWN.last <= band.last for band in bands):
         bands.insert(0, _OWN)
     return Ladder(tuple(shown), tuple(bands[:_BANDS]), len(rungs) - len(shown))
 
@@ -68,7 +69,7 @@ def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Run
     rows = np.flatnonzero(pods.node[: pods.rows] >= 0)
     if not rows.size:
         return {}
-    may, until = _let_go(state, policy_set, rows)
+    may, until = _let_go(state, policy_set, rows, now)
     # A key for each class and priority: the class's number, and the priority from 0 on.
     numbers: dict[str, int] = {}
     class_of = np.zeros(len(pods.profiles.values), np.int64)
@@ -99,7 +100,7 @@ def _on_nodes(state: State, policy_set: PolicySet, now: float) -> dict[Name, Run
 
 
 def _let_go(
-    state: State, policy_set: PolicySet, rows: NDArray[np.intp]
+    state: State, policy_set: PolicySet, rows: NDArray[np.intp], now: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """For the pods in these rows: whether some policy may make them victims, and from when on, in seconds."""
     pods = state.snapshot.pods
@@ -108,13 +109,16 @@ def _let_go(
     for policy in policy_set.policies.preemption:
         rules = policy_set.rules[policy.name]
         of_profile = np.zeros(len(pods.profiles.values), np.bool_)
-        seconds = np.zeros(len(pods.profiles.values))
         for number, profile in pods.profiles.used():
             of_profile[number] = rules.reason(profile, state.snapshot.classes).may_go
-            seconds[number] = rules.protection(profile)
-        mine, window = of_profile[pods.profile[rows]], seconds[pods.profile[rows]]
+        mine = of_profile[pods.profile[rows]]
+        if rules.pairs is not None:  # whom no pair names as a victim, nobody may evict
+            mine &= np.logical_or.reduce([matched_pods(state.snapshot, pair.victims)[rows] for pair in rules.pairs])
         may |= mine
-        ends = np.where(window > 0, pods.start[rows] + window, -np.inf)
+        protected = protection_ends(state.snapshot, rules, now)
+        ends = np.full(rows.size, -np.inf) if protected is None else protected[rows]
+        if policy.schedule is not None and not policy.schedule.holds(now):
+            ends = np.maximum(ends, policy.schedule.begins(now) or np.inf)
         until = np.where(mine, np.minimum(until, ends), until)
     may &= (pods.priority[rows] < SYSTEM_CRITICAL) & ~immovable(state, ())[rows]
     return may, until

@@ -19,10 +19,18 @@ from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan, PlanStep
 from webhook.reconciler.plans.plan_manager import PlanManager, time_for
 from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
-from webhook.reconciler.state.annotations import PLAN, PlanRecord, UnreadableError, decision_of, plan_of
+from webhook.reconciler.state.annotations import (
+    PLAN,
+    PlanRecord,
+    UnreadableError,
+    decision_of,
+    plan_of,
+    with_names,
+)
 
 __all__ = ["Adopted", "TakeOff", "adopt", "disagreement", "recall_evictions", "recalled"]
 
@@ -45,7 +53,6 @@ class Adopted(NamedTuple):
     """A plan of an earlier leader is under way here; if `outdated` says why, it must end, else evicting goes on."""
 
     plan: Plan
-    policy: PreemptionPolicy
     remaining: tuple[Pod, ...]
     """The victims that have yet to leave: none if the plan only waits for its room."""
     outdated: str = ""
@@ -71,24 +78,33 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     under_way = nominated == record.node or (not nominated and lacks_post_filter(pod))
     if record.id in manager.ended or not under_way or policy is None:
         return TakeOff(record.id, record.node)
-    # 3. Let it hold its room, with the time that is left of its own, at most what this policy gives.
+    record, missing = with_names(record, state.pods_on(record.node))
+    # 3. Let it hold its room. Its time begins again: while nobody led, nobody could see the scheduler at work.
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
-    now, left = manager.clock.monotonic(), max(0.0, instant(record.deadline) - manager.clock.wall())
-    deadline = now + min(left, time_for(there, policy))
-    plan = Plan(record, key, pod.metadata.uid, pod.spec.priority or 0, now, deadline, seen=True)
-    plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining}
+    now = manager.clock.monotonic()
+    plan = Plan(record, key, pod.metadata.uid, pod.spec.priority or 0, now, now + time_for(there, policy), seen=True)
+    plan.timeout = policy.plan_timeout
+    plan.ends = {one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining}
+    plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing
     manager.add(plan)
     manager.observe_nomination(plan, pod)
     if not remaining:
         plan.step = PlanStep.WAITING
-        return Adopted(plan, policy, remaining)
-    # 4. Go on only if a decision made now asks for just the victims that remain.
-    outdated = disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
+        return Adopted(plan, remaining)
+    # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
+    #    evicted goes on where it is, by the rules of now: what was done would have been in vain.
+    outdated = "" if plan.gone else disagreement(manager.evaluator, pod, policy_set.rules[policy.name], record)
     if not outdated:
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
-    return Adopted(plan, policy, remaining, outdated)
+    return Adopted(plan, remaining, outdated)
+
+
+def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
+    """When a victim that is leaving has had its time to end, in monotonic seconds."""
+    left = instant(victim.metadata.deletion_timestamp) - manager.clock.wall()
+    return manager.clock.monotonic() + max(0.0, min(left, time_for([victim], policy)))
 
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:
@@ -116,28 +132,38 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
     return "" if alive == wanted else f"not all pods that were planned have to go on {record.node}"
 
 
-def recall_evictions(evaluator: Evaluator, policy_set: PolicySet) -> None:
-    """Let the recent evictions that the decisions on marked pods of managed classes tell of use up the rates."""
-    now = evaluator.clock.monotonic()
+def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> None:
+    """Let the recent evictions use up the rates: those in the ledger, and what is not in it but told on pods.
+
+    Told by the decisions on marked pods of managed classes, that is.
+    """
+    now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
     for policy in policy_set.policies.preemption:
         evaluator.limiter.remember(policy.limits)
     pods = evaluator.state.pods.items()
     marked = [pod for pod in pods.values() if is_marked(pod) and policy_set.policy_of(pod)]
-    for age, evictions in recalled(marked, pods, evaluator.clock.wall()):
+    told: set[str] = set()
+    for age, plan, evictions in recalled(marked, pods, wall, ledger):
         evaluator.limiter.note(evictions, now - age)
+        told.add(plan)
+    for plan, at, eviction in ledger.evictions:
+        if plan not in told:
+            evaluator.limiter.note([eviction], now - max(0.0, wall - at))
 
 
 def recalled(
-    preemptors: Iterable[Pod], pods: Mapping[str, Pod], wall: float
-) -> Iterator[tuple[float, list[PlannedEviction]]]:
-    """The evictions that the preemptors' decisions tell of and the cluster bears out, with their age in seconds.
+    preemptors: Iterable[Pod], pods: Mapping[str, Pod], wall: float, ledger: Ledger = NOTHING
+) -> Iterator[tuple[float, str, list[PlannedEviction]]]:
+    """The evictions that the preemptors' decisions tell of and the cluster bears out: age in seconds, plan, evictions.
 
     `pods` are all pods by `namespace/name`, `wall` is now in seconds since the epoch. Admission judges no changes of a
-    pod that is being deleted, so its decision counts no more than that of one that is gone.
+    pod that is being deleted, so its decision counts no more than that of one that is gone. What the ledger has of
+    plans that were over when it was written is not looked for here; of those under way then the decision tells more.
     """
     present = [pod for pod in preemptors if not pod.metadata.deletion_timestamp]
     written = [(instant(found.at), found) for pod in present if (found := decision_of(pod)) is not None]
-    told = sorted(((at, found) for at, found in written if at <= wall + _AHEAD), key=lambda row: -row[0])
+    later = [(at, found) for at, found in written if at >= ledger.at - 1.0 or found.plan in ledger.plans]
+    told = sorted(((at, found) for at, found in later if at <= wall + _AHEAD), key=lambda row: -row[0])
     if not told:
         return
     births = _Births(pods.values(), since=told[-1][0])
@@ -151,7 +177,7 @@ def recalled(
                 continue  # it was there before the decision and does not leave: it was not evicted
             elif not victim.owner or births.take(victim.owner, at):
                 evictions.append(PlannedEviction(victim.owner, decision.node))
-        yield max(0.0, wall - at), evictions
+        yield max(0.0, wall - at), decision.plan, evictions
 
 
 class _Births:

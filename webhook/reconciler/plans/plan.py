@@ -1,9 +1,4 @@
-"""A plan for one preemptor, from the decision to the binding, and what the newest state says of it. Acts on nothing.
-
-Between the decision and each eviction a plan is looked at again on its own node: does it make sense, who still has to
-go there. Looking is cheap; what has to be worked out is worked out again if anything at all has happened since, or if
-other pods leave soon enough by now to be counted on.
-"""
+"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from webhook.kube.objects import ObjectMeta, Pod, key_of
+from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal
 from webhook.preemption.decision import fits, fits_on, victims_needed
-from webhook.preemption.victims.rules import VictimReason
+from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
 from webhook.reconciler.state.state import State
@@ -28,7 +23,6 @@ __all__ = [
     "PlanStep",
     "Unneeded",
     "is_there",
-    "objection",
     "remaining",
     "to_displace",
     "unneeded",
@@ -76,7 +70,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """A plan and what became of it so far; `started` and `deadline` are monotonic seconds."""
+    """A plan and what became of it so far; all instants are monotonic seconds."""
 
     record: PlanRecord
     """What is written on the preemptor: the nominated node and all victims, those that are not needed included."""
@@ -85,18 +79,23 @@ class Plan:
     priority: int
     started: float
     deadline: float
+    """When it is given up if nothing happens, infinite for not before something does."""
+    timeout: float = math.inf
+    """Seconds that it may take, by the policy that it was made by."""
     step: PlanStep = PlanStep.NOMINATING
     ended: Ending | None = None
 
     # What was decided.
-    decided: dict[str, ObjectMeta] = field(default_factory=dict)
-    """Victim's uid to what it looked like when it was chosen."""
     grounds: dict[str, VictimReason] = field(default_factory=dict)
     """Victim's uid to the `policy/rule` by which it may go; empty for a plan of an earlier leader."""
+    owners: frozenset[str] = frozenset()
+    """Whose pods its victims are (`workload_of`), as far as that is known."""
     left_out: frozenset[str] = frozenset()
     """Nodes that were left out for the preemptor when it was decided."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Victim's uid to its ticket in the rates."""
+    displaced: bool = False
+    """Whether the nominations of lower priority that are in its way were looked at."""
 
     # What became of the victims.
     gone: set[str] = field(default_factory=set)
@@ -105,22 +104,36 @@ class Plan:
     """uids of victims that turned out not to be needed: they stay."""
     asking: set[str] = field(default_factory=set)
     """uids of victims that are being asked: they may be on their way out, though no answer says so yet."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """uid of a victim that was asked to when its grace period ends."""
+    tried: dict[str, bool] = field(default_factory=dict)
+    """uid of a victim to whether the server has said, asked with `dryRun`, that it lets it go; False if it cannot."""
 
     # What the watches have shown.
     seen: bool = False
     """Whether the watch has shown our nomination."""
     reserved: bool = True
     """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
+    roomy: float = math.inf
+    """Since when the preemptor has fitted on the node; infinite while it does not."""
+    freed: float = math.inf
+    """When a pod last left the node, or the node changed; infinite if that did not happen since the plan began."""
     touched: bool = False
     """Whether something happened to its node since it began."""
     newcomer: str = ""
     """Who came to its node last, and with which priority."""
+    newcomer_owner: str = ""
+    """Whose pod that was (`workload_of`)."""
+    rehearsed: bool = False
+    """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
 
-    # What the last look before an eviction found (`objection`, `unneeded`).
+    # What the last look before an eviction found (`next_action`, `unneeded`): it need not be worked out again.
     looked: int = -1
     """`Snapshot.version` when it was decided or last looked at."""
+    judged: tuple[object, ...] = ()
+    """What its victims were last judged by."""
     counted_on: bytes = b""
     """Rows of the pods, leaving anyway, that were counted on then."""
     found_needed: set[str] = field(default_factory=set)
@@ -168,41 +181,8 @@ def is_there(state: State, plan: Plan, victim: PlanVictim) -> bool:
 
 
 def remaining(state: State, plan: Plan) -> list[PlanVictim]:
-    """The victims that have yet to be asked, in the order in which they are.
-
-    All but the last one are asked side by side; if one of them fails, the last one stays. If a budget can keep some of
-    them and others not, the last is one of the others.
-    """
-    found = [(victim, state.pods.get(victim.key)) for victim in plan.record.victims if is_there(state, plan, victim)]
-    found.sort(key=lambda row: not (row[1] is not None and state.disruptions.covering(row[1])))
-    return [victim for victim, _ in found]
-
-
-def objection(evaluator: Evaluator, plan: Plan) -> str:
-    """Why a plan whose nomination stands should not go on to evict; empty if it should.
-
-    Where it fits is worked out again if anything has happened since that was last done.
-    """
-    state = evaluator.state
-    pod = state.pods.get(plan.key)
-    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp or pod.spec.node_name:
-        return "the preemptor is gone or bound"
-    if state.nodes.get(plan.record.node) is None:
-        return f"node {plan.record.node} is gone"
-    for victim in plan.record.victims:
-        seen, decided = state.pods.get(victim.key), plan.decided.get(victim.uid)
-        if seen is None or decided is None or seen.metadata.uid != decided.uid or not plan.needs(victim.uid):
-            continue
-        if (seen.metadata.labels, seen.metadata.annotations) != (decided.labels, decided.annotations):
-            return f"victim {victim.key} has changed since the decision"
-    if plan.looked == state.snapshot.version:
-        return ""
-    if not evaluator.has_room(pod, plan.record.node):
-        return f"evicting would not make room on {plan.record.node} any more"
-    found = () if plan.gone else fits(state.snapshot, pod)
-    if plan.record.node not in found and not plan.left_out.issuperset(found):
-        return "it fits without preemption by now"
-    return ""
+    """The victims that have yet to be asked."""
+    return [victim for victim in plan.record.victims if is_there(state, plan, victim)]
 
 
 class Unneeded(NamedTuple):
@@ -212,8 +192,12 @@ class Unneeded(NamedTuple):
     why: str = ""
 
 
-def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[str] = frozenset()) -> Unneeded:
+def unneeded(
+    evaluator: Evaluator, plan: Plan, rules: Rules, wait: float, asking: frozenset[str] = frozenset()
+) -> Unneeded:
     """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
+
+    What goes together by the rules stays or goes whole: if one of a group has been asked, the others are needed.
 
     All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
     however long these take, and the pods that leave anyway within `wait` seconds.
@@ -242,6 +226,9 @@ def unneeded(evaluator: Evaluator, plan: Plan, wait: float, asking: frozenset[st
     leaves[soon] = True
     leaves[going] = True
     leaves[among] = False
-    must_go = victims_needed(state.snapshot, pod, plan.record.node, among, without=np.flatnonzero(leaves))
+    begun = np.array(going, np.intp)
+    must_go = victims_needed(
+        state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
+    )
     staying = unasked - {pods.uids[row] for row in must_go.tolist()}
     return Unneeded(staying, f"it fits on {plan.record.node} without them once pods that are leaving are gone")

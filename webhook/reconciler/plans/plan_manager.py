@@ -17,14 +17,25 @@ from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import grace_of
-from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Waits
+from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Promised, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.plans.next_action import (
+    Action,
+    End,
+    PlanContext,
+    Wait,
+    next_action,
+    over,
+    policy_for,
+    time_limit,
+    was_cleared,
+)
 from webhook.reconciler.plans.plan import Ending, Plan, PlanStep
-from webhook.reconciler.preemptors import lacks_post_filter
+from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
 
-__all__ = ["NominationCleared", "PlanEnded", "PlanManager", "VictimsCountAsGone", "time_for"]
+__all__ = ["News", "NominationCleared", "PlanEnded", "PlanGoesOn", "PlanManager", "VictimsCountAsGone", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -42,6 +53,12 @@ class PlanEnded(NamedTuple):
     note: str = ""
 
 
+class PlanGoesOn(NamedTuple):
+    """A plan that seemed to have only to wait has victims to ask."""
+
+    plan: Plan
+
+
 class NominationCleared(NamedTuple):
     """The scheduler cleared a plan's nomination, though nobody may have taken the room."""
 
@@ -55,10 +72,13 @@ class VictimsCountAsGone(NamedTuple):
     plan: Plan
 
 
+News = PlanEnded | PlanGoesOn | NominationCleared | VictimsCountAsGone
+
+
 class PlanManager:
     """Owns the plans under way, and what later decisions count of them. In a dry run they are only rehearsed."""
 
-    def __init__(self, evaluator: Evaluator, *, dry_run: bool = False) -> None:
+    def __init__(self, evaluator: Evaluator, policy_set: PolicySet, *, dry_run: bool = False) -> None:
         self.plans: dict[str, Plan] = {}
         """By preemptor, which has at most one."""
         self.ended: OrderedDict[str, None] = OrderedDict()
@@ -66,11 +86,14 @@ class PlanManager:
         self.unchecked: dict[str, None] = {}
         """Preemptors of plans that something happened to since they were last looked at."""
         self.evaluator = evaluator
+        self.context = PlanContext(evaluator, policy_set, self._plans_for)
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
         self._on_node: dict[str, set[str]] = {}
         """Node to the preemptors whose plans hold room there."""
+        self._unanswered: dict[str, Plan] = {}
+        """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
         self._next_check = 0.0
 
     def begin(
@@ -80,7 +103,7 @@ class PlanManager:
 
         `attempts` is how many plans evicted for this preemptor in vain, `left_out` the nodes that were no candidates.
         """
-        victims = outcome.victims if isinstance(outcome, Evicts) else ()
+        victims = outcome.victims
         now, seconds = self.clock.monotonic(), time_for(victims, policy)
         record = PlanRecord(
             id=uuid.uuid4().hex[:16],
@@ -91,6 +114,7 @@ class PlanManager:
             attempt=attempts + 1,
         )
         plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, now + seconds)
+        plan.timeout = policy.plan_timeout
         plan.left_out = frozenset(left_out)
         if isinstance(outcome, Evicts):
             plan.grounds = {one.metadata.uid: outcome.grounds[key_of(one)] for one in victims}
@@ -99,7 +123,7 @@ class PlanManager:
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
-            plan.step, plan.deadline = PlanStep.WAITING, math.inf
+            plan.step, plan.deadline, plan.rehearsed = PlanStep.WAITING, math.inf, True
             plan.emptied = now + max((_grace_under(policy, victim) for victim in victims), default=0)
         return plan
 
@@ -112,24 +136,66 @@ class PlanManager:
 
     def expect(self, plan: Plan, policy: PreemptionPolicy, victims: Collection[Pod]) -> None:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
-        plan.decided = {pod.metadata.uid: pod.metadata for pod in victims}
         now = self.clock.wall()
+        shared = self.planned(but=plan)
+        plan.owners |= {owner for pod in victims if (owner := workload_of(pod))}
         ends = {pod.metadata.uid: now + _grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.looked = self._state.snapshot.version
-        evictions = [PlannedEviction(workload_of(pod), plan.record.node) for pod in victims]
-        tickets = self.evaluator.limiter.note(evictions, self.clock.monotonic())
-        plan.tickets = dict(zip((pod.metadata.uid for pod in victims), tickets, strict=True))
+        own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
+        evictions = [PlannedEviction(workload_of(pod), pod.spec.node_name) for pod in own]
+        limiter, begun = self.evaluator.limiter, self.clock.monotonic()
+        tickets = limiter.note(evictions, begun) if self.dry_run else limiter.plan(evictions, begun)
+        plan.tickets = dict(zip((pod.metadata.uid for pod in own), tickets, strict=True))
+
+    def planned(self, *, but: Plan | None = None) -> set[str]:
+        """The pods, by `namespace/name`, that plans, `but` for this one, count on and have yet to ask."""
+        under_way = [one for one in self.plans.values() if one.step is not PlanStep.WAITING and one is not but]
+        return {
+            victim.key
+            for plan in (*under_way, *self._unanswered.values())
+            for victim in plan.record.victims
+            if (plan.needs(victim.uid) if plan.ended is None else victim.uid in plan.asking)
+        }
+
+    def promised(self, pod: Pod) -> Promised:
+        """What plans under way mean for a decision for this pod."""
+        held: dict[str, list[Pod]] = {}
+        for plan in self.plans.values():
+            if plan.gone and plan.priority < (pod.spec.priority or 0):
+                below = self._state.pods.get(plan.key)
+                if below is not None and below.spec.scheduler_name == pod.spec.scheduler_name:
+                    held.setdefault(plan.record.node, []).append(below)
+        return Promised(self.planned(), held)
+
+    def _plans_for(self, node: str) -> list[Plan]:
+        return [self.plans[key] for key in self._on_node.get(node, ())]
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
         plan.unneeded |= set(unneeded)
         self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
+        self._touch_others(plan)
+
+    def asked(self, plan: Plan, victim: Pod) -> None:
+        """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
+        uid, now = victim.metadata.uid, self.clock.monotonic()
+        policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
+        plan.ends[uid] = now + (_grace_under(policy, victim) if policy is not None else grace_of(victim))
+        if (ticket := plan.tickets.get(uid)) is not None:
+            self.evaluator.limiter.happened(ticket, now)
+        else:
+            eviction = PlannedEviction(workload_of(victim), victim.spec.node_name)
+            plan.tickets[uid] = self.evaluator.limiter.note([eviction], now)[0]
 
     def settle(self, plan: Plan) -> None:
         """If a plan has ended, expect nothing of it but that those it asked, or is asking, leave."""
         if plan.ended is None:
             return
+        if plan.asking:
+            self._unanswered[plan.record.id] = plan
+        else:
+            self._unanswered.pop(plan.record.id, None)
         if self.dry_run:
             self._state.give_up(plan.record.id, ())
         else:
@@ -151,6 +217,9 @@ class PlanManager:
         if not keys:
             del self._on_node[plan.record.node]
         plan.ended = ending
+        self._touch_others(plan)
+        if ending is Ending.SPACE_TAKEN and plan.gone and plan.newcomer_owner in plan.owners:
+            self.evaluator.eviction_backoff.returned(plan.newcomer_owner, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
             self.ended[plan.record.id] = None
         while len(self.ended) > _REMEMBERED:
@@ -163,10 +232,10 @@ class PlanManager:
         plan = self.plans.get(key)
         if plan is None:
             return None
+        now = self.clock.monotonic()
         if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
             plan.seen = True
-        ending = _ending_of(plan, pod, self.clock.monotonic())
-        if ending is not None:
+        if (ending := over(plan, pod, now)) not in (None, Ending.TIMED_OUT):
             return self.end(plan, ending)
         return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
 
@@ -176,7 +245,7 @@ class PlanManager:
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
         or will be, and the next look at the node finds that.
         """
-        plan.reserved, before = not _was_cleared(plan, pod), plan.reserved
+        plan.reserved, before = not was_cleared(plan, pod), plan.reserved
         if plan.reserved:
             return None
         self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
@@ -186,9 +255,11 @@ class PlanManager:
         return NominationCleared(plan, pod) if lacks_post_filter(pod) else None
 
     def came_to_node(self, change: Change[Pod]) -> None:
-        """A pod changed: if it was bound or nominated to a node, the plans there may have lost their room."""
+        """A pod changed: the plans for the node that it came to, or left, have lost or got their room."""
         new, before = change.new, change.old.status.nominated_node_name if change.old else ""
-        if new is None:
+        if new is None or is_terminal(new):
+            if change.old is not None and change.old.spec.node_name:
+                self._touch(change.old.spec.node_name)
             return
         nominated = new.status.nominated_node_name if not new.spec.node_name else ""
         if makes_company(change):
@@ -206,8 +277,17 @@ class PlanManager:
         for key in self._on_node.get(node, ()):
             plan = self.plans[key]
             self._note_touched(plan)
+            if newcomer is None:
+                plan.freed = self.clock.monotonic()
             if newcomer is not None and key_of(newcomer) != plan.key:
                 plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
+                plan.newcomer_owner = workload_of(newcomer)
+
+    def _touch_others(self, plan: Plan) -> None:
+        """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
+        for other in self._plans_for(plan.record.node):
+            if other is not plan:
+                self._note_touched(other)
 
     def _note_touched(self, plan: Plan) -> None:
         plan.touched = True
@@ -218,13 +298,31 @@ class PlanManager:
         if plan.touched:
             self.unchecked[plan.key] = None
 
-    def check(self) -> Iterator[PlanEnded | VictimsCountAsGone]:
+    def next_action(self, plan: Plan, asking: Collection[str] = ()) -> Action:
+        """What to do next for a plan, by what there is now."""
+        self._observe_room(plan)
+        return next_action(plan, self.context, self.clock.monotonic(), asking)
+
+    def _observe_room(self, plan: Plan) -> None:
+        """Note since when there is room on a plan's node, and until when the plan may go on by that."""
+        pod, now = self._state.pods.get(plan.key), self.clock.monotonic()
+        if pod is None or self.dry_run:
+            return
+        if plan.step is PlanStep.WAITING and self.evaluator.fits_on(pod, plan.record.node):
+            plan.roomy = min(plan.roomy, max(plan.started, plan.freed) if math.isfinite(plan.freed) else now)
+        else:
+            plan.roomy = math.inf
+        policy = policy_for(pod, self.context.policy_set)
+        plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
+
+    def check(self) -> Iterator[PlanEnded | PlanGoesOn | VictimsCountAsGone]:
         """Look at the plans whose time is over, and for a moment at those that something happened to."""
         now = self.clock.monotonic()
-        # 1. Plans have timed out.
+        # 1. Plans seem to have timed out.
         for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
-            if (ended := self.end(overdue, Ending.TIMED_OUT)) is not None:
-                yield ended
+            match self.next_action(overdue):
+                case End(ending, note) if (ended := self.end(overdue, ending, note)) is not None:
+                    yield ended
         # 2. The victims of rehearsed plans have had their time to end.
         for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
@@ -240,19 +338,19 @@ class PlanManager:
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            plan, pod = self.plans.get(key), self._state.pods.get(key)
+            plan = self.plans.get(key)
             if plan is None or plan.step is not PlanStep.WAITING:
                 continue
-            ending, note = _ending_of(plan, pod, self.clock.monotonic()), ""
-            if ending is None and self._state.nodes.get(plan.record.node) is None:
-                ending = Ending.NODE_GONE
-            if ending is None and pod is not None and not self.evaluator.has_room(pod, plan.record.node):
-                ending = Ending.SPACE_TAKEN
-                if plan.newcomer:
-                    why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
-                    note = f"{plan.newcomer} came to the node{why}"
-            if ending is not None and (ended := self.end(plan, ending, note)) is not None:
-                yield ended
+            match self.next_action(plan):
+                case End(ending, note):
+                    if (ended := self.end(plan, ending, note)) is not None:
+                        yield ended
+                case Wait():
+                    pass
+                case _:
+                    # What another plan was to ask, and did not
+                    plan.step = PlanStep.EVICTING
+                    yield PlanGoesOn(plan)
 
     def rehearsed_room(self, nodes: Iterable[str]) -> str:
         """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""
@@ -261,29 +359,6 @@ class PlanManager:
         made = {plan.record.node for plan in self.plans.values() if math.isinf(plan.emptied)}
         found = list(nodes)
         return found[0] if found and made.issuperset(found) else ""
-
-
-def _ending_of(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
-    """Whether a plan is over by what its preemptor looks like now and by its deadline; None if it goes on."""
-    if pod is None or pod.metadata.uid != plan.uid or pod.metadata.deletion_timestamp:
-        return Ending.DELETED
-    if pod.spec.node_name:
-        return Ending.BOUND
-    if plan.seen and pod.status.nominated_node_name != plan.record.node and not _was_cleared(plan, pod):
-        return Ending.LOST
-    if is_terminal(pod):
-        return Ending.DELETED
-    if plan.deadline <= now:
-        return Ending.TIMED_OUT
-    return None
-
-
-def _was_cleared(plan: Plan, pod: Pod) -> bool:
-    """Whether the nomination is gone and the plan is still on the pod: the scheduler has cleared it.
-
-    Who takes a plan away takes both; who nominates the pod elsewhere leaves no empty field.
-    """
-    return not pod.status.nominated_node_name and not pod.spec.node_name and carries(pod, plan.record.id)
 
 
 def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:

@@ -15,7 +15,7 @@ from webhook.kube.pods import is_terminal
 from webhook.preemption.snapshot.kinds import BUDGETS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.preemptors import PolicySet, instant, unschedulable_since
-from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
+from webhook.reconciler.queue.queue import Queue
 from webhook.reconciler.state.annotations import decision_of
 from webhook.reconciler.state.state import State
 
@@ -27,10 +27,8 @@ __all__ = [
     "node_helps",
     "relevant_difference",
     "spec_changed",
+    "waits_no_more",
 ]
-
-_SCHEDULERS = 100
-"""Schedulers that are remembered."""
 
 
 class EventHandlers:
@@ -41,8 +39,8 @@ class EventHandlers:
         self._queue = queue
         self._policy_set = policy_set
         self._clock = clock
-        self.schedulers_seen: dict[str, float] = {}
-        """Scheduler to when it was last seen at work, in monotonic seconds."""
+        self._wanting_company: dict[str, None] = {}
+        """Preemptors with pod affinity: a pod that comes to a node may be what they want beside them."""
 
     def changed(self, kind: SnapshotKind, change: Change[Any]) -> bool:
         """An object of another kind than a pod changed, and the state has taken it in."""
@@ -51,29 +49,19 @@ class EventHandlers:
 
     def pod_changed(self, change: Change[Pod], *, has_plan: bool) -> bool:
         """A pod changed, for which a plan is under way or not, and the state has taken it in."""
-        key, old, new, now = change.key, change.old, change.new, self._clock.monotonic()
-        # 1. It may show that its scheduler is at work: that has bound it, or tried to.
-        if old is not None and new is not None and not new.metadata.deletion_timestamp:
-            bound = bool(new.spec.node_name) and not old.spec.node_name
-            if bound or (unschedulable_since(old) is None and unschedulable_since(new) is not None):
-                self.schedulers_seen[new.spec.scheduler_name] = now
-                while len(self.schedulers_seen) > _SCHEDULERS:
-                    del self.schedulers_seen[next(iter(self.schedulers_seen))]
-        # 2. Who could be helped by the change is tried again.
+        key, new, now = change.key, change.new, self._clock.monotonic()
+        # 1. Who could be helped by the change is tried again.
         work = frees_room(change) and self._queue.wake(now) > 0
+        if waits_no_more(change):
+            work |= self._queue.wake_those_behind(now) > 0
         if spec_changed(change):
-            self._queue.wake(now, lambda entry: entry.key == key)
-            work = True
-        if makes_company(change):
-            self._queue.wake(now, self._wants_company)
-            work = True
-        # 3. It comes to the queue or leaves it.
+            if (entry := self._queue.get(key)) is not None:
+                entry.shape = b""
+            work |= self._queue.wake(now, (key,)) > 0
+        if self._wanting_company and makes_company(change):
+            work |= self._queue.wake(now, self._wanting_company) > 0
+        # 2. It comes to the queue or leaves it.
         return self.offer(key, new, has_plan=has_plan) or work
-
-    def _wants_company(self, entry: QueuedPreemptor) -> bool:
-        """Whether a pod that comes to a node could help it: it has pod affinity."""
-        pod = self._state.pods.get(entry.key)
-        return pod is not None and pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None
 
     def offer(self, key: str, pod: Pod | None, *, has_plan: bool) -> bool:
         """Take a pod into the queue, or out of it; one with a plan stays until that has ended."""
@@ -81,6 +69,7 @@ class EventHandlers:
         if pod is None or policy is None:
             if not has_plan:
                 self._queue.remove(key)
+                self._wanting_company.pop(key, None)
             return False
         if (known := self._queue.get(key)) is not None and known.uid == pod.metadata.uid:
             return False
@@ -95,10 +84,14 @@ class EventHandlers:
             now=now,
             due=now + policy.preemptors.delay - waited,
         )
+        if pod.spec.affinity is not None and pod.spec.affinity.pod_affinity is not None:
+            self._wanting_company[key] = None
         decision = decision_of(pod)
         if decision is not None:
             # An attempt of an earlier leader counts if it evicted somebody.
-            entry.attempts = max(0, decision.attempt if decision.victims else decision.attempt - 1)
+            entry.attempts = max(
+                0, decision.attempt if decision.victims or decision.more_victims else decision.attempt - 1
+            )
             entry.attempted = now - max(0.0, wall - instant(decision.at))
             entry.decay(now)
         return True
@@ -123,6 +116,14 @@ def frees_room(change: Change[Pod]) -> bool:
         or old.spec.containers != new.spec.containers
         or old.status.container_statuses != new.status.container_statuses
     )
+
+
+def waits_no_more(change: Change[Pod]) -> bool:
+    """Whether a pod that its scheduler had to place was placed, or needs no place any more."""
+    old, new = change.old, change.new
+    if old is None or old.spec.node_name:
+        return False
+    return new is None or bool(new.spec.node_name or new.metadata.deletion_timestamp)
 
 
 def makes_company(change: Change[Pod]) -> bool:

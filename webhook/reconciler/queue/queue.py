@@ -1,4 +1,4 @@
-"""The preemptors to try (docs/semantics.md F): by priority, then age; backing off; waiting for a change; busy.
+"""The preemptors to try (docs/semantics.md F), the longest untried first; backing off; waiting for a change; busy.
 
 Pure: time is an argument, in monotonic seconds. An entry that failed waits until an event that could help, a time it
 named, or the periodic flush; if it failed a moment ago, an event lets it back only when its back-off is over. So one
@@ -8,13 +8,16 @@ unschedulable pod costs a bounded number of decisions and never holds up another
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+import math
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from webhook.kube.backoff import exponential
+from webhook.reconciler.queue.node_backoff import NodeBackoff
 
-__all__ = ["FLUSH", "PATIENCE", "UNSEEN_PATIENCE", "LeftOut", "NodeBackoff", "Queue", "QueueState", "QueuedPreemptor"]
+__all__ = ["FLUSH", "Queue", "QueueState", "QueuedPreemptor"]
 
 FLUSH = 30.0
 """Seconds after which a waiting pod is tried again though no event moved it."""
@@ -22,25 +25,10 @@ _FAILURE_BACK_OFF = (0.25, 10.0)
 """Seconds, at first and at most, before a pod for which nothing helped is tried again."""
 _ATTEMPT_BACK_OFF = (1.0, 300.0)
 """The same after plans that evicted pods for it in vain."""
+_AT_ONCE = 100
+"""Entries that are moved in one go."""
 _FORGIVEN = 900.0
 """Seconds after which one attempt counts no more."""
-PATIENCE = 60.0
-"""Seconds for which a pod may fit on a node, while its scheduler is seen at work, before the node is left out.
-
-An event that makes room gets the pod tried after a back-off of at most 10 s.
-"""
-UNSEEN_PATIENCE = 600.0
-"""The same in seconds while its scheduler is not seen at work.
-
-It may be down: then no node is to blame. If it runs, it has tried the pod at least once more by then, since it tries
-every pod again that has been unschedulable for 5 min.
-"""
-_NODE_BACK_OFF = (60.0, 14_400.0)
-"""Seconds, at least at first and at most, for which a node is left out."""
-_MOST_FITTING = 100
-"""Nodes whose fit is followed at a time; further ones have their turn once these are left out."""
-_MOST_NODES = 1000
-"""Nodes that are remembered for one preemptor."""
 
 
 class QueueState(StrEnum):
@@ -50,75 +38,6 @@ class QueueState(StrEnum):
     BACKOFF = "backoff"
     UNSCHEDULABLE = "unschedulable"
     BUSY = "busy"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A node that is left out until then, and why, in words for people; `times` is how often it was in a row."""
-
-    node: str
-    because: str
-    times: int
-    until: float
-
-
-class NodeBackoff:
-    """Nodes that kube-scheduler does not bind one preemptor to although there is room, left out for a growing while.
-
-    What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
-    its own, a filter of a later version. Such a node must neither end every decision with "it fits", nor be emptied
-    again and again. Each time a node is left out for twice as long, and after as long again it is forgotten. What is
-    learned here is known to this process only: after a restart it is learned again.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[LeftOut, float]] = {}
-        self._fitting: dict[str, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._known) + len(self._fitting)
-
-    def timed_out(self, node: str, lasted: float, now: float) -> LeftOut:
-        """A plan that took so many seconds timed out on the node although the room was there."""
-        return self._note(node, "a plan timed out there although there was room", lasted, now)
-
-    def fitting(self, nodes: Iterable[str], scheduler_seen: float | None, now: float) -> tuple[list[LeftOut], float]:
-        """The pod fits on these nodes, which are not left out, and is not bound; none if it fits nowhere.
-
-        `scheduler_seen` is when its scheduler was last seen at work. Returns the nodes where that has gone on for too
-        long, which are left out from now on, and when there may be more of them, infinite for never.
-        """
-        before, self._fitting = self._fitting, {}
-        left: list[LeftOut] = []
-        due = float("inf")
-        for node in list(nodes)[:_MOST_FITTING]:
-            since = before.get(node, now)
-            seen = scheduler_seen is not None and scheduler_seen > since
-            if now - since >= (PATIENCE if seen else UNSEEN_PATIENCE):
-                because = f"it fits there, but kube-scheduler has not bound it for {now - since:.0f} s"
-                left.append(self._note(node, because, now - since, now))
-            else:
-                self._fitting[node] = since
-                due = min(due, since + (PATIENCE if now - since < PATIENCE else UNSEEN_PATIENCE))
-        return left, due
-
-    def left_out(self, now: float) -> list[LeftOut]:
-        """The nodes to leave out now."""
-        return [known for known, _ in self._known.values() if now < known.until]
-
-    def _note(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
-        self._known = {
-            name: (known, noted) for name, (known, noted) in self._known.items() if now < 2 * known.until - noted
-        }
-        before = self._known.pop(node, None)
-        times = before[0].times + 1 if before else 1
-        first, longest = _NODE_BACK_OFF
-        seconds = exponential(times, max(first, 2 * lasted), longest)
-        left = LeftOut(node, because, times, now + seconds)
-        self._known[node] = (left, now)
-        if len(self._known) > _MOST_NODES:
-            del self._known[next(iter(self._known))]
-        return left
 
 
 @dataclass(slots=True)
@@ -131,7 +50,7 @@ class QueuedPreemptor:
     created: float
     state: QueueState = QueueState.ACTIVE
     due: float = 0.0
-    tried: float = 0.0
+    tried: float = -math.inf
     failures: int = 0
     """Times in a row that nothing helped."""
     plan_failures: int = 0
@@ -141,6 +60,8 @@ class QueuedPreemptor:
     attempted: float = 0.0
     """When the last of them ended, or one stopped to count."""
     reason: str = ""
+    shape: bytes = b""
+    """What it asks for, once that was worked out; pods of one shape are decided for alike."""
     turn: int = 0
     nodes: NodeBackoff = field(default_factory=NodeBackoff)
     """What was learned of nodes that kube-scheduler does not take."""
@@ -167,11 +88,19 @@ class Queue:
 
     def __init__(self) -> None:
         self._entries: dict[str, QueuedPreemptor] = {}
-        self._in_state: dict[QueueState, dict[str, QueuedPreemptor]] = {state: {} for state in QueueState}
-        """The same entries by their state: every change of the cluster asks who waits for one."""
-        self._active: list[tuple[int, float, int, str]] = []
+        self._in_state: dict[QueueState, OrderedDict[str, QueuedPreemptor]] = {
+            state: OrderedDict() for state in QueueState
+        }
+        """The same entries by their state, in the order in which they came to it."""
+        self._behind: set[str] = set()
+        """Keys of preemptors that pods of higher priority keep from a plan until they are placed."""
+        self._active: list[tuple[int, float, float, int, str]] = []
         self._timers: list[tuple[float, int, str]] = []
         self._turn = 0
+        self._woken = 0
+        """Who has waited since this turn or longer is to be moved back: all of them at once would take too long."""
+        self.events = 0
+        """Changes so far that could help anybody."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -210,6 +139,7 @@ class Queue:
 
     def clear(self) -> None:
         """Forget every preemptor."""
+        self._behind.clear()
         self._entries.clear()
         for entries in self._in_state.values():
             entries.clear()
@@ -222,11 +152,14 @@ class Queue:
 
     def pop(self, now: float) -> QueuedPreemptor | None:
         """The next one to try, marked busy; None if nothing is due."""
-        while (due := self.next_due()) is not None and due <= now:
+        self._move_woken(now)
+        for _ in range(_AT_ONCE):
+            if (due := self._next_timer()) is None or due > now:
+                break
             _, _, key = heapq.heappop(self._timers)
             self._activate(self._entries[key])
         while self._active:
-            _, _, turn, key = heapq.heappop(self._active)
+            _, _, _, turn, key = heapq.heappop(self._active)
             entry = self._entries.get(key)
             if entry is not None and entry.turn == turn and entry.state is QueueState.ACTIVE:
                 self._move(entry, QueueState.BUSY)
@@ -235,13 +168,18 @@ class Queue:
                 return entry
         return None
 
-    def park(self, key: str, now: float, *, reason: str, due: float | None = None) -> None:
-        """It failed: wait for an event that helps, for `due` if that is earlier than the flush, or the flush."""
+    def park(self, key: str, now: float, *, reason: str, due: float | None = None, behind: bool = False) -> None:
+        """It failed: wait for an event that helps, for `due` if that is earlier than the flush, or the flush.
+
+        It is `behind` if pods that are placed first keep it from a plan.
+        """
         entry = self._entries.get(key)
         if entry is None:
             return
         entry.failures += 1
         entry.reason = reason
+        if behind:
+            self._behind.add(key)
         flush = now + FLUSH
         self._set_timer(entry, QueueState.UNSCHEDULABLE, flush if due is None else min(flush, max(due, now)))
 
@@ -281,20 +219,53 @@ class Queue:
             pause = exponential(entry.plan_failures, *_FAILURE_BACK_OFF)
         self.retry(key, now, after=0.0 if first and at_once else pause, reason=reason)
 
-    def wake(self, now: float, helps: Callable[[QueuedPreemptor], bool] | None = None) -> int:
-        """Move back the waiting ones an event could help, each not before its back-off is over; how many moved."""
-        waiting = self._in_state[QueueState.UNSCHEDULABLE].values()
-        moved = [entry for entry in waiting if helps is None or helps(entry)]
-        for entry in moved:
-            ready = entry.tried + entry.back_off()
-            if ready > now:
-                self._set_timer(entry, QueueState.BACKOFF, ready)
-            else:
-                self._activate(entry)
-        return len(moved)
+    def wake(self, now: float, keys: Iterable[str] | None = None) -> int:
+        """Move back the waiting ones, or those of these keys, that an event could help; how many are concerned.
+
+        Nobody is moved before its back-off is over, and nobody's own time is put off. Many are moved bit by bit, by
+        `pop`.
+        """
+        self.events += 1
+        waiting = self._in_state[QueueState.UNSCHEDULABLE]
+        if keys is None:
+            count, self._woken = len(waiting), self._turn
+            if count <= _AT_ONCE:
+                self._move_woken(now)
+            return count
+        found = [entry for key in keys if (entry := waiting.get(key)) is not None]
+        for entry in found:
+            self._move_back(entry, now)
+        return len(found)
+
+    def _move_woken(self, now: float) -> None:
+        waiting = self._in_state[QueueState.UNSCHEDULABLE]
+        for _ in range(_AT_ONCE):
+            entry = next(iter(waiting.values()), None)
+            if entry is None or entry.turn > self._woken:
+                return
+            self._move_back(entry, now)
+
+    def _move_back(self, entry: QueuedPreemptor, now: float) -> None:
+        ready = min(entry.due, entry.tried + entry.back_off())
+        if ready > now:
+            self._set_timer(entry, QueueState.BACKOFF, ready)
+        else:
+            self._activate(entry)
+
+    def wake_those_behind(self, now: float) -> int:
+        """A pod that is placed first waits no more: move back those that it may have kept from a plan."""
+        behind, self._behind = self._behind, set()
+        return self.wake(now, behind) if behind else 0
 
     def next_due(self) -> float | None:
-        """When the next timer runs out; None without timers. Ones already in `pop`'s reach are not counted."""
+        """When the next timer runs out, the past if there is work left; None without timers.
+
+        Ones already in `pop`'s reach are not counted.
+        """
+        first = next(iter(self._in_state[QueueState.UNSCHEDULABLE].values()), None)
+        return 0.0 if first is not None and first.turn <= self._woken else self._next_timer()
+
+    def _next_timer(self) -> float | None:
         while self._timers:
             due, turn, key = self._timers[0]
             entry = self._entries.get(key)
@@ -305,7 +276,7 @@ class Queue:
 
     def _activate(self, entry: QueuedPreemptor) -> None:
         self._move(entry, QueueState.ACTIVE)
-        heapq.heappush(self._active, (-entry.priority, entry.created, entry.turn, entry.key))
+        heapq.heappush(self._active, (-entry.priority, entry.tried, entry.created, entry.turn, entry.key))
 
     def _set_timer(self, entry: QueuedPreemptor, state: QueueState, due: float) -> None:
         self._move(entry, state)

@@ -4,13 +4,20 @@
 victim is asked to leave. Which step the plan has reached is not written: it can be read off the victims themselves.
 `giveway.dev/decision` stays and tells people, and a new leader, what was decided and at which attempt.
 
+Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
+with too many to name them has a digest of each uid instead: they are found again on their node by that (`with_names`).
+A decision names as many as fit, and says how many more there are.
+
 The webhook lets only the reconciler write them. What is read back is checked all the same, because a pod may be older
 than the webhook or lie in a namespace that it leaves out: what no version of giveway would write counts as unreadable.
 """
 
 from __future__ import annotations
 
+import base64
 import re
+from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -32,11 +39,20 @@ __all__ = [
     "decision_of",
     "encode",
     "plan_of",
+    "with_names",
 ]
 
-_VERSION = 1
+_VERSION = 2
+"""Of the plans that are understood; one that names its victims is written as version 1."""
 _LONGEST = 64 * 1024
-"""Bytes."""
+"""Bytes that are read."""
+_ROOM = 32 * 1024
+"""Bytes that are written, at most."""
+_DIGESTS_ROOM = 20 * 1024
+"""Bytes of all digests, at most, before they are base64."""
+_DIGEST = 8
+"""Bytes of a digest, at most; with more than 2560 victims it is shorter, so that all have room."""
+_DIGESTS = re.compile(r"[1-8]:[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _MOST_VICTIMS = 1000
 _ATTEMPTS = range(1_000_001)
 _INT32 = range(-(2**31), 2**31)
@@ -64,7 +80,10 @@ class PlanVictim(msgspec.Struct, frozen=True):
 
 
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant."""
+    """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
+
+    `digests` stands instead of the victims if they are too many: the bytes of one, a colon, all of them in base64.
+    """
 
     id: str
     node: str
@@ -72,7 +91,8 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     deadline: str = ""
     policy: str = ""
     attempt: int = 1
-    version: int = _VERSION
+    version: int = 1
+    digests: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,18 +107,13 @@ class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A node that would have done, with what the choice compares (docs/semantics.md D6).
+    """A node that would have done, with what the choice compares (docs/semantics.md D6), for people.
 
-    `priority_sum` is the victims' priorities added up as they are; `earliest_start` an RFC 3339 instant, empty for
-    victims that have not started.
+    `compared` has an entry for each key of `preemption.ranking.RANKING` that was looked at: its heading and its value.
     """
 
     node: str
-    victims: int
-    budget_violations: int
-    highest_priority: int
-    priority_sum: int
-    earliest_start: str = ""
+    compared: dict[str, str] = {}
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -120,6 +135,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Nodes that kube-scheduler did not take though there was room; for people, nobody acts on it."""
     candidates: int = 0
     decision_ms: float = 0.0
+    more_victims: int = 0
+    """Victims that are not named, since the annotation would be too long."""
 
 
 _PLAN = msgspec.json.Decoder(PlanRecord)
@@ -127,8 +144,37 @@ _DECISION = msgspec.json.Decoder(DecisionRecord)
 
 
 def encode(record: PlanRecord | DecisionRecord) -> str:
-    """The annotation's text: compact JSON."""
-    return msgspec.json.encode(record).decode()
+    """The annotation's text: compact JSON of at most 32 KiB, which is always readable."""
+    text = msgspec.json.encode(record)
+    if len(text) > _ROOM and isinstance(record, PlanRecord):
+        size = max(1, min(_DIGEST, _DIGESTS_ROOM // len(record.victims)))
+        packed = b"".join(_digest(victim.uid, size) for victim in record.victims)[:_DIGESTS_ROOM]
+        digests = f"{size}:{base64.b64encode(packed).decode()}"
+        text = msgspec.json.encode(msgspec.structs.replace(record, victims=(), digests=digests, version=2))
+    while len(text) > _ROOM and isinstance(record, DecisionRecord) and record.victims:
+        kept = len(record.victims) * _ROOM // (len(text) + 1)
+        more = record.more_victims + len(record.victims) - kept
+        record = msgspec.structs.replace(record, victims=record.victims[:kept], more_victims=more)
+        text = msgspec.json.encode(record)
+    return text.decode()
+
+
+def with_names(record: PlanRecord, pods: Iterable[PlanVictim]) -> tuple[PlanRecord, frozenset[str]]:
+    """The plan with its victims' names, if it has only their digests; `pods` are those on its node now.
+
+    Also what stands for the victims that are not among them any more: there are no uids for these.
+    """
+    if not record.digests:
+        return record, frozenset()
+    size, packed = int(record.digests[0]), base64.b64decode(record.digests[2:])
+    missing = {packed[at : at + size] for at in range(0, len(packed), size)}
+    found = {digest: pod for pod in pods if (digest := _digest(pod.uid, size)) in missing}
+    named = msgspec.structs.replace(record, victims=tuple(found.values()), digests=msgspec.UNSET, version=1)
+    return named, frozenset(digest.hex() for digest in missing - found.keys())
+
+
+def _digest(uid: str, size: int) -> bytes:
+    return blake2b(uid.encode(errors="surrogatepass"), digest_size=size).digest()
 
 
 def plan_of(pod: Pod) -> PlanRecord | None:
@@ -148,6 +194,7 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and _NAME.fullmatch(record.node)
         and record.attempt in _ATTEMPTS
         and (not record.deadline or _is_instant(record.deadline))
+        and (not record.digests or (not victims and _are_digests(record.digests)))
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
     ):
@@ -172,6 +219,7 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
         and record.attempt in _ATTEMPTS
         and _is_instant(record.at)
         and len({victim.pod for victim in victims}) == len(victims) <= _MOST_VICTIMS
+        and record.more_victims >= 0
         and all(map(_plausible_victim, victims))
         and _are_names(*record.left_out)
     )
@@ -192,6 +240,13 @@ def _plausible_victim(victim: DecidedVictim) -> bool:
         and victim.priority in _INT32
         and (not victim.owner or (len(owner) == 3 and owner[1] == namespace and _are_names(owner[2])))
     )
+
+
+def _are_digests(text: str) -> bool:
+    try:
+        return _DIGESTS.fullmatch(text) is not None and bool(base64.b64decode(text[2:], validate=True))
+    except ValueError:
+        return False
 
 
 def _are_names(*texts: str) -> bool:

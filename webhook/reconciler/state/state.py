@@ -29,6 +29,8 @@ from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS, SNAPSHOT_KIN
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PLAN, PlanVictim, carries
 from webhook.reconciler.state.disruptions import Disruptions
+from webhook.reconciler.state.eviction_reviews import EvictionReviews
+from webhook.reconciler.state.waiting_pods import WaitingPods
 
 __all__ = ["Expectations", "Indexes", "State"]
 
@@ -46,10 +48,19 @@ class State:
         self.expectations = Expectations()
         self.disruptions = Disruptions()
         self.index = Indexes()
+        self.waiting = WaitingPods()
+        self.eviction_reviews = EvictionReviews(client)
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
             transform = SharedPods() if kind is PODS else None
-            cache: Informer[Any] = Informer(client, kind.resource.path(), kind.type_, transform=transform)
+            cache: Informer[Any] = Informer(
+                client,
+                kind.resource.path(),
+                kind.type_,
+                transform=transform,
+                optional=kind.optional,
+                other_paths=kind.other_paths(),
+            )
             cache.handlers.append(partial(self._changed, kind))
             self.caches[kind.resource] = cache
         self.pods: Informer[Pod] = self.caches[PODS.resource]
@@ -72,6 +83,7 @@ class State:
             for cache in others:
                 tasks.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in others))
+            tasks.create_task(self.eviction_reviews.run())
             tasks.create_task(self.pods.run())
 
     @property
@@ -80,8 +92,19 @@ class State:
         return all(cache.synced.is_set() for cache in self.caches.values())
 
     async def wait_for_sync(self) -> None:
-        """Wait until every cache has been filled once."""
+        """Wait until every cache has been filled once, and none is taking in a list."""
         await asyncio.gather(*(cache.synced.wait() for cache in self.caches.values()))
+        await self.wait_until_whole()
+
+    @property
+    def whole(self) -> bool:
+        """Whether no cache is taking in a list: only then is what is here a state that the cluster was in."""
+        return all(cache.whole.is_set() for cache in self.caches.values())
+
+    async def wait_until_whole(self) -> None:
+        """Wait until no cache is taking in a list; returns without giving others a turn if none is."""
+        while not self.whole:
+            await asyncio.gather(*(cache.whole.wait() for cache in self.caches.values()))
 
     def ages(self) -> dict[str, float]:
         """Seconds since each watch was heard from, by resource; infinite before the first time."""
@@ -91,6 +114,10 @@ class State:
         """The pod of that key and uid; None if it is gone, whoever has its name now."""
         pod = self.pods.get(key)
         return pod if pod is not None and pod.metadata.uid == uid else None
+
+    def pods_on(self, node: str) -> list[PlanVictim]:
+        """The pods on a node, as a plan names its victims."""
+        return [PlanVictim(pod.namespace, pod.name, pod.uid) for pod in self.snapshot.pods_on(node)]
 
     def lower_nominated(self, node: str, priority: int, but: str) -> list[Pod]:
         """Pending pods of lower priority nominated to the node, as the watch last showed them."""
@@ -114,7 +141,7 @@ class State:
         for pod in leaving.values():
             budgets = self.disruptions.covering(pod)
             for budget in budgets:
-                self.disruptions.expect(budget, pod.metadata.name, plan)
+                self.disruptions.expect(budget, pod, plan)
             self._take_again(BUDGETS, budgets)
 
     def hold(self, plan: str, preemptor: tuple[str, str], node: str) -> None:
@@ -141,6 +168,12 @@ class State:
         self._take_again(PODS, self.expectations.give_up(plan, but=uids, nominated=nominated))
         self._take_again(BUDGETS, self.disruptions.give_up(plan, but={victim.name for victim in done}))
 
+    def forget_overdue(self, now: float) -> bool:
+        """Expect no longer what no status will ever show; whether a budget has more to give by that."""
+        late = self.disruptions.overdue(now)
+        self._take_again(BUDGETS, late)
+        return bool(late)
+
     # What the watches show.
 
     def _changed(self, kind: SnapshotKind, change: Change[Any]) -> None:
@@ -152,6 +185,8 @@ class State:
             self.expectations.forget(change.key)
             namespace, _, name = change.key.partition("/")
             self._take_again(BUDGETS, self.disruptions.gone(namespace, name))
+        elif kind is PODS and change.new is not None:
+            self._take_again(BUDGETS, self.disruptions.pod_changed(change.key, change.new))
         self._take(kind, change.key, change.new)
 
     def _take_again(self, kind: SnapshotKind, keys: Iterable[str]) -> None:
@@ -182,13 +217,19 @@ class State:
         if new is None:
             kind.remove(self.snapshot, key)
         if kind is PODS:
-            self.index.put(key, new) if new is not None else self.index.drop(key)
+            if new is not None:
+                self.index.put(key, new)
+                self.waiting.put(key, new)
+            else:
+                self.index.drop(key)
+                self.waiting.drop(key)
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
     uid: str
-    plan: str
+    plans: frozenset[str]
+    """The plans that expect it; a pod whose room several count on may be asked for any of them."""
     end: str
     gone: bool = False
 
@@ -217,11 +258,13 @@ class Expectations:
 
     def expect_leaving(self, key: str, uid: str, plan: str, end: float) -> None:
         """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch."""
-        self._leaving[key] = _Leaving(uid, plan, rfc3339(end))
+        known = self._leaving.get(key)
+        others = known.plans if known is not None and known.uid == uid else frozenset()
+        self._leaving[key] = _Leaving(uid, others | {plan}, rfc3339(end))
 
     def expect_gone(self, plan: str) -> list[str]:
         """The pods that this plan has asked to leave count as gone now; their keys."""
-        keys = [key for key, it in self._leaving.items() if it.plan == plan]
+        keys = [key for key, it in self._leaving.items() if plan in it.plans]
         self._leaving |= {key: replace(self._leaving[key], gone=True) for key in keys}
         return keys
 
@@ -234,10 +277,14 @@ class Expectations:
 
         With `nominated` its preemptor is still expected to be.
         """
-        leaving = [key for key, it in self._leaving.items() if it.plan == plan and it.uid not in but]
+        leaving = [key for key, it in self._leaving.items() if plan in it.plans and it.uid not in but]
         held = [] if nominated else [key for key, it in self._nominated.items() if it.plan == plan]
         for key in leaving:
-            del self._leaving[key]
+            others = self._leaving[key].plans - {plan}
+            if others:
+                self._leaving[key] = replace(self._leaving[key], plans=others)
+            else:
+                del self._leaving[key]
         for key in held:
             del self._nominated[key]
         return leaving + held

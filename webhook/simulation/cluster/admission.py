@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Objects
-from webhook.admission.mutating import apply
 from webhook.admission.review import Answer, say
 from webhook.admission.webhook import Phase, review
+from webhook.kube.json_patch import apply_json_patch
+from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.objects import Pod
 from webhook.kube.pods import WORKLOADS
 from webhook.native.compiler import next_end
@@ -78,9 +79,9 @@ class SimulatedAdmission:
         if kind not in _RESOURCES:
             return body
         mutated = self._ask("mutate", body, user)
-        stored = apply(body, mutated.patch) if mutated.patch else body
+        stored = apply_json_patch(body, mutated.patch) if mutated.patch else body
         if kind == "Pod":
-            # What the API server's Priority plugin fills in
+            # What the API server fills in: its Priority plugin, and its own strategy for new pods
             spec, lookup = stored["spec"], self._current().lookup
             if name := spec.get("priorityClassName"):
                 found = lookup.priority_class(name)
@@ -90,6 +91,7 @@ class SimulatedAdmission:
                 spec["priorityClassName"] = found.metadata.name
             spec["priority"] = found.value if found else 0
             spec["preemptionPolicy"] = (found.preemption_policy if found else None) or "PreemptLowerPriority"
+            merge_label_keys(stored)
         self._ask("validate", stored, user)
         return stored
 

@@ -98,13 +98,14 @@ class Api:
         self.history.placed(pod, node, self.clock.monotonic())
         self._run(key, uid)
 
-    def evict(self, key: str, uid: str, grace: int | None, by: str) -> None:
+    def evict(self, key: str, uid: str, grace: int | None, by: str, *, dry_run: bool = False) -> None:
         """Ask a pod to leave through the Eviction API, which keeps budgets."""
         pod = self.read(key)
         if uid and pod.metadata.uid != uid:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) does not match that of {key}")
-        self._budgets.spend(pod, self.clock.wall())
-        self.delete(key, uid, grace, by)
+        self._budgets.spend(pod, self.clock.wall(), dry_run=dry_run)
+        if not dry_run:
+            self.delete(key, uid, grace, by)
 
     def delete(self, key: str, uid: str, grace: int | None, by: str, version: str = "") -> None:
         """Ask a pod to leave; one without a node is gone at once. `by` is nobody if that is no eviction."""
@@ -204,21 +205,24 @@ class SimulatedClient:
 
     async def create(self, path: str, body: dict[str, Any], as_: Any = dict, **query: Any) -> Any:
         """Bind or evict a pod."""
-        del as_, query
+        del as_
         key, subresource = _named(path)
         if subresource == "binding":
             self._api.bind(key, body["metadata"]["uid"], body["target"]["name"])
         else:
             options = body.get("deleteOptions") or {}
             uid = (options.get("preconditions") or {}).get("uid", "")
-            self._api.evict(key, uid, options.get("gracePeriodSeconds"), self._name)
+            dry_run = query.get("dryRun") == "All"
+            self._api.evict(key, uid, options.get("gracePeriodSeconds"), self._name, dry_run=dry_run)
 
     async def delete(self, path: str, body: dict[str, Any] | None = None, **query: Any) -> Any:
         """Delete a pod: for these users that is an eviction without budgets."""
-        del query
         options = body or {}
         known = options.get("preconditions") or {}
         key = _named(path)[0]
+        if query.get("dryRun") == "All":
+            self._api.read(key)
+            return
         grace, version = options.get("gracePeriodSeconds"), known.get("resourceVersion", "")
         self._api.delete(key, known.get("uid", ""), grace, self._name, version)
 

@@ -73,7 +73,7 @@ class Budgets:
         for key, budget in self._tracker.all("PodDisruptionBudget").items():
             self._cover(key, budget, namespaces.get(budget.metadata.namespace, {}))
 
-    def spend(self, pod: Pod, now: float) -> None:
+    def spend(self, pod: Pod, now: float, *, dry_run: bool = False) -> None:
         """Take one disruption of the pod's budget, if it has one. Raises ApiError (429, 500) if it may not go."""
         if pod.metadata.deletion_timestamp or pod.status.phase in {"Pending", "Succeeded", "Failed"}:
             return
@@ -93,6 +93,8 @@ class Budgets:
         if status.disruptions_allowed <= 0:
             has = f"needs {status.desired_healthy} healthy pods and has {status.current_healthy} currently"
             raise _refusal(f"The disruption budget {name} {has}")
+        if dry_run:
+            return
         disrupted = {**(status.disrupted_pods or {}), pod.metadata.name: rfc3339(now)}
         self._write(budget, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=disrupted)
 

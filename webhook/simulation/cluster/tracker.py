@@ -33,9 +33,9 @@ class ObjectTracker:
         self.delivered = 0
         """How many changes were told."""
 
-    def cache(self, resource: Resource, type_: type[Any]) -> ObjectCache[Any]:
+    def cache(self, resource: Resource, type_: type[Any], *, optional: bool = False) -> ObjectCache[Any]:
         """A copy of a resource that is told of every change, as `scheduling.cluster_state.Informers`."""
-        del type_
+        del type_, optional
         made: ObjectCache[Any] = ObjectCache(resource.path())
         self.feed(resource.kind, made)
         return made

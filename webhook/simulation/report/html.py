@@ -134,7 +134,14 @@ def _timeline(summary: Summary, span: float) -> Html:
         "lost with a node</li>"
         f'<li><span class="key placed"></span>{plural(len(placed), "pod")} placed</li>{changes}</ul>'
     )
-    return Html(f'{legend}{svg}<div class="axis"><span>0 s</span><span>{text(shown(span))}</span></div>')
+    below = f'<div class="axis"><span>0 s</span><span>{text(shown(span))}</span></div>'
+    return Html(f"{legend}{_chart(svg, below, (plural(most, 'pod'), '0'))}")
+
+
+def _chart(plot: str, below: str, ends: tuple[str, str]) -> str:
+    """A plot with what its upper and lower end stand for on its left, and its other axis below."""
+    upper, lower = (text(end) for end in ends)
+    return f'<div class="chart"><div class="y-axis"><span>{upper}</span><span>{lower}</span></div>{plot}{below}</div>'
 
 
 def _steps(times: Sequence[float], span: float, most: int) -> str:
@@ -211,11 +218,14 @@ def _room(summary: Summary) -> Html:
     cpu, memory = summary.metrics["cpu-free"], summary.metrics["memory-free"]
     said = f"{cpu:.0%} of the CPU and {memory:.0%} of the memory of {len(rooms)} nodes is free"
     of = f", every {every}th shown" if every > 1 else ""
-    return Html(
-        f'<p class="lead">{text(said)}{of}. A bar is a node; its coloured part is the CPU that is free.</p>'
+    svg = (
         f'<svg class="plot" viewBox="0 0 {_WIDE} {_TALL}" preserveAspectRatio="none" role="img" '
         f'aria-label="{text(said)}">{bars}</svg>'
-        '<div class="axis"><span>the fullest</span><span>the emptiest</span></div>'
+    )
+    below = '<div class="axis"><span>the fullest</span><span>the emptiest</span></div>'
+    return Html(
+        f'<p class="lead">{text(said)}{of}. A bar is a node; its coloured part is the CPU that is free.</p>'
+        f"{_chart(svg, below, ('100 %', '0'))}"
     )
 
 

@@ -273,11 +273,11 @@ def _grouped(
 
 
 def _limits(result: Result, stories: list[PodStory]) -> list[LimitRow]:
-    """Each owner's evictions under a policy that limits them."""
+    """Each owner's evictions under a policy that limits them at all times."""
     rates: dict[str, Rate] = {
         policy.name: policy.limits.per_owner
         for policy in result.policies.policies.preemption
-        if policy.limits.per_owner is not None
+        if policy.limits.per_owner is not None and policy.limits.per_owner.schedule is None
     }
     times: dict[tuple[str, str], list[float]] = {}
     for story in stories:

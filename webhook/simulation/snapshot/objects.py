@@ -7,40 +7,23 @@ from typing import Any
 
 import msgspec
 
-from webhook.kube.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    ObjectMeta,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PodSpec,
-    PriorityClass,
-    StorageClass,
-    key_of,
-)
+from webhook.kube.objects import ObjectMeta, Pod, PodSpec, key_of
 from webhook.kube.objects.meta import KubeStruct
 from webhook.kube.resources import (
-    CSI_NODE,
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
     NAMESPACE,
     NODE,
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
     POD,
-    POD_DISRUPTION_BUDGET,
     PRIORITY_CLASS,
     REPLICA_SET,
     REPLICATION_CONTROLLER,
     SERVICE,
     STATEFUL_SET,
-    STORAGE_CLASS,
     Resource,
 )
+from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS
 
 __all__ = [
     "BY_KIND",
@@ -114,15 +97,10 @@ class Kind:
         return self.resource.kind
 
 
+_NEEDED = frozenset({NAMESPACE, PRIORITY_CLASS, NODE, POD})
+
 KINDS: tuple[Kind, ...] = (
-    Kind(NAMESPACE, Namespace, needed=True),
-    Kind(PRIORITY_CLASS, PriorityClass, needed=True),
-    Kind(NODE, Node, needed=True),
-    Kind(POD_DISRUPTION_BUDGET, PodDisruptionBudget),
-    Kind(STORAGE_CLASS, StorageClass),
-    Kind(CSI_NODE, CSINode),
-    Kind(PERSISTENT_VOLUME, PersistentVolume),
-    Kind(PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim),
+    *(Kind(kind.resource, kind.type_, kind.resource in _NEEDED) for kind in SNAPSHOT_KINDS if kind is not PODS),
     Kind(SERVICE, SnapshotService),
     Kind(DEPLOYMENT, SnapshotWorkload),
     Kind(REPLICA_SET, SnapshotWorkload),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
 import msgspec
 
-from webhook.kube.instants import epoch
+from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import ObjectMeta, Pod
 from webhook.kube.objects.sharing import SharedPods
 from webhook.simulation.snapshot.format import (
@@ -28,6 +30,10 @@ from webhook.simulation.snapshot.redacting import redact
 
 __all__ = ["is_snapshot", "read_cluster"]
 
+_HAPPENED = re.compile(
+    rb'"(?:creationTimestamp|startTime|startedAt|lastTransitionTime|time)": ?"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)'
+)
+"""When something happened to an object of a list; times to come, such as deletionTimestamp, are others."""
 _CHUNK = 16 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -53,13 +59,14 @@ _ITEM = msgspec.json.Decoder(_Item)
 Tell = Callable[[int, int], None]
 
 
-def read_cluster(paths: Iterable[Path], tell: Tell | None = None) -> ClusterObjects:
+def read_cluster(paths: Iterable[Path], tell: Tell | None = None, *, now: float | None = None) -> ClusterObjects:
     """The cluster in these files: one snapshot, or lists of kubectl.
 
-    `tell` gets how many bytes of how many have been read, packed. Raises SnapshotError.
+    It was taken at `now` (seconds since the epoch); without that when the snapshot says, or at the newest time in the
+    lists. `tell` gets how many bytes of how many have been read, packed. Raises SnapshotError.
     """
     files = list(paths)
-    found = ClusterObjects(time.time())
+    found = ClusterObjects(0.0)
     share, snapshots = SharedPods(), 0
     for path in files:
         try:
@@ -67,6 +74,9 @@ def read_cluster(paths: Iterable[Path], tell: Tell | None = None) -> ClusterObje
                 snapshots += _read(raw, path, found, share, tell)
         except (IsADirectoryError, PermissionError, FileNotFoundError) as error:
             raise SnapshotError(f"{path}: {error.strerror}") from error
+    if now is not None and now < found.taken_at:
+        raise SnapshotError(f"{rfc3339(now)} is before what the files tell of, which goes to {rfc3339(found.taken_at)}")
+    found.taken_at = now if now is not None else found.taken_at or time.time()
     if snapshots and len(files) > 1:
         raise SnapshotError(f"{files[0]}: a snapshot is a whole cluster by itself; name one, or only lists of kubectl")
     missing = [kind.resource.plural for kind in KINDS if kind.needed and not found.of(kind.name) and kind.name != "Pod"]
@@ -109,6 +119,10 @@ def _read(raw: IO[bytes], path: Path, found: ClusterObjects, share: SharedPods, 
     except (EOFError, OSError, zlib.error) as error:
         raise SnapshotError(f"{name} is damaged: {error}") from None
     _take(name, text, "", found, share)
+    # A list does not say when it was made: about when something last happened in it
+    for happened in set(_HAPPENED.findall(text)):
+        with suppress(InstantError):
+            found.taken_at = max(found.taken_at, epoch(f"{happened.decode()}Z"))
     return False
 
 

@@ -35,13 +35,20 @@ _PARTS = re.compile(r"([-./_:]+)")
 _ORDINAL = re.compile(r"\d{1,3}")
 _NUMBER = re.compile(r"[+-]?\d+")
 _LENGTH = 6
-_NAMES = frozenset({"name", "namespace", "uid", "volumeHandle", "hostIP", "volumeID", "diskURI"})
+_NAMES = frozenset({
+    "name", "namespace", "uid", "volumeHandle", "hostIP", "volumeID", "diskURI",
+    "pool", "device", "counterSet", "request",
+})  # fmt: skip
 """Fields whose text is a name, beside those that end in `Name`."""
 _KEPT_NAMES = frozenset({"priorityClassName", "schedulerName"})
 _MAPS = frozenset({"labels", "matchLabels", "nodeSelector"})
 """Fields with label keys and values."""
 _LISTS = frozenset({"namespaces", "finalizers"})
-_AS_THEY_ARE = frozenset({"requests", "limits", "allocatable", "capacity", "drivers", "declaredFeatures"})
+_AS_THEY_ARE = frozenset({
+    "requests", "limits", "allocatable", "capacity", "drivers", "declaredFeatures", "counters", "consumedCapacity",
+})  # fmt: skip
+_KEPT_FINALIZERS = frozenset({"resource.kubernetes.io/delete-protection"})
+"""Without it a claim on devices is never freed."""
 _SELECTOR = frozenset({"matchLabels", "matchExpressions"})
 _CONDITIONS = frozenset({"Ready", "PodScheduled", "DisruptionTarget", "PodResizePending"})
 
@@ -137,9 +144,11 @@ class Anonymizer:
         for field, value in node.items():
             if field == "annotations":
                 changed[field] = {key: text for key, text in value.items() if key not in OWN_ANNOTATIONS}
-            elif field in _AS_THEY_ARE:
+            elif field in _AS_THEY_ARE and not (field == "requests" and isinstance(value, list)):
                 changed[field] = value
-            elif field in _MAPS or (field == "selector" and not value.keys() & _SELECTOR):
+            elif (field in _MAPS and "nodeSelectorTerms" not in value) or (
+                field == "selector" and not value.keys() & _SELECTOR
+            ):
                 changed[field] = {key: self._value(text) for key, text in value.items()}
             elif field == "disruptedPods":
                 changed[field] = {self.text(key): text for key, text in value.items()}
@@ -147,8 +156,8 @@ class Anonymizer:
                 changed[field] = [self._value(one) for one in value] if isinstance(value, list) else self._value(value)
             elif isinstance(value, dict):
                 changed[field] = self._walk(value)
-            elif isinstance(value, list) and field in _LISTS:
-                changed[field] = [self.text(one) for one in value]
+            elif isinstance(value, list) and (field in _LISTS or _are_names(field, value)):
+                changed[field] = [one if one in _KEPT_FINALIZERS else self.text(one) for one in value]
             elif isinstance(value, list):
                 changed[field] = [self._walk(one) if isinstance(one, dict) else one for one in value]
             elif isinstance(value, str) and (field in _NAMES or field.endswith("Name")) and field not in _KEPT_NAMES:
@@ -156,3 +165,8 @@ class Anonymizer:
             else:
                 changed[field] = value
         return changed
+
+
+def _are_names(field: str, value: list[Any]) -> bool:
+    """Whether the list names requests, as a constraint between devices does."""
+    return field == "requests" and all(isinstance(one, str) for one in value)

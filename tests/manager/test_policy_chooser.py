@@ -7,81 +7,14 @@ import asyncio
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.manager.choosing import KEPT, RANGE, SYSTEM, TEAMS, allow_removal, files, held, names, put
 from tests.manager.test_reload import until
-from webhook.admission.configmaps import ALLOW_REMOVAL
-from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.standins.controller_manager import STAND_INS
 from webhook.kube.client import ApiError
-from webhook.kube.resources import CONFIG_MAP, NAMESPACE
 from webhook.manager.kept_policies import KeptPolicies, files_by_key
-from webhook.manager.policy_files import PolicyFiles, PolicyMetrics
+from webhook.manager.policy_chooser import PolicyChooser
+from webhook.manager.policy_metrics import PolicyMetrics
+from webhook.policy.files.sources import PolicyTexts
 from webhook.policy.shapes.findings import PolicyError
-
-SYSTEM = "giveway-system"
-KEPT = CONFIG_MAP.path(SYSTEM, "giveway-policies-in-force")
-RANGE = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: kubernetes}
-spec:
-  rules:
-  - {name: system, reserve: {from: 1000000001, to: 2147483647, use: [{namespaces: [kube-system]}]}}
-"""
-TEAMS = """\
-apiVersion: giveway.dev/v1alpha1
-kind: PriorityPolicy
-metadata: {name: teams}
-spec:
-  rules:
-  - {name: allowed, priorityClasses: {allow: [standard]}}
-"""
-
-
-@pytest.fixture
-async def client():
-    async with EmbeddedCluster(nodes=0, without=STAND_INS) as cluster:
-        client = cluster.client()
-        await client.create(NAMESPACE.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})
-        yield client
-        await client.close()
-
-
-@pytest.fixture
-def directory(tmp_path):
-    made = tmp_path / "policies"
-    made.mkdir()
-    put(made, RANGE, TEAMS)
-    return made
-
-
-def put(directory, *texts):
-    """Leave exactly these files in the directory."""
-    for path in directory.iterdir():
-        path.unlink()
-    for number, text in enumerate(texts):
-        (directory / f"{number}.yaml").write_text(text)
-
-
-def files(directory, client=None, **more):
-    """A process that judges the files, with its own metrics."""
-    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force") if client else None
-    return PolicyFiles(directory, PolicyMetrics(CollectorRegistry()), kept=kept, **more)
-
-
-def names(one):
-    return [policy.name for policy in one.engine.policies.priority]
-
-
-def held(one):
-    """The number that the metric shows."""
-    return one._metrics.removals_held._value.get()
-
-
-async def allow_removal(client, ids):
-    """Say so on the ConfigMap that people apply."""
-    meta = {"name": "giveway-policies", "namespace": SYSTEM, "annotations": {ALLOW_REMOVAL: ids}}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
-    await client.create(CONFIG_MAP.path(SYSTEM), body)
 
 
 async def test_a_reload_that_gives_up_rules_is_held_back(directory, caplog):
@@ -231,6 +164,47 @@ async def test_nothing_kept_and_broken_files(client, directory):
     assert (one.unready(), names(one)) == ("", ["teams"])
 
 
+async def test_a_kept_set_that_somebody_widened_is_put_back(client, directory, caplog):
+    """Sound files win over a kept set that gives less protection: not one review is judged by it."""
+    one, reconciler = files(directory, client), files(directory, client, judge=False)
+    for each in (one, reconciler):
+        await each.reload()
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    sound = await kept.read()
+    changes = []
+    one.changed = reconciler.changed = lambda: changes.append(1)
+    assert await kept.write({"1.yaml": TEAMS})
+    for each in (reconciler, one, reconciler):
+        await each._settle()
+        assert names(each) == ["kubernetes", "teams"]
+    assert (await kept.read(), changes) == (sound, [])
+    assert "gives less protection than" in caplog.text
+    assert "kubernetes: the PriorityPolicy with its 1 rules is gone; it is put back" in caplog.text
+    assert one._metrics.restored._value.get() == 1
+
+
+async def test_a_kept_set_that_is_stricter_or_meant_is_followed(client, directory, tmp_path):
+    """Another replica whose files are newer decides, also if they give up what somebody has said may go."""
+    one = files(directory, client)
+    await one.reload()
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    await kept.read()
+    assert await kept.write({"0.yaml": RANGE, "1.yaml": TEAMS.replace("[standard]", "[]")})
+    await one._settle()
+    assert one.engine.policies.priority[1].rules[0].priority_classes.allow == ()
+    await allow_removal(client, "kubernetes")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    put(newer, TEAMS.replace("[standard]", "[]"))
+    other = files(newer, client)
+    await other.reload()
+    assert names(other) == ["teams"]
+    for _ in range(2):
+        await one._settle()
+        await other._settle()
+    assert names(one) == names(other) == ["teams"]
+
+
 async def test_a_kept_set_of_another_version(client, directory, caplog):
     """What this version cannot read is told, and the files count."""
     kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
@@ -282,6 +256,20 @@ async def test_the_server_serves_what_is_kept(start, client, directory):
         assert "2 PriorityPolicies and 0 PreemptionPolicies in use; the files are broken" in report
 
 
+async def test_a_healthy_start_says_nothing_is_broken(start, client, directory):
+    """Before it is known which policies are in force, that is said, and no file is called broken."""
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    async with start(policies=directory, kept=kept) as running:
+
+        async def ready() -> bool:
+            return (await running.get("/readyz"))[0] == 200
+
+        _, first = await running.get("/readyz?verbose")
+        await until(ready)
+    assert "broken" not in first
+    assert not [line for line in running.lines() if "broken" in str(line) or line.get("level") == "error"]
+
+
 def test_names_of_files():
     """Every file gets a key of its own that a ConfigMap takes, whatever its name."""
     assert files_by_key([("/a/b c.yaml", "1"), ("/a/b_c.yaml", "2"), ("x.yml", "3")]) == {
@@ -289,3 +277,41 @@ def test_names_of_files():
         "b_c_.yaml": "2",
         "x.yml": "3",
     }
+
+
+class Objects:
+    """Policies from objects, each a text of its own, as a watch on custom resources would show them."""
+
+    def __init__(self, **policies):
+        self.policies = policies
+
+    def __str__(self):
+        return "prioritypolicies.giveway.dev"
+
+    def read(self):
+        return PolicyTexts([(f"prioritypolicy/{name}", text) for name, text in self.policies.items()], [])
+
+
+async def test_the_source_makes_no_difference(client, caplog):
+    """What is in force is kept, and given up only if somebody says so, wherever the policies come from."""
+    source = Objects(kubernetes=RANGE, teams=TEAMS)
+    kept = KeptPolicies(client, SYSTEM, "giveway-policies-in-force")
+    one = PolicyChooser(source, PolicyMetrics(CollectorRegistry()), kept=kept)
+    task = asyncio.create_task(one.follow())
+    try:
+        await asyncio.wait_for(one.settled.wait(), 10)
+        assert names(one) == ["kubernetes", "teams"]
+        del source.policies["kubernetes"]
+        await one.reload()
+        assert names(one) == ["kubernetes", "teams"]
+        assert "kubernetes: the PriorityPolicy with its 1 rules is gone" in one.problem
+        source.policies["kubernetes"] = RANGE.replace("reserve", "reserv")
+        await one.reload()
+        assert "prioritypolicy/kubernetes:6:" in one.problem
+        source.policies.clear()
+        await one.reload()
+        assert "prioritypolicies.giveway.dev holds no policies any more" in one.problem
+        assert set((await client.get(KEPT))["data"]) == {"kubernetes", "teams"}
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,254 @@
+"""`giveway review` of manifests: what the policies would say of each, before anybody applies it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli.review import command
+
+POLICY = """\
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: teams}
+spec:
+  match: {namespaces: ["team-*"]}
+  rules:
+  - {name: default, defaultPriorityClass: standard}
+  - {name: allowed, priorityClasses: {allow: [standard]}}
+---
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: trial}
+spec:
+  enforcement: warn
+  match: {namespaces: ["team-*"]}
+  rules:
+  - {name: standard, priorityClasses: {deny: [standard]}}
+---
+apiVersion: giveway.dev/v1alpha1
+kind: PriorityPolicy
+metadata: {name: bands}
+spec:
+  rules:
+  - {name: top, reserve: {from: 1000, to: 2000, define: {subjects: [{kind: Group, name: platform}]}}}
+  - {name: labelled, reserve: {from: 500, to: 600, use: {namespaceSelector: {matchLabels: {urgent: allowed}}}}}
+"""
+CLASSES = """\
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: standard}
+value: 7
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: urgent}
+value: 550
+"""
+CONTAINERS = "containers: [{name: c, image: x}]"
+
+
+def deployment(class_name: str, namespace: str = "team-a") -> str:
+    spec = f"{{priorityClassName: {class_name}, {CONTAINERS}}}"
+    return (
+        f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {namespace}}}\n"
+        f"spec: {{template: {{metadata: {{labels: {{a: b}}}}, spec: {spec}}}}}\n"
+    )
+
+
+@pytest.fixture
+def review(tmp_path):
+    """Run the command on manifests, over the classes of the cluster; returns its result."""
+    (tmp_path / "policies").mkdir()
+    (tmp_path / "policies" / "teams.yaml").write_text(POLICY)
+    (tmp_path / "classes.yaml").write_text(CLASSES)
+
+    def run(*arguments: object, stdin: str | None = None, objects: bool = True):
+        known = ["--objects", str(tmp_path / "classes.yaml")] if objects else []
+        given = ["--policies", str(tmp_path / "policies"), *known, *map(str, arguments)]
+        return CliRunner().invoke(command, given, input=stdin, env={"COLUMNS": "500"})
+
+    return run
+
+
+def said(result) -> dict[str, list[str]]:
+    """Each object with what rules said of it, as `verdict rule`."""
+    body = json.loads(result.stdout)
+    rows = {}
+    for one in body["judged"]:
+        name = f"{one['kind']} {one['namespace']}/{one['name']}"
+        rows[name] = [f"{row['verdict']} {row['rule']}" for row in one["said"]]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected", "code"),
+    [
+        pytest.param(
+            deployment("standard"),
+            {"Deployment team-a/web": ["warned trial/standard"]},
+            0,
+            id="a warning refuses nothing",
+        ),
+        pytest.param(
+            deployment("urgent"),
+            {"Deployment team-a/web": ["refused teams/allowed", "refused bands/labelled"]},
+            1,
+            id="all that refuse",
+        ),
+        pytest.param(
+            deployment("nope", "other"),
+            {"Deployment other/web": ["refused builtin/class-exists"]},
+            1,
+            id="a class that nobody has",
+        ),
+        pytest.param(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{generateName: a-, namespace: team-a}}\nspec: {{{CONTAINERS}}}",
+            {"Pod team-a/a-*": ["warned trial/standard"]},
+            0,
+            id="a pod gets its default class first",
+        ),
+        pytest.param(
+            f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{{CONTAINERS}, priorityClassName: urgent}}",
+            {"Pod default/a": ["refused bands/labelled"]},
+            1,
+            id="without a namespace",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: n, labels: {urgent: allowed}}\n---\n"
+            + deployment("urgent", "n"),
+            {"Deployment n/web": []},
+            0,
+            id="a namespace among the manifests counts as there",
+        ),
+        pytest.param(
+            "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: own}\nvalue: 3\n---\n"
+            + deployment("own", "n"),
+            {"PriorityClass /own": [], "Deployment n/web": []},
+            0,
+            id="so does a class",
+        ),
+        pytest.param(deployment("urgent", "kube-system"), {}, 0, id="a namespace that giveway is not asked about"),
+    ],
+)
+def test_manifests_are_judged_as_the_webhook_judges_them(review, manifest, expected, code):
+    """Templates, pods and classes go through the webhook's own functions; the exit code says if one is refused."""
+    result = review("--format", "json", "-", stdin=manifest)
+    assert (said(result), result.exit_code) == (expected, code)
+
+
+CLASS = "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: top}\nvalue: 1500\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        pytest.param((), "cannot be judged bands/top", id="nobody in particular"),
+        pytest.param(("--as", "alice"), "refused bands/top", id="somebody"),
+        pytest.param(("--as", "alice", "--as-group", "platform"), None, id="who has the right"),
+    ],
+)
+def test_who_applies_it(review, options, expected):
+    """A rule that decides by who asks needs to be told who that is."""
+    result = review("--format", "json", *options, stdin=CLASS)
+    assert said(result)["PriorityClass /top"] == ([expected] if expected else [])
+    assert result.exit_code == (1 if expected == "refused bands/top" else 0)
+
+
+def test_a_service_account_has_the_groups_that_the_api_server_gives_it(review, tmp_path):
+    """Its groups need not be named."""
+    text = POLICY.replace("{kind: Group, name: platform}", "{kind: Group, name: 'system:serviceaccounts:ci'}")
+    (tmp_path / "policies" / "teams.yaml").write_text(text)
+    assert review("--as", "system:serviceaccount:ci:deployer", stdin=CLASS).exit_code == 0
+    assert review("--as", "system:serviceaccount:other:deployer", stdin=CLASS).exit_code == 1
+
+
+def test_a_directory_for_people(review, tmp_path):
+    """Every file below it is read; what holds no object, such as a chart's values, is passed over."""
+    below = tmp_path / "manifests" / "below"
+    below.mkdir(parents=True)
+    (below / "values.yaml").write_text("replicas: 3\n")
+    (below / "web.yaml").write_text(deployment("urgent") + "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n")
+    listed = {"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "p"}, "spec": {}}]}
+    (tmp_path / "manifests" / "pods.json").write_text(json.dumps(listed))
+    result = review(tmp_path / "manifests")
+    assert result.exit_code == 1
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    assert lines[0] == f"{below / 'web.yaml'}"
+    assert "refused  Deployment team-a/web by teams/allowed" in lines
+    assert "allowed  Pod default/p" in lines
+    assert lines[-2:] == ["2 judged, 1 refused", "1 not judged, Service: no rule is about it"]
+    assert any(line.startswith("Assumed: these namespaces have no labels: default, team-a.") for line in lines)
+
+
+def test_what_was_assumed_is_said(review):
+    """A class that is not among the objects is taken for absent, and the answer says so."""
+    result = review(stdin=deployment("standard"), objects=False)
+    assert "Assumed: these PriorityClasses do not exist: standard." in result.stdout
+    assert "no PriorityClass with name standard was found" in result.stdout
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("refused", 0), ("warned", 1), ("audited", 1), ("never", 0)], ids=str)
+def test_from_which_verdict_on_it_fails(review, fail_on, code):
+    """As in a scan."""
+    assert review("--fail-on", fail_on, stdin=deployment("standard")).exit_code == code
+
+
+def test_junit(review, tmp_path):
+    """CI systems get a suite for each file and a case for each object."""
+    file = tmp_path / "out.xml"
+    review("--junit", file, stdin=deployment("urgent") + "---\n" + deployment("standard", "team-b"))
+    suite = ET.parse(file).getroot().find("testsuite")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    refused, warned = suite.findall("testcase")
+    assert refused.get("name") == "Deployment team-a/web"
+    assert refused.find("failure").get("message").startswith("refused by teams/allowed: PriorityClass")
+    assert "bands/labelled" in refused.find("failure").text
+    assert warned.find("system-out").text.startswith("warned by trial/standard")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("a: [", "standard input: while parsing", id="no YAML"),
+        pytest.param("{{- with .Values }}", "render a chart first", id="a template of a chart"),
+        pytest.param("replicas: 3", "standard input: not a Kubernetes object: `kind` is missing", id="no object"),
+        pytest.param('{"kind": "AdmissionReview"}', "say --phase mutate or validate", id="an AdmissionReview"),
+    ],
+)
+def test_what_cannot_be_read(review, text, words):
+    """Exit code 2, and what is wrong."""
+    result = review("-", stdin=text)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_an_object_that_cannot_be_judged_is_no_pass(review):
+    """A pod whose fields are of other types gets no verdict, and the exit code says so."""
+    result = review(stdin="apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {priorityClassName: [5]}\n")
+    assert result.exit_code == 2
+    assert "not judged  Pod default/a" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(("--as-group", "g"), "--as-group is a group of the user"), (("--explain",), "name its --phase")],
+    ids=["a group of nobody", "explain"],
+)
+def test_calls_that_make_no_sense(review, options, words):
+    """They are refused with what would be right."""
+    result = review(*options, stdin="")
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_shipped_examples_pass_their_own_policies():
+    """The objects of the worked example are let in when the platform team applies them."""
+    example = Path(__file__).parents[2] / "policies" / "examples" / "co-location"
+    arguments = ["--policies", str(example), "--as", "alice", "--as-group", "platform", str(example / "cluster")]
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0, result.output

@@ -1,0 +1,221 @@
+"""Random and shipped policies in a real API server, beside what the webhook says of the same requests.
+
+It makes namespaces and PriorityClasses of fixed names, lets everybody make pods for as long as it runs, and deletes all
+of it: for clusters of your own. `GIVEWAY_RANDOM_REQUESTS=5000` asks as many; 200 by default. Run it with `-s` to read
+how many requests ended in which way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.e2e.native import RESOURCES, need_admission_policies
+from tests.native.comparing import SETTINGS, Both, Result, pod_request
+from tests.native.strategies import CLASS_NAMES, NAMESPACES, annotation_sets, clusters, labels, pods, policy_sets, users
+from webhook.installation.install import TAKES_EFFECT
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import NAMESPACE, PRIORITY_CLASS
+from webhook.native.objects import Settings
+from webhook.policy.files.loading import load_or_raise
+from webhook.policy.model import Policies
+
+Json = dict[str, Any]
+REQUESTS = int(os.environ.get("GIVEWAY_RANDOM_REQUESTS", "200"))
+EACH = 100
+"""Requests to one policy set."""
+KEPT = Settings(namespace=SETTINGS.namespace, reconciler=SETTINGS.reconciler, kept=True)
+ROOT = Path(__file__).parents[2] / "policies"
+SHIPPED = [ROOT, *sorted(one for one in (ROOT / "examples").iterdir() if one.is_dir())]
+SPACES = NAMESPACES[:3]
+NAMES = [name for name in CLASS_NAMES if not name.startswith("system-")]
+_DENIED = re.compile(r"denied request: (.*)", re.DOTALL)
+_GROUP = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def drawn(strategy: st.SearchStrategy[Any], count: int, number: int) -> list[Any]:
+    """Examples of a strategy; the same number gives the same ones."""
+    found: list[Any] = []
+    checks = list(HealthCheck)
+
+    @seed(number)
+    @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=checks)
+    @given(strategy)
+    def collect(example: Any) -> None:
+        found.append(example)
+
+    collect()
+    return found
+
+
+@st.composite
+def asked(draw: Any) -> Json:
+    """A request to make a pod, a PriorityClass or a Binding, as an AdmissionRequest."""
+    user, groups = draw(users)
+    kind = draw(st.sampled_from(["Pod", "Pod", "Pod", "PriorityClass", "Binding"]))
+    if kind == "Pod":
+        obj = draw(pods())
+        for one in obj["metadata"].get("ownerReferences", ()):
+            one |= {"apiVersion": "apps/v1", "uid": "0"}
+        for one in obj["metadata"]["managedFields"]:
+            one |= {"apiVersion": "v1", "operation": "Update", "fieldsType": "FieldsV1", "time": "2026-01-01T00:00:00Z"}
+    elif kind == "PriorityClass":
+        obj = {"metadata": {"name": draw(st.sampled_from(NAMES))}, "value": draw(st.integers(-20, 180))}
+    else:
+        meta = {"name": "a", "namespace": draw(st.sampled_from(SPACES)), "labels": draw(labels)}
+        target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+        obj = {"apiVersion": "v1", "metadata": {**meta, "annotations": draw(annotation_sets)}, "target": target}
+    return pod_request({**obj, "kind": kind}, user=user, groups=groups)
+
+
+class Cluster:
+    """The cluster under test, asked in somebody's name."""
+
+    def __init__(self, client: Client, session: aiohttp.ClientSession) -> None:
+        self._client, self._session = client, session
+        self._made: list[str] = []
+
+    async def put(self, both: Both, objects: list[Json]) -> None:
+        """Have these classes, namespaces and policies, and no others; wait until they are in force."""
+        await self.clear()
+        for one in objects:
+            if one["kind"] == "Namespace" and one["metadata"]["name"] in SPACES:
+                path, name = NAMESPACE.path(), one["metadata"]["name"]
+                now = (await self._client.get(f"{path}/{name}"))["metadata"].get("labels") or {}
+                gone = {key: None for key in now if not key.startswith("kubernetes.io/")}
+                wanted = one["metadata"].get("labels") or {}
+                await self._client.patch(f"{path}/{name}", {"metadata": {"labels": gone | wanted}}, kind="merge")
+            elif one["kind"] == "PriorityClass":
+                await self._create(PRIORITY_CLASS.path(), one)
+        for one in both.compiled.objects:
+            await self._create(RESOURCES[one["kind"]].path(), one)
+        await asyncio.sleep(2 * TAKES_EFFECT)
+
+    async def _create(self, path: str, obj: Json) -> None:
+        await self._client.create(path, obj)
+        self._made.append(f"{path}/{obj['metadata']['name']}")
+
+    async def clear(self) -> None:
+        for path in reversed(self._made):
+            with suppress(ApiError):
+                await self._client.delete(path)
+        self._made.clear()
+        await asyncio.sleep(TAKES_EFFECT)
+
+    async def ask(self, request: Json) -> tuple[int, Json]:
+        """The status and the object, or the Status, that the API server answers to a dry run."""
+        obj, user = request["object"], request["userInfo"]
+        where = f"/api/v1/namespaces/{request['namespace']}/pods"
+        path = {"Pod": where, "Binding": f"{where}/a/binding", "PriorityClass": PRIORITY_CLASS.path()}[obj["kind"]]
+        headers = [("Impersonate-User", user["username"]), *(("Impersonate-Group", one) for one in user["groups"])]
+        async with self._session.post(f"{path}?dryRun=All", json=obj, headers=headers) as answer:
+            return answer.status, await answer.json()
+
+
+@pytest.fixture
+async def cluster(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    """Three namespaces, and everybody may make pods, classes and Bindings."""
+    if not request.config.getoption("--kubeconfig"):
+        pytest.skip("the embedded control plane has no admission policies: give a --kubeconfig")
+    await need_admission_policies(client)
+    there = {one["metadata"]["name"] for one in (await client.list(NAMESPACE.path(), dict))[0]}
+    if there.intersection(SPACES):
+        pytest.skip(f"the cluster has a namespace {' or '.join(sorted(there.intersection(SPACES)))} already")
+    rule = {"apiGroups": ["", "scheduling.k8s.io"], "resources": ["pods", "pods/binding", "priorityclasses"]}
+    name = {"metadata": {"name": "giveway-random"}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "giveway-random"}
+    everybody = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
+    await client.create(f"{_GROUP}/clusterroles", {**name, "rules": [{**rule, "verbs": ["create"]}]})
+    await client.create(f"{_GROUP}/clusterrolebindings", {**name, "roleRef": role, "subjects": [everybody]})
+    for space in SPACES:
+        await client.create(NAMESPACE.path(), {"metadata": {"name": space}})
+    endpoint = client._transport.endpoint
+    headers = {"Authorization": endpoint.authorization} if endpoint.authorization else {}
+    connector = aiohttp.TCPConnector(ssl=endpoint.tls) if endpoint.tls else None
+    async with aiohttp.ClientSession(endpoint.url, headers=headers, connector=connector) as session:
+        found = Cluster(client, session)
+        try:
+            yield found
+        finally:
+            await found.clear()
+            for space in SPACES:
+                await client.delete(NAMESPACE.path(None, space))
+            for kind in ("clusterrolebindings", "clusterroles"):
+                await client.delete(f"{_GROUP}/{kind}/giveway-random")
+
+
+def brief(obj: Json) -> Json:
+    """What giveway fills in of an object, and what it takes away."""
+    meta, spec = obj.get("metadata", {}), obj.get("spec", {})
+    found = {key: spec.get(key) for key in ("priorityClassName", "priority", "preemptionPolicy") if spec.get(key) != ""}
+    if obj["kind"] == "PriorityClass":
+        found = {"preemptionPolicy": obj.get("preemptionPolicy") or "PreemptLowerPriority"}
+    return found | {"annotations": meta.get("annotations") or {}, "labels": meta.get("labels") or {}}
+
+
+def difference(webhook: Result, status: int, answer: Json) -> str | None:
+    """How it ended, as a word, or None if the API server and the webhook say different things."""
+    denied = _DENIED.search(answer.get("message", "")) if status in (403, 422) else None
+    if denied is None and status in (403, 422):
+        return "in-tree" if webhook.refused_in_tree or answer.get("reason") in ("Forbidden", "Invalid") else None
+    if denied is not None:
+        # The API server names the first reason
+        said = denied[1].strip()
+        if said in webhook.denied:
+            return "refused"
+        return "failed" if webhook.failed and ("resulted in error" in said or "fails to evaluate" in said) else None
+    if webhook.refused_in_tree or webhook.denied:
+        return None
+    if webhook.failed:
+        return "failed elsewhere" if webhook.mixed else None
+    if status in (404, 409):  # admission is over: there is no such pod to bind, or such a class already
+        return "accepted"
+    assert status == 201, answer
+    if answer["kind"] == "Status":
+        return "accepted"
+    return "accepted" if brief(_readable(answer)) == brief(webhook.object) else None
+
+
+def _readable(obj: Json) -> Json:
+    return Result(obj).object
+
+
+async def test_the_same_as_the_webhook(cluster):
+    """Every policy of policies/, its examples, and random sets: the same refusals, the same words, the same pods."""
+    shipped = [load_or_raise(one) for one in SHIPPED]
+    count = max(1, REQUESTS // EACH - len(shipped))
+    sets: list[Policies] = [*shipped, *drawn(policy_sets(), count, 1)]
+    objects = drawn(clusters(), len(sets), 2)
+    requests = drawn(asked(), EACH * 5, 3)
+    ended: Counter[str] = Counter()
+    differences: list[Any] = []
+    for number, policies in enumerate(sets):
+        there = [one for one in objects[number % len(objects)] if not one["metadata"]["name"].startswith("system-")]
+        system = [{"kind": "PriorityClass", "metadata": {"name": name}, "value": value} for name, value in _SYSTEM]
+        both = Both(policies, [*there, *system], settings=KEPT)
+        await cluster.put(both, there)
+        start = number * EACH % len(requests)
+        for request in requests[start : start + EACH]:
+            webhook = both.webhook(request)
+            status, answer = await cluster.ask(request)
+            how = difference(webhook, status, answer)
+            if how is None:
+                differences.append((policies, there, request, webhook, status, answer))
+            ended[how or "different"] += 1
+    print(f"{sum(ended.values())} requests to {len(sets)} policy sets: {dict(ended)}")  # noqa: T201
+    assert not differences, differences[:3]
+    assert min(ended["accepted"], ended["refused"]) > sum(ended.values()) / 20
+
+
+_SYSTEM = [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]

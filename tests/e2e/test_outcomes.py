@@ -1,0 +1,194 @@
+"""What is evicted ends in a bound pod (docs/semantics.md E9): what once emptied nodes for nothing, on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import LABEL
+from tests.e2e.software import installed, policies
+from tests.workloads import Json, eventually
+from webhook.kube.client import ApiError
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
+
+_POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+_BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+async def victim(sandbox, name: str, class_name: str, cpu: str = "4", **fields: Any) -> None:
+    """A running pod that may be evicted."""
+    await sandbox.pod(name, cpu=cpu, priorityClassName=class_name, **fields)
+    await sandbox.running(name)
+    await sandbox.client.patch(f"{sandbox.pods}/{name}", {"metadata": {"annotations": {CAN_BE_PREEMPTED: "true"}}})
+
+
+async def preemptor(sandbox, class_name: str, cpu: str = "4", **fields: Any) -> None:
+    """A managed pod."""
+    await sandbox.pod("p", cpu=cpu, priorityClassName=class_name, labels={MARK: MANAGED}, **fields)
+
+
+async def here(sandbox) -> set[str]:
+    """The pods that are neither gone nor leaving."""
+    pods, _ = await sandbox.client.list(sandbox.pods, dict)
+    return {one["metadata"]["name"] for one in pods if "deletionTimestamp" not in one["metadata"]}
+
+
+async def returning(sandbox, node: str, class_name: str) -> None:
+    """A controller that puts its pod on the node again by itself whenever it is gone."""
+    count = 0
+    while True:
+        names = await here(sandbox)
+        if not any(name.startswith("agent") for name in names):
+            count += 1
+            meta = {"name": f"agent-{count}", "annotations": {CAN_BE_PREEMPTED: "true"}}
+            owner = {"apiVersion": "example.com/v1", "kind": "Agent", "name": "agent", "uid": "agent"}
+            meta["ownerReferences"] = [{**owner, "controller": True}]
+            container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}}
+            spec = {
+                "nodeName": node,
+                "priorityClassName": class_name,
+                "terminationGracePeriodSeconds": 1,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [container],
+            }
+            await sandbox.client.create(sandbox.pods, {"metadata": meta, "spec": spec})
+        await asyncio.sleep(0.02)
+
+
+async def agent_is_there(sandbox) -> bool:
+    return "agent-1" in await here(sandbox)
+
+
+async def test_pods_that_are_put_back_on_their_node(sandbox, kubeconfig, tmp_path):
+    """A replacement that names its node takes the room once; then the preemptor gets another node."""
+    lowest, low = await sandbox.priority_class("lowest", 70), await sandbox.priority_class("low", 80)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    first, second = await sandbox.node("n1", cpu="4"), await sandbox.node("n2", cpu="4")
+    await victim(sandbox, "web", low, nodeName=second)
+    controller = asyncio.create_task(returning(sandbox, first, lowest))
+    try:
+        await eventually(lambda: agent_is_there(sandbox))
+        await sandbox.running("agent-1")
+        async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+            process = await giveway.reconcile(policies(high))
+            await preemptor(sandbox, high)
+            assert await sandbox.bound("p", 30) in {first, second}
+            assert not controller.done()
+            decisions = [line for line in process.lines("decision") if line.get("victims")]
+            assert len(decisions) <= 2
+    finally:
+        controller.cancel()
+
+
+async def denied(sandbox, name: str) -> None:
+    """An admission policy that denies the eviction of one pod, in force."""
+    full = f"{sandbox.id}-keeps"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    expression = f"request.namespace != '{sandbox.id}' || request.name != '{name}'"
+    spec: Json = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": "it is kept"}],
+    }
+    try:
+        await sandbox.client.create(_POLICIES, {"metadata": {"name": full}, "spec": spec})
+    except ApiError as error:
+        if error.status == 404:
+            pytest.skip("the server has no admission policies")
+        raise
+    sandbox.cleans_up(f"{_POLICIES}/{full}")
+    binding = {"metadata": {"name": full}, "spec": {"policyName": full, "validationActions": ["Deny"]}}
+    await sandbox.client.create(_BINDINGS, binding)
+    sandbox.cleans_up(f"{_BINDINGS}/{full}")
+
+    async def in_force() -> bool:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": sandbox.id}}
+        try:
+            await sandbox.client.create(f"{sandbox.pods}/{name}/eviction", body, dryRun="All")
+        except ApiError as error:
+            return "it is kept" in error.message
+        return False
+
+    await eventually(in_force, 30)
+
+
+async def test_one_victim_that_is_denied_costs_nobody_else(sandbox, kubeconfig, tmp_path):
+    """Three pods would have to go and an admission policy keeps one: the others stay, and another node is taken."""
+    low, more = await sandbox.priority_class("low", 80), await sandbox.priority_class("more", 90)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    first, second = await sandbox.node("n1", cpu="6"), await sandbox.node("n2", cpu="6")
+    for name in ("a", "b", "kept"):
+        await victim(sandbox, name, low, "2", nodeName=first)
+    await victim(sandbox, "other", more, "6", nodeName=second)
+    await denied(sandbox, "kept")
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        await giveway.reconcile(policies(high))
+        await preemptor(sandbox, high, "6")
+        assert await sandbox.bound("p", 30) == second
+        assert {"a", "b", "kept"} <= await here(sandbox)
+
+
+async def test_a_budget_that_is_used_up_costs_nobody_else(sandbox, kubeconfig, tmp_path):
+    """Under `best-effort` a pod whose budget is used up would be needed: nobody goes, and the preemptor waits."""
+    low = await sandbox.priority_class("low", 80)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    node = await sandbox.node("n1", cpu="6")
+    for name in ("a", "b", "kept"):
+        await victim(sandbox, name, low, "2", nodeName=node, labels={"app": name})
+    await sandbox.budget("kept", {"app": "kept"}, minAvailable=1)
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        process = await giveway.reconcile(policies(high, budgets="best-effort"))
+        await preemptor(sandbox, high, "6")
+        await eventually(lambda: process.lines("no preemption"), 30)
+        await asyncio.sleep(2)
+        assert {"a", "b", "kept"} <= await here(sandbox)
+
+
+async def test_a_scheduler_that_is_away_empties_no_second_node(sandbox, kubeconfig, tmp_path):
+    """A plan whose room is ready stands for as long as its scheduler is not seen, and ends when the pod is bound."""
+    low = await sandbox.priority_class("low", 80)
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    nodes = [await sandbox.node(f"n{number}", cpu="4") for number in (1, 2, 3)]
+    for number, node in enumerate(nodes):
+        await victim(sandbox, f"v{number}", low, nodeName=node, terminationGracePeriodSeconds=1)
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        preemptors = {"priorityClasses": [high], "schedulerNames": ["absent"]}
+        process = await giveway.reconcile(policies(high, preemptors=preemptors, planTimeout="2s"))
+        await preemptor(sandbox, high, schedulerName="absent")
+        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "preemption: no"}
+        await sandbox.client.patch(f"{sandbox.pods}/p/status", {"status": {"conditions": [said]}}, kind="strategic")
+        await eventually(lambda: process.lines("decision"), 30)
+        await asyncio.sleep(10)
+        assert len(await here(sandbox)) == 3  # the preemptor and two of three
+        node = (await sandbox.get("p"))["status"]["nominatedNodeName"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+        await sandbox.client.create(f"{sandbox.pods}/p/binding", body)
+        await eventually(lambda: [line["ending"] for line in process.lines("plan ended")] == ["bound"], 30)
+
+
+async def test_nobody_is_evicted_for_pods_in_front(sandbox, kubeconfig, tmp_path):
+    """Pods of higher priority that wait would take what is emptied: nobody goes until they are gone."""
+    low, top = (
+        await sandbox.priority_class("low", 80),
+        await sandbox.priority_class("top", 200, preemptionPolicy="Never"),
+    )
+    high = await sandbox.priority_class("high", 100, preemptionPolicy="Never")
+    for number in (1, 2):
+        await victim(sandbox, f"v{number}", low, nodeName=await sandbox.node(f"n{number}", cpu="4"))
+    for name in ("front1", "front2"):
+        await sandbox.pod(name, cpu="4", priorityClassName=top)
+        await sandbox.unschedulable(name)
+    async with installed(sandbox.client, kubeconfig, tmp_path) as giveway:
+        process = await giveway.reconcile(policies(high))
+        await preemptor(sandbox, high, nodeSelector={LABEL: sandbox.id})
+        told = await eventually(lambda: process.lines("no preemption"), 30)
+        assert "front" in told[0]["reason"]
+        await asyncio.sleep(2)
+        assert {"v1", "v2"} <= await here(sandbox)
+        for name in ("front1", "front2"):
+            await sandbox.client.delete(f"{sandbox.pods}/{name}", {"gracePeriodSeconds": 0})
+        await sandbox.bound("p", 30)
+        assert len({"v1", "v2"} & await here(sandbox)) == 1

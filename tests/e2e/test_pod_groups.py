@@ -1,0 +1,142 @@
+"""PodGroups and Workloads on an API server that serves them: who may use a class has no way round it by a group.
+
+Kubernetes 1.36 serves them with the gates GenericWorkload, GangScheduling and WorkloadAwarePreemption and
+`--runtime-config=scheduling.k8s.io/v1alpha2=true`; elsewhere these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import LABEL
+from tests.e2e.native import applied, limited, need_admission_policies
+from tests.e2e.software import installed
+from tests.e2e.test_protected import at_work, refused
+from tests.policy.builders import engine, rules
+from tests.workloads import eventually, pod
+from webhook.kube.client import ApiError, Client
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
+
+ROOT = "/apis/scheduling.k8s.io/v1alpha2"
+RESERVED, LOW, MANAGED = 876_544_000, 876_543_000, 876_543_500
+
+
+@pytest.fixture
+async def groups(client: Client) -> None:
+    """Skip where PodGroups are not served."""
+    try:
+        await client.get(ROOT)
+    except ApiError as error:
+        pytest.skip(f"this API server serves no PodGroups: {error.status}")
+
+
+@asynccontextmanager
+async def served(sandbox: Any, kubeconfig: str, directory: Any) -> AsyncIterator[tuple[str, str, str]]:
+    """The webhook at work: a reserved class that nobody may use, a low one, and a managed one; their names."""
+    band = {"name": "band", "reserve": {"from": RESERVED, "to": RESERVED, "define": {"names": [f"{sandbox.id}-*"]}}}
+    documents = [
+        {"apiVersion": "giveway.dev/v1alpha1", "kind": kind, "metadata": {"name": "groups"}, "spec": spec}
+        for kind, spec in (
+            ("PriorityPolicy", {"match": {"namespaces": [sandbox.id]}, "rules": [band]}),
+            ("PreemptionPolicy", {"preemptors": {"priorityClasses": [f"{sandbox.id}-managed"]}}),
+        )
+    ]
+    high = await sandbox.priority_class("high", RESERVED)
+    low = await sandbox.priority_class("low", LOW)
+    managed = await sandbox.priority_class("managed", MANAGED, preemptionPolicy="Never")
+    async with installed(sandbox.client, kubeconfig, directory) as giveway:
+        await giveway.serve("\n---\n".join(map(json.dumps, documents)))
+        await eventually(lambda: at_work(sandbox), 20, "the webhook is at work")
+        yield high, low, managed
+
+
+def group(name: str, **spec: Any) -> dict[str, Any]:
+    """A gang of two."""
+    body = {"schedulingPolicy": {"gang": {"minCount": 2}}, **spec}
+    return {"apiVersion": ROOT.removeprefix("/apis/"), "kind": "PodGroup", "metadata": {"name": name}, "spec": body}
+
+
+def workload(name: str, **spec: Any) -> dict[str, Any]:
+    """A Workload with one template."""
+    body = {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}, **spec}]}
+    return {"apiVersion": ROOT.removeprefix("/apis/"), "kind": "Workload", "metadata": {"name": name}, "spec": body}
+
+
+def member(sandbox: Any, name: str, of: str, class_name: str) -> dict[str, Any]:
+    """A pod of a group."""
+    spec = {"priorityClassName": class_name, "schedulingGroup": {"podGroupName": of}}
+    return pod(name, nodeSelector={LABEL: sandbox.id}, **spec)
+
+
+@pytest.mark.usefixtures("groups")
+async def test_a_group_is_no_way_round_a_reserved_class(sandbox, kubeconfig, tmp_path):
+    """Neither a PodGroup nor a Workload of a class that the tenant may not use is stored; of another class it is."""
+    async with served(sandbox, kubeconfig, tmp_path) as (high, low, _):
+        paths = [
+            (group, f"{ROOT}/namespaces/{sandbox.id}/podgroups"),
+            (workload, f"{ROOT}/namespaces/{sandbox.id}/workloads"),
+        ]
+        for make, path in paths:
+            await refused(sandbox.client.create(path, make("wrong", priorityClassName=high)), "groups/band")
+            made = await sandbox.client.create(path, make("right", priorityClassName=low))
+            assert low in json.dumps(made["spec"])
+        with pytest.raises(ApiError, match="priority"):
+            await sandbox.client.create(paths[0][1], group("raw", priority=RESERVED))
+
+
+@pytest.mark.usefixtures("groups")
+async def test_a_pod_has_the_priority_of_its_group(sandbox, kubeconfig, tmp_path):
+    """A pod of another class than its group is refused, one of the same class is let in."""
+    async with served(sandbox, kubeconfig, tmp_path) as (_, low, managed):
+        made = await sandbox.client.create(
+            f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
+        )
+        assert made["spec"]["priority"] == MANAGED
+        await refused(sandbox.client.create(sandbox.pods, member(sandbox, "a", "gang", low)), "builtin/group-priority")
+        await sandbox.client.create(sandbox.pods, member(sandbox, "b", "gang", managed))
+        assert (await sandbox.get("b"))["spec"]["preemptionPolicy"] == "Never"
+        await sandbox.client.create(sandbox.pods, member(sandbox, "c", "not-made-yet", low))
+
+
+@pytest.mark.usefixtures("groups")
+async def test_the_stored_group_keeps_what_its_api_server_knows(sandbox, kubeconfig, tmp_path):
+    """A managed group is stored with class and value, in spite of a field that this version does not have."""
+    async with served(sandbox, kubeconfig, tmp_path) as (*_, managed):
+        made = await sandbox.client.create(
+            f"{ROOT}/namespaces/{sandbox.id}/podgroups", group("gang", priorityClassName=managed)
+        )
+        assert (made["spec"]["priorityClassName"], made["spec"]["priority"]) == (managed, MANAGED)
+        assert made["spec"].get("preemptionPolicy", "Never") == "Never"
+
+
+@pytest.mark.usefixtures("groups")
+async def test_native_policies_judge_groups_as_well(sandbox):
+    """Without a webhook the API server refuses a group of a class that the tenant may not use."""
+    await need_admission_policies(sandbox.client)
+    high, low = await sandbox.priority_class("high", RESERVED), await sandbox.priority_class("low", LOW)
+    spec = rules(
+        f"{{name: band, reserve: {{from: {RESERVED}, to: {RESERVED}}}}}", match=f"{{namespaces: [{sandbox.id}]}}"
+    )
+    settings = Settings(
+        namespace="giveway-system", reconciler="system:serviceaccount:giveway-system:giveway-reconciler"
+    )
+    found = compile_policies(engine(spec).policies, (), settings, 0.0)
+    path = f"{ROOT}/namespaces/{sandbox.id}/podgroups"
+
+    async def in_force() -> bool:
+        try:
+            await sandbox.client.create(path, group("wrong", priorityClassName=high), dryRun="All")
+        except ApiError as error:
+            return "p/band" in error.message
+        return False
+
+    async with applied(sandbox.client, limited(found.objects, sandbox.id)):
+        await eventually(in_force, 20, "the policies are in force")
+        made = await sandbox.client.create(path, group("right", priorityClassName=low))
+        assert made["spec"]["priority"] == LOW

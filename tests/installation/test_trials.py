@@ -1,0 +1,79 @@
+"""Pods that are tried by dry run once native policies are in force: where, and what is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.policy.builders import engine, namespace, rules
+from webhook.installation.trials import try_pods
+from webhook.kube.client import ApiError
+from webhook.kube.objects import Namespace
+
+ALLOWED = "{name: allowed, priorityClasses: {allow: [standard]}}"
+NEVER = '{name: never, validate: {expression: "false", message: no pods here}}'
+SPACES = [namespace(name) for name in ("kube-system", "giveway-system", "team-a", "team-b", "sandbox")]
+SPACES.append(namespace("exempt", **{"giveway.dev/exempt": ""}))
+FAILS = (
+    "pods \"giveway-trial\" is forbidden: ValidatingAdmissionPolicy 'giveway-p-pods-enforce' with binding"
+    " 'giveway-p-pods-enforce' denied request: expression 'namespaceObject.metadata' resulted in error: no such key"
+)
+
+
+class Api:
+    """The API server: its namespaces, and what it says of pods by namespace; it takes those that it says nothing of."""
+
+    def __init__(self, **said: str) -> None:
+        self.said, self.tried = said, list[str]()
+
+    async def list(self, path: str, as_: Any, **_: Any) -> tuple[list[Any], str]:
+        return (SPACES if as_ is Namespace else []), "1"
+
+    async def create(self, path: str, body: Any, **query: Any) -> Any:
+        if body["kind"] == "SelfSubjectReview":
+            return {"status": {"userInfo": {"username": "admin", "groups": ["system:masters"]}}}
+        assert query == {"dryRun": "All"}
+        name = body["metadata"]["namespace"].replace("-", "_")
+        self.tried.append(body["metadata"]["namespace"])
+        if name in self.said:
+            raise ApiError(403, "Forbidden", self.said[name])
+        return body
+
+
+def policies(*rows: str, **parts: str) -> Any:
+    return engine(rules(*rows, **parts)).policies
+
+
+async def test_a_pod_is_tried_where_policies_match_and_where_they_do_not():
+    """Once for each way in which they apply; never where giveway judges nothing."""
+    api = Api()
+    found = await try_pods(api, policies(ALLOWED, match="{namespaces: [team-*]}", exclude="{namespaces: [team-b]}"))
+    assert sorted(api.tried) == ["sandbox", "team-a", "team-b"]
+    assert [one.problem for one in found] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("rule", "said", "problem"),
+    [
+        pytest.param(ALLOWED, FAILS, "a pod is refused, and the policies say nothing against it", id="it fails"),
+        pytest.param(NEVER, None, "a pod is let in, and the policies say: no pods here", id="it never holds"),
+        pytest.param(NEVER, FAILS.replace("expression", "no pods here"), "", id="both refuse"),
+        pytest.param(ALLOWED, None, "", id="both let it in"),
+    ],
+)
+async def test_what_the_api_server_says_is_held_against_the_policies(rule, said, problem):
+    """A policy that refuses every pod is found, and one that refuses none."""
+    api = Api(**({"team_a": said} if said else {}))
+    found = await try_pods(api, policies(rule, match="{namespaces: [team-a]}", exclude="{namespaces: [x]}"), 0.0)
+    one = found[0]
+    assert one.namespace == "team-a"
+    assert one.tried
+    assert problem in one.problem
+    assert bool(one.problem) == bool(problem)
+
+
+async def test_what_others_refuse_tells_nothing():
+    """A quota or another webhook."""
+    found = await try_pods(Api(team_a="exceeded quota: pods"), policies(ALLOWED), 0.0)
+    assert [(one.tried, one.problem) for one in found] == [(False, "")]

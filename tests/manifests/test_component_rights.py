@@ -1,0 +1,185 @@
+"""The rights of the keeper of native policies and of the scan are enough and no more: each is used, none is missed.
+
+Admission policies and reports are kinds that the embedded control plane lacks; there the roles stand before a server
+that has nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Container
+from typing import Any
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.admission.builders import make_policy, make_rule
+from tests.inspection import test_policy_reports as reports
+from tests.inspection.builders import policies
+from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
+from tests.manifests.test_rights import install_rights
+from tests.native import test_keeper as keeping
+from tests.workloads import eventually, namespace, pod, priority_class
+from webhook.embedded.access.authorization import PolicyRule, unused
+from webhook.embedded.embedded_cluster import EmbeddedCluster
+from webhook.embedded.protocol.calls import Right
+from webhook.inspection.scan import scan
+from webhook.inspection.scope import read_policies
+from webhook.kube import resources
+from webhook.kube.client import Client
+from webhook.kube.objects import LabelSelector
+from webhook.native.objects import Settings
+from webhook.native.policy_keeper import PolicyKeeper
+from webhook.policy.model import PriorityClasses
+
+COMPONENTS = ROOT / "manifests" / "components"
+_PATH = re.compile(r"/(?:api|apis/([^/]+))/[^/]+(?:/namespaces/([^/]+)(?=/))?/([^/]+)(?:/([^/]+))?")
+TOLERATED = {("get", "validatingwebhookconfigurations")}
+"""What the scan asks for without a right: if nothing is kept, is there a webhook? It then takes what was applied."""
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def role_rules(path: str, account: str) -> list[dict[str, Any]]:
+    """The rules of an account's ClusterRole in a component."""
+    [role] = [one for one in documents(COMPONENTS / path) if one["kind"] == "ClusterRole"]
+    assert role["metadata"]["name"] == account
+    return role["rules"]
+
+
+class Guard:
+    """Roles before a server that knows none: what they do not allow is refused, and what is used is noted.
+
+    `kept` is what the server has, by path: a patch that makes an object needs the right to create it as well
+    (`withAuthorization` in the API server's patch handler).
+    """
+
+    def __init__(self, rules: list[dict[str, Any]], kept: Container[str]) -> None:
+        parts = ("verbs", "apiGroups", "resources", "resourceNames")
+        self._rules = [PolicyRule(*(frozenset(rule.get(part, ())) for part in parts), ()) for rule in rules]
+        self._kept = kept
+        self.used: set[Right] = set()
+        self.refused: set[Right] = set()
+
+    @web.middleware
+    async def asked(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """One request; discovery is everybody's right."""
+        found = _PATH.fullmatch(request.path)
+        if found is None:
+            return await handler(request)
+        group, space, resource, name = (part or "" for part in found.groups())
+        verbs = [_VERBS[request.method]]
+        if request.method == "GET" and not name:
+            verbs = ["watch" if "watch" in request.query else "list"]
+        if request.method == "PATCH" and request.path not in self._kept:
+            verbs.append("create")
+        for verb in verbs:
+            right = Right(verb, group, resource, namespace=space, name=name)
+            if not any(rule.allows(right) for rule in self._rules):
+                self.refused.add(right)
+                return web.json_response({"kind": "Status", "code": 403, "message": "no"}, status=403)
+            self.used.add(right)
+        return await handler(request)
+
+
+async def test_the_keeper_needs_its_rights_and_no_more():
+    """A look at shipped policies that somebody changed reads and writes each that the role names, after the classes."""
+    rules = role_rules("native-policies/keeper.yaml", "giveway-native")
+    applied = documents(COMPONENTS / "native-policies" / "policies.yaml")
+    for one in applied:
+        one["spec"]["failurePolicy"] = "Ignore"
+    api = keeping.Api(applied)
+    guard = Guard(rules, api.stored)
+    app = web.Application(middlewares=[guard.asked])
+    app.router.add_route("*", "/{path:.*}", api.answer)
+    settings = Settings(
+        namespace=NAMESPACE, reconciler=f"system:serviceaccount:{NAMESPACE}:giveway-reconciler", kept=True
+    )
+    async with TestServer(app) as server, Client.for_server(str(server.make_url(""))) as client:
+        keeper = PolicyKeeper(client, await read_policies(client, POLICIES, NAMESPACE), settings)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(keeper.run())
+            await keeping.until(lambda: keeper.note == "in step", 10, "a look")
+            await keeping.until(lambda: any(right.verb == "watch" for right in guard.used), 10, "the watch")
+            api.classes.put_nowait(None)
+            task.cancel()
+    assert not guard.refused
+    assert unused(rules, guard.used) == []
+    for verb in ("get", "update"):
+        named = {name for rule in rules for name in rule.get("resourceNames", ())}
+        assert {right.name for right in guard.used if right.verb == verb} == named
+
+
+class Meanwhile:
+    """A client; just before the pods are listed, something happens."""
+
+    def __init__(self, client: Client, happens: Any) -> None:
+        self._client, self._happens = client, happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def pages(self, path: str, *arguments: Any, **more: Any) -> Any:
+        if path == resources.POD.path():
+            await self._happens()
+        async for page in self._client.pages(path, *arguments, **more):
+            yield page
+
+
+async def test_the_scan_needs_its_rights_and_no_more():
+    """Policies of both ConfigMaps, a namespace and a class that came meanwhile, and reports in both APIs."""
+    rules = role_rules("scan/rights.yaml", "giveway-scan")
+    denies = make_policy(
+        "p",
+        make_rule("no-urgent", priority_classes=PriorityClasses(deny=("urgent",))),
+        namespace_selector=LabelSelector(match_labels={"team": "a"}),
+    )
+    async with EmbeddedCluster(nodes=0) as cluster, cluster.client() as admin:
+        await install_rights(admin, *documents(COMPONENTS / "scan" / "rights.yaml"))
+        found = await admin.get(resources.CONFIG_MAP.path(NAMESPACE, "giveway-policies"))
+
+        async def happens() -> None:
+            await admin.create(resources.NAMESPACE.path(), namespace("new", team="a"))
+            await admin.create(resources.PRIORITY_CLASS.path(), priority_class("urgent", 1000))
+            made = pod("p", priorityClassName="urgent")
+
+            async def created() -> Any:
+                return await admin.create(resources.POD.path("new"), made)
+
+            await eventually(created)
+
+        async with cluster.client(cluster.service_account_token(NAMESPACE, "giveway-scan")) as client:
+            await read_policies(client, None, NAMESPACE)  # without a webhook: what was applied
+            kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": found["data"]}
+            await admin.create(resources.CONFIG_MAP.path(NAMESPACE), kept)
+            await read_policies(client, None, NAMESPACE)
+            report = await scan(Meanwhile(client, happens), policies(denies), NAMESPACE)  # type: ignore[arg-type]
+        assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
+        assert not report.problems
+        user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"
+        assert {(one.verb, one.resource) for one in cluster.authorizer.used.refused(user)} == TOLERATED
+        used = set(cluster.authorizer.used.of(user))
+    written = Reporting()
+    guard = written.guard = Guard(rules, written.kept)
+    await written.write(reports.report(reports.row(), reports.row(namespace="")))
+    await written.write(reports.report())
+    assert written.kept == {}
+    assert not guard.refused
+    assert unused(rules, used | guard.used) == []
+    [names] = [one["rules"] for one in documents(COMPONENTS / "scan" / "rights.yaml") if one["kind"] == "Role"]
+    assert unused(names, used) == []
+
+
+class Reporting(reports.Reports):
+    """A server of both reports behind a guard; it can be used again."""
+
+    guard: Guard
+
+    def __init__(self) -> None:
+        super().__init__(reports.OLD, reports.NEW)
+
+    async def write(self, found: Any) -> Any:
+        app = web.Application(middlewares=[self.guard.asked])
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        self.server = TestServer(app)
+        return await super().write(found)

@@ -1,0 +1,105 @@
+"""Policies about namespaces by their labels: the API server gives expressions no namespace in match conditions."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.native import apiserver
+from tests.native.comparing import Both, pod_request
+from tests.policy.builders import engine, rules
+from webhook.native.objects import (
+    CompiledCondition,
+    Validation,
+    binding,
+    mutating_policy,
+    resource_rule,
+    validating_policy,
+)
+
+BAND = "{name: band, reserve: {from: 900000000, to: 1000000000, use: [{namespaces: [ingress]}]}}"
+DEFAULT = "{name: default, defaultPriorityClass: standard}"
+IN_TEAMS = "{namespaceSelector: {matchLabels: {team: '1'}}}"
+OBJECTS = [
+    {"kind": "PriorityClass", "metadata": {"name": "huge"}, "value": 950000000},
+    {"kind": "PriorityClass", "metadata": {"name": "standard"}, "value": 100},
+    {"kind": "Namespace", "metadata": {"name": "team-a", "labels": {"team": "1"}}},
+    {"kind": "Namespace", "metadata": {"name": "sandbox", "labels": {"sandbox": "1"}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        pytest.param(rules(BAND, exclude="{namespaceSelector: {matchLabels: {sandbox: '1'}}}"), "team-a", id="exclude"),
+        pytest.param(rules(BAND, match=IN_TEAMS), "team-a", id="match"),
+        pytest.param(
+            rules(BAND, conditions="[{name: c, expression: \"'team' in namespaceObject.metadata.labels\"}]"),
+            "team-a",
+            id="a condition",
+        ),
+        pytest.param(
+            rules(
+                BAND,
+                conditions="[{name: c, expression: \"namespaceObject != null && 'team' in"
+                ' namespaceObject.metadata.labels"}]',
+            ),
+            "team-a",
+            id="a condition that guards itself",
+        ),
+        pytest.param(
+            rules(
+                BAND,
+                conditions="[{name: a, expression: 'object.spec.missing == 1'},"
+                " {name: b, expression: \"!('team' in namespaceObject.metadata.labels)\"}]",
+            ),
+            "sandbox",
+            id="a condition that fails beside one that is false",
+        ),
+    ],
+)
+def test_a_range_is_held_where_the_policy_applies_and_nowhere_else(spec, refused):
+    """The namespaces that are meant are refused by the rule and not by an expression that fails; others pass."""
+    both = Both(engine(spec).policies, OBJECTS)
+    assert not both.compiled.inexpressible
+    for namespace in ("team-a", "sandbox"):
+        for name in ("huge", "standard"):
+            meta = {"name": "a", "namespace": namespace}
+            body = {"kind": "Pod", "metadata": meta, "spec": {"containers": [], "priorityClassName": name}}
+            webhook, native = both.create(pod_request(body))
+            assert (native.denied, native.failed) == (webhook.denied, webhook.failed)
+            assert bool(native.denied or native.failed) == (namespace == refused and name == "huge")
+
+
+def test_a_default_by_the_labels_of_the_namespace():
+    """What fills in reads the namespace where the API server gives it."""
+    both = Both(engine(rules(DEFAULT, match=IN_TEAMS)).policies, OBJECTS)
+    for namespace, given in (("team-a", "standard"), ("sandbox", None)):
+        body = {"kind": "Pod", "metadata": {"name": "a", "namespace": namespace}, "spec": {"containers": []}}
+        webhook, native = both.create(pod_request(body))
+        assert native.object == webhook.object
+        assert native.object["spec"].get("priorityClassName") == given
+
+
+def test_no_match_condition_can_read_the_namespace():
+    """Whoever compiles one gets an error, not a policy that refuses every pod."""
+    reads = CompiledCondition("c", "'a' in namespaceObject.metadata.labels")
+    rule = {"resourceRules": [resource_rule(["pods"], ["CREATE"])]}
+    with pytest.raises(ValueError, match="match condition c reads namespaceObject"):
+        mutating_policy("m", [], description="", constraints=rule, conditions=[reads], patch="[]")
+
+
+@pytest.mark.parametrize("expression", ["namespaceObject == null", "request.operation == 'CREATE'"])
+def test_the_stand_in_withholds_the_namespace_from_match_conditions(expression):
+    """As the API server does: what guards itself against null there is always taken the other way."""
+    made = validating_policy(
+        "p",
+        "p",
+        description="",
+        constraints={"resourceRules": [resource_rule(["pods"], ["CREATE"])]},
+        validations=[Validation(rule="p/r", expression="namespaceObject.metadata.name == 'a'", text=("no",))],
+    )
+    made["spec"]["matchConditions"] = [{"name": "c", "expression": expression}]
+    body = {"kind": "Pod", "metadata": {"name": "a", "namespace": "team-a"}, "spec": {}}
+    namespaces = {"team-a": {"metadata": {"name": "team-a"}}}
+    found = apiserver.validate([made, binding(made, "enforce")], pod_request(body), namespaces)
+    assert found.messages("Deny") == ["no"]

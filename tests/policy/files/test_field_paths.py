@@ -1,0 +1,45 @@
+"""Findings name the field beside the place, also where lines say nothing."""
+
+import pytest
+
+from webhook.policy.files.loading import load_texts
+
+HEAD = "apiVersion: giveway.dev/v1alpha1\nkind: PriorityPolicy\nmetadata: {name: p}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        pytest.param(
+            "spec:\n  enforcment: warn\n  rules: []\n", ["spec.enforcment", "spec.rules"], id="names and values"
+        ),
+        pytest.param("spec:\n  enforcement: warn\n", ["spec"], id="a mapping as a whole, not its first field"),
+        pytest.param(
+            "spec:\n  rules:\n  - name: a\n    reserve: {from: 9, to: 1}\n"
+            "  - {name: b, priorityClasses: {deny: [5]}}\n",
+            ["spec.rules[0].reserve.from", "spec.rules[1].priorityClasses.deny[0]"],
+            id="entries of lists",
+        ),
+        pytest.param(
+            "spec:\n  rules:\n  - name: a\n    validate:\n      message: m\n      expression: |\n"
+            "        true &&\n        foo\n",
+            ["spec.rules[0].validate.expression"],
+            id="inside an expression",
+        ),
+        pytest.param("spec: 5\n", ["spec"], id="no mapping"),
+        pytest.param("spec: &a {rules: []}\nspce: *a\n", ["spec.rules", "spce"], id="an alias"),
+        pytest.param("spec:\n  rules: [a\n", [""], id="what cannot be read has no fields"),
+    ],
+)
+def test_the_field_of_a_finding(text, fields):
+    """As kubectl names it."""
+    found = load_texts([("p.yaml", HEAD + text)]).findings
+    assert [one.field for one in found] == fields
+    assert all(f"({one.field})" in str(one) for one in found if one.field)
+
+
+def test_a_rule_of_many():
+    """What is wrong between policies names the rule."""
+    rules = "spec: {rules: [{name: a, reserve: {from: 1, to: 5}}, {name: b, reserve: {from: 5, to: 6}}]}\n"
+    (found,) = load_texts([("p.yaml", HEAD + rules)]).findings
+    assert found.field == "spec.rules[1]"

@@ -1,0 +1,188 @@
+"""Schedules: when a window is open, by the clocks of a time zone, also on the days on which these change."""
+
+from datetime import datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from webhook.kube.instants import epoch
+from webhook.policy.model import Schedule
+from webhook.policy.model.schedule import ever_together, no_less_often
+
+HOUR = 3600.0
+DAILY = Schedule(cron="0 6 * * *", time_zone="Europe/Berlin", duration=14 * HOUR)
+NIGHTLY = Schedule(cron="0 22 * * *", time_zone="Europe/Berlin", duration=8 * HOUR)
+
+
+def berlin(text, fold=0):
+    """Seconds since the epoch of a time in Berlin; `fold` 1 is the second time that clocks show it."""
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "now", "ends"),
+    [
+        pytest.param(DAILY, "2026-11-23 05:59", None, id="a minute before"),
+        pytest.param(DAILY, "2026-11-23 06:00", "2026-11-23 20:00", id="from the minute"),
+        pytest.param(DAILY, "2026-11-23 19:59", "2026-11-23 20:00", id="to the minute"),
+        pytest.param(DAILY, "2026-11-23 20:00", None, id="not at its end"),
+        pytest.param(DAILY, "2026-07-01 06:00", "2026-07-01 20:00", id="in summer by summer's clocks"),
+        pytest.param(NIGHTLY, "2026-11-23 02:00", "2026-11-23 06:00", id="over midnight"),
+        pytest.param(NIGHTLY, "2026-11-23 07:00", None, id="in the morning"),
+        pytest.param(
+            Schedule(cron="0 6 * * MON-FRI", time_zone="Europe/Berlin", duration=HOUR),
+            "2026-11-22 06:30",
+            None,
+            id="not on Sunday",
+        ),
+        pytest.param(
+            Schedule(cron="0,30 6 * * *", time_zone="Europe/Berlin", duration=HOUR),
+            "2026-11-23 06:15",
+            "2026-11-23 07:30",
+            id="windows that overlap are one",
+        ),
+        pytest.param(
+            Schedule(cron="0 6,7 * * *", time_zone="Europe/Berlin", duration=HOUR),
+            "2026-11-23 06:15",
+            "2026-11-23 08:00",
+            id="windows that touch are one",
+        ),
+        pytest.param(
+            Schedule(cron="0 0 L * *", time_zone="Europe/Berlin", duration=24 * HOUR),
+            "2028-02-29 12:00",
+            "2028-03-01 00:00",
+            id="the last day of a month",
+        ),
+    ],
+)
+def test_a_window_is_open_from_its_beginning_to_its_end(schedule, now, ends):
+    """The first minute belongs to a window, the end does not."""
+    assert schedule.ends(berlin(now)) == (ends and berlin(ends))
+    assert schedule.holds(berlin(now)) == (ends is not None)
+
+
+SPRING = Schedule(cron="30 2 * * *", time_zone="Europe/Berlin", duration=HOUR)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "after", "begins"),
+    [
+        pytest.param(SPRING, "2026-03-27 12:00", berlin("2026-03-28 02:30"), id="the day before"),
+        pytest.param(
+            SPRING, "2026-03-28 12:00", epoch("2026-03-29T01:00:00Z"), id="02:30 does not exist: from 03:00 summer time"
+        ),
+        pytest.param(SPRING, "2026-03-29 12:00", berlin("2026-03-30 02:30"), id="the day after"),
+        pytest.param(SPRING, "2026-10-24 12:00", epoch("2026-10-25T00:30:00Z"), id="02:30 twice: the first time"),
+        pytest.param(NIGHTLY, "2026-03-28 12:00", berlin("2026-03-28 22:00"), id="the night before the change"),
+    ],
+)
+def test_the_days_on_which_clocks_change(schedule, after, begins):
+    """A time that clocks leave out is the first one after it; one that they repeat counts once."""
+    assert schedule.begins(berlin(after)) == begins
+
+
+def test_a_repeated_hour_opens_one_window():
+    """In the night in October the window of the first 02:30 is open at the second one, and ends at 03:30."""
+    first, second = berlin("2026-10-25 02:30"), berlin("2026-10-25 02:30", fold=1)
+    assert second - first == HOUR
+    assert SPRING.ends(first) == SPRING.ends(second) == berlin("2026-10-25 03:30")
+    assert SPRING.begins(second) == berlin("2026-10-26 02:30")
+
+
+CHANGES = {
+    "Europe/Berlin": ("2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"),
+    "America/St_Johns": ("2026-03-07T12:00:00Z", "2026-10-31T12:00:00Z"),
+    "Australia/Lord_Howe": ("2026-04-04T00:00:00Z", "2026-10-03T00:00:00Z"),
+    "Africa/Cairo": ("2026-04-23T12:00:00Z", "2026-10-29T12:00:00Z"),
+    "Asia/Kathmandu": ("2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z"),
+}
+
+
+@pytest.mark.parametrize("zone", CHANGES)
+def test_a_duration_goes_by_the_clocks(zone):
+    """From 22:00 for 8 h it holds exactly while clocks show 22:00 to 05:59, also in nights in which they change."""
+    nightly = Schedule(cron="0 22 * * *", time_zone=zone, duration=8 * HOUR)
+    for begin in map(epoch, CHANGES[zone]):
+        for minute in range(0, 36 * 60, 5):
+            now = begin + 60 * minute
+            shown = datetime.fromtimestamp(now, ZoneInfo(zone))
+            assert nightly.holds(now) == (shown.hour >= 22 or shown.hour < 6), shown
+
+
+def test_a_window_of_every_hour_goes_by_hours_that_pass():
+    """With * for the hour both of the repeated hours count, and none is left out."""
+    hourly = Schedule(cron="0 * * * *", time_zone="Europe/Berlin", duration=600.0)
+    starts, now = [], berlin("2026-10-25 00:30")
+    for _ in range(5):
+        now = hourly.begins(now)
+        starts.append(now)
+    assert [later - earlier for earlier, later in pairwise(starts)] == [HOUR] * 4
+
+
+@pytest.mark.parametrize("cron", ["50 * * * *", "0 2,3 * * *", "*/20 * * * *", "0 22 * * *", "30 2 28-31 * *"])
+def test_what_is_open_has_begun_and_ends(cron):
+    """Around changes of the clocks a window is open from its beginning on, and is not at its end."""
+    schedule = Schedule(cron=cron, time_zone="Europe/Berlin", duration=900.0)
+    for begin in map(epoch, CHANGES["Europe/Berlin"]):
+        for now in (begin + 60 * minute for minute in range(0, 36 * 60, 7)):
+            begins, ends = schedule.begins(now), schedule.ends(now)
+            assert begins > now
+            assert schedule.holds(begins)
+            if ends is not None:
+                assert ends > now
+                assert not schedule.holds(ends)
+
+
+def test_what_is_always_open_has_an_end_that_lies_ahead():
+    """Windows that run together for years do not have to be followed to their end."""
+    always = Schedule(cron="* * * * *", duration=31 * 24 * HOUR)
+    assert always.ends(1_800_000_000.0) > 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        ("2026-11-23 05:00", "from 06:00 Europe/Berlin"),
+        ("2026-11-23 21:00", "from 06:00 Europe/Berlin"),
+        ("2026-11-20 21:00", "from 06:00 on Mon 2026-11-23 Europe/Berlin"),
+    ],
+)
+def test_the_next_window_in_words(now, text):
+    """With the day if it does not begin within one."""
+    workdays = Schedule(cron="0 6 * * MON-FRI", time_zone="Europe/Berlin", duration=HOUR)
+    assert workdays.next_window(berlin(now)) == text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        pytest.param(DAILY, NIGHTLY, False, id="day and night"),
+        pytest.param(DAILY, Schedule(cron="*/5 * * * *", duration=60.0), True, id="every five minutes"),
+        pytest.param(
+            Schedule(cron="0 0 * * SAT", duration=24 * HOUR),
+            Schedule(cron="0 0 1 1 *", duration=HOUR),
+            False,
+            id="once",
+        ),
+        pytest.param(
+            Schedule(cron="0 0 * * THU", duration=24 * HOUR), Schedule(cron="0 0 1 1 *", duration=HOUR), True, id="2026"
+        ),
+        pytest.param(
+            DAILY, Schedule(cron="30 5 * * *", time_zone="UTC", duration=HOUR), True, id="zones that drift apart"
+        ),
+    ],
+)
+def test_whether_two_ever_hold_together(one, other, meet):
+    """Over two years, whichever of them is asked first."""
+    assert ever_together(one, other) == ever_together(other, one) == meet
+
+
+def test_no_less_often():
+    """Without a schedule it always holds; a longer window of the same beginnings holds no less often."""
+    longer = Schedule(cron=DAILY.cron, time_zone=DAILY.time_zone, duration=15 * HOUR)
+    assert no_less_often(None, DAILY)
+    assert no_less_often(longer, DAILY)
+    assert not no_less_often(DAILY, longer)
+    assert not no_less_often(DAILY, None)
+    assert not no_less_often(NIGHTLY, DAILY)

@@ -1,0 +1,81 @@
+"""Who may do what by a policy set, in words: for those who ask for themselves, and for what controllers make."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.policy.builders import loaded, rules
+from webhook.policy.rights import NEVER, SAME, WHO_ASKS, rights_of
+
+GROUP = "subjects: [{kind: Group, name: platform}]"
+
+
+def rows(*bodies, **parts):
+    found = loaded(rules(*(f"{{name: r{at}, {body}}}" for at, body in enumerate(bodies)), **parts))
+    assert not found.errors, found.errors
+    return rights_of(found.policies)
+
+
+@pytest.mark.parametrize(
+    ("use", "people", "controllers"),
+    [
+        pytest.param("{namespaces: [a]}", "namespace a", "namespace a", id="by namespace"),
+        pytest.param(
+            f"{{namespaces: [a], {GROUP}}}",
+            "namespace a with Group platform",
+            "namespace a, whoever wrote the workload",
+            id="both",
+        ),
+        pytest.param(f"{{{GROUP}}}", "Group platform", NEVER, id="by subjects alone"),
+        pytest.param(
+            "{subjects: [{kind: ServiceAccount, namespace: ci, name: runner}]}",
+            "ServiceAccount ci/runner",
+            "what ServiceAccount ci/runner makes for itself",
+            id="an exact service account",
+        ),
+        pytest.param(f"{{namespaces: ['*'], {GROUP}}}", "namespace * with Group platform", NEVER, id="any namespace"),
+        pytest.param(
+            f"[{{namespaces: [a]}}, {{{GROUP}}}]",
+            "namespace a, or Group platform",
+            f"namespace a, or {NEVER}",
+            id="two",
+        ),
+        pytest.param("[]", "nobody", "nobody", id="nobody"),
+    ],
+)
+def test_who_may_use_a_range(use, people, controllers):
+    """Namespaces decide about what controllers make, subjects about those who ask for themselves."""
+    row, define = rows(f"reserve: {{from: 5, to: 9, use: {use}, define: {{{GROUP}, names: [x]}}}}")
+    assert (row.right, row.about, row.people, row.controllers) == ("use", "5 to 9", people, controllers)
+    assert (define.right, define.people, define.controllers) == ("define", "Group platform under a name x", SAME)
+
+
+def test_ranges_come_first_by_their_value():
+    """Then what other rules give."""
+    found = rows(
+        f"protectAnnotations: {{keys: [a.io/x], allow: {{{GROUP}}}}}",
+        "reserve: {from: 50, to: 60}",
+        "reserve: {from: 5, to: 9}",
+        "validate: {expression: 'true', message: m}",
+    )
+    assert [row.about for row in found] == ["5 to 9", "5 to 9", "50 to 60", "50 to 60", "a.io/x at UPDATE"]
+    assert (found[-1].people, found[-1].controllers) == ("Group platform", SAME)
+
+
+def test_a_right_at_creation_holds_by_namespace():
+    """Whoever sets an annotation of a new pod may be a controller."""
+    (row,) = rows(f"protectAnnotations: {{keys: [a.io/x], operations: [CREATE], allow: {{namespaces: [a], {GROUP}}}}}")
+    assert row.controllers == "namespace a, whoever wrote the workload"
+
+
+def test_where_a_policy_holds():
+    """Match, exclude, conditions and the enforcement of a rule are part of what is said."""
+    parts = {"match": "{namespaces: [a]}", "exclude": "{namespaces: [b]}", "enforcement": "warn"}
+    row, _ = rows("reserve: {from: 5, to: 9}", **parts, conditions="[{name: c, expression: 'true'}]")
+    assert (row.holds, row.enforcement) == ("namespace a, without namespace b, if c", "warn")
+
+
+def test_the_page_says_the_same():
+    """The table of the documentation is made from the words that the command goes by."""
+    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    assert "".join(f"| {what} | {when} |\n" for what, when in WHO_ASKS.items()) in page

@@ -1,0 +1,220 @@
+"""The allocator against brute force, on random nodes of up to six devices."""
+
+import random
+
+import msgspec
+import pytest
+
+from tests.preemption.building import node
+from tests.preemption.devices import oracle
+from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.preemption.devices.allocator import NodeDevices, Steps, allocate
+from webhook.preemption.devices.pools import NodePlace, gather_pools
+from webhook.preemption.devices.requests import DemandError, compile_claim
+from webhook.preemption.devices.taken import TakenDevices
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+DRIVER = "d.example.com"
+TAINTS = ({"key": "bad", "value": "x", "effect": "NoSchedule"}, {"key": "old", "value": "y", "effect": "NoExecute"})
+
+
+class Random:
+    """A random node: its devices, what is taken of them, and claims, as the oracle has them.
+
+    `style` says which features go together: what kube-scheduler's search is known to miss is left out.
+    """
+
+    def __init__(self, seed):
+        self.rng = rng = random.Random(seed)
+        self.style = rng.choice(["plain", "constraints", "counters", "shared", "admin"])
+        self.devices = {f"d{n}": self.device() for n in range(rng.randint(2, 6))}
+        self.claims = [self.claim(n) for n in range(rng.randint(1, 2))]
+        held = [name for name, one in self.devices.items() if not one["shared"] and rng.random() < 0.3]
+        capacity = {
+            name: rng.randint(1, one["capacity"])
+            for name, one in self.devices.items()
+            if one["shared"] and rng.random() < 0.4
+        }
+        left = 8 - sum(self.devices[name]["consumes"] for name in held)
+        self.taken = {"devices": held, "capacity": capacity, "counters": {"c": left}}
+
+    def device(self):
+        rng, style = self.rng, self.style
+        return {
+            "attributes": {"model": rng.choice("ab"), "numa": rng.choice("01"), "link": rng.choice("012")},
+            "taints": rng.sample(TAINTS, rng.choice([0, 0, 1])) if style == "plain" else [],
+            "shared": style == "shared" and rng.random() < 0.7,
+            "capacity": rng.randint(2, 6),
+            "consumes": rng.randint(1, 4) if style == "counters" else 0,
+        }
+
+    def claim(self, number):
+        rng = self.rng
+        constraints = []
+        if self.style == "constraints":
+            constraints = [(rng.choice(["match", "distinct"]), rng.choice(["numa", "link"]))]
+        single = bool(constraints) and constraints[0][0] == "distinct"
+        requests = [self.request(n, single=single) for n in range(rng.randint(1, 2))]
+        return {"name": f"claim-{number}", "requests": requests, "constraints": constraints}
+
+    def request(self, number, *, single):
+        rng = self.rng
+        listed = self.style != "admin" and rng.random() < 0.3
+        alternatives = [self.wanted(single=single) for _ in range(2 if listed else 1)]
+        return {"name": f"r{number}", "alternatives": alternatives, "listed": listed}
+
+    def wanted(self, *, single):
+        rng = self.rng
+        mode = "All" if not single and self.style in ("plain", "counters") and rng.random() < 0.2 else "ExactCount"
+        return {
+            "mode": mode,
+            "count": 1 if single else rng.randint(1, 3),
+            "selects": [("model", rng.choice("ab"))] if rng.random() < 0.5 else [],
+            "tolerates": rng.sample(TAINTS, rng.choice([0, 1, 2])),
+            "admin": self.style == "admin" and rng.random() < 0.5,
+            "capacity": rng.randint(1, 3),
+        }
+
+
+def text(device):
+    made = {"name": device["name"]} | {"attributes": {k: {"string": v} for k, v in device["attributes"].items()}}
+    if device["taints"]:
+        made["taints"] = device["taints"]
+    if device["shared"]:
+        made |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": str(device["capacity"])}}}
+    if device["consumes"]:
+        made["consumesCounters"] = [{"counterSet": "set", "counters": {"c": {"value": str(device["consumes"])}}}]
+    return made
+
+
+def wanted_as_json(wanted, *, shared):
+    made = {"deviceClassName": "any", "allocationMode": wanted["mode"]}
+    if wanted["mode"] == "ExactCount":
+        made["count"] = wanted["count"]
+    made["selectors"] = [
+        {"cel": {"expression": f'device.attributes["{DRIVER}"].{name} == "{value}"'}}
+        for name, value in wanted["selects"]
+    ]
+    made["tolerations"] = [{"operator": "Equal", **taint} for taint in wanted["tolerates"]]
+    if wanted["admin"]:
+        made["adminAccess"] = True
+    if shared:
+        made["capacity"] = {"requests": {"memory": str(wanted["capacity"])}}
+    return made
+
+
+def claim_as_json(claim, *, shared):
+    requests = [
+        {
+            "name": one["name"],
+            "firstAvailable": [
+                {"name": f"s{n}", **wanted_as_json(alternative, shared=shared)}
+                for n, alternative in enumerate(one["alternatives"])
+            ],
+        }
+        if one["listed"]
+        else {"name": one["name"], "exactly": wanted_as_json(one["alternatives"][0], shared=shared)}
+        for one in claim["requests"]
+    ]
+    constraints = [{f"{kind}Attribute": f"{DRIVER}/{attribute}"} for kind, attribute in claim["constraints"]]
+    devices = {"requests": requests, "constraints": constraints}
+    return {"metadata": {"name": claim["name"], "namespace": "default"}, "spec": {"devices": devices}}
+
+
+def snapshot_of(case):
+    """The same node as objects, with a claim that holds what is taken."""
+    snapshot = Snapshot()
+    snapshot.set_node(msgspec.convert(node("n1"), Node))
+    snapshot.set_device_class(msgspec.convert({"metadata": {"name": "any"}}, DeviceClass))
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2 if case.style == "counters" else 1}
+    devices = [text({"name": name, **one}) for name, one in case.devices.items()]
+    slices = [{"nodeName": "n1", "devices": devices}]
+    if case.style == "counters":
+        slices.append({"nodeName": "n1", "sharedCounters": [{"name": "set", "counters": {"c": {"value": "8"}}}]})
+    for number, spec in enumerate(slices):
+        body = {"metadata": {"name": f"s{number}"}, "spec": {"driver": DRIVER, "pool": pool, **spec}}
+        snapshot.set_resource_slice(msgspec.convert(body, ResourceSlice))
+    results = [{"driver": DRIVER, "pool": "p", "device": name} for name in case.taken["devices"]]
+    results += [
+        {"driver": DRIVER, "pool": "p", "device": name, "shareID": name, "consumedCapacity": {"memory": str(amount)}}
+        for name, amount in case.taken["capacity"].items()
+    ]
+    status = {"allocation": {"devices": {"results": results}}}
+    holder = {"metadata": {"name": "holder", "namespace": "default"}, "status": status}
+    snapshot.set_resource_claim(msgspec.convert(holder, ResourceClaim))
+    return snapshot
+
+
+def found_by(case):
+    """What the allocator finds: device names by claim and request, None for nothing."""
+    snapshot = snapshot_of(case)
+    claims = [
+        compile_claim(snapshot, msgspec.convert(claim_as_json(one, shared=case.style == "shared"), ResourceClaim))
+        for one in case.claims
+    ]
+    place = NodePlace("n1", {"kubernetes.io/hostname": "n1"})
+    reached = NodeDevices(snapshot.devices, place, gather_pools(snapshot.devices, place))
+    return allocate(reached, claims, TakenDevices(snapshot.device_claims, frozenset()), Steps(100_000))
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_allocator_finds_what_there_is_and_nothing_else(block):
+    """It never gives an allocation that brute force calls impossible, and gives one wherever there is one."""
+    styles = {True: set(), False: set()}
+    for seed in range(block * 100, block * 100 + 100):
+        case = Random(seed)
+        if case.style == "shared" and not all(one["shared"] for one in case.devices.values()):
+            continue  # a capacity that a device does not have fits nowhere: the oracle's devices all have it
+        possible = next(oracle.allocations(case.devices, case.claims, case.taken), None)
+        found = found_by(case)
+        assert (found is not None) is (possible is not None), (seed, case.style)
+        styles[found is not None].add(case.style)
+        if found is None:
+            continue
+        got = []
+        for one in found:
+            claim = next(claim for claim in case.claims if f"default/{claim['name']}" == one.claim)
+            name, _, sub = one.request.partition("/")
+            request = next(request for request in claim["requests"] if request["name"] == name)
+            got.append((claim["name"], name, request["alternatives"][int(sub[1:]) if sub else 0], one.device.device))
+        assert oracle.is_allowed(case.devices, case.claims, case.taken, got), (seed, case.style)
+    assert len(styles[True]) == 5
+    assert len(styles[False]) >= 4
+
+
+def test_what_kube_schedulers_search_misses_is_missed_here():
+    """A device that is refused for its taint has used up its counters all the same (kubernetes-behaviour.md K45)."""
+    case = Random(0)
+    case.style = "counters"
+    plain = {"attributes": {"model": "a"}, "shared": False, "capacity": 0, "consumes": 8}
+    case.devices = {"d0": plain | {"taints": [TAINTS[0]]}, "d1": plain | {"taints": []}}
+    case.taken = {"devices": [], "capacity": {}, "counters": {"c": 8}}
+    wanted = {"mode": "ExactCount", "count": 1, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
+    request = {"name": "r", "alternatives": [wanted], "listed": False}
+    case.claims = [{"name": "claim-0", "requests": [request], "constraints": []}]
+    assert next(oracle.allocations(case.devices, case.claims, case.taken), None) is not None
+    assert found_by(case) is None
+
+
+def test_distinct_values_of_one_request_are_compared_with_the_last():
+    """As in kube-scheduler: of three devices of one request the first and the third may be equal (K46)."""
+    case = Random(0)
+    case.style = "constraints"
+    one = {"taints": [], "shared": False, "capacity": 0, "consumes": 0}
+    case.devices = {f"d{n}": one | {"attributes": {"link": value}} for n, value in enumerate("010")}
+    case.taken = {"devices": [], "capacity": {}, "counters": {}}
+    wanted = {"mode": "ExactCount", "count": 3, "selects": [], "tolerates": [], "admin": False, "capacity": 0}
+    request = {"name": "r", "alternatives": [wanted], "listed": False}
+    case.claims = [{"name": "claim-0", "requests": [request], "constraints": [("distinct", "link")]}]
+    assert found_by(case) is not None
+
+
+def test_an_error_ends_the_attempt():
+    """An expression that has no answer on a device that is looked at is an error, not a no."""
+    case = Random(0)
+    case.style, case.taken = "plain", {"devices": [], "capacity": {}, "counters": {}}
+    case.claims = [case.claim(0) | {"constraints": []}]
+    wanted = case.wanted(single=True) | {"mode": "ExactCount", "selects": [("nothing", "a")]}
+    case.claims[0]["requests"] = [{"name": "r", "listed": False, "alternatives": [wanted]}]
+    with pytest.raises(DemandError, match=r"claim default/claim-0: selector #0: CEL runtime error"):
+        found_by(case)

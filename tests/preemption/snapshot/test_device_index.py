@@ -1,0 +1,167 @@
+"""Slices, claims and pods in the snapshot's columns, event by event."""
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.preemption.building import as_pod, node, pod
+from webhook.kube.objects import DeviceClass, Node, ResourceClaim, ResourceSlice
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+DRIVER = "d.example.com"
+
+
+def resource_slice(name, host, count, *, generation=1, slices=1, **device):
+    devices = [{"name": f"{name}-{n}", **device} for n in range(count)]
+    spec = {"driver": DRIVER, "nodeName": host, "devices": devices}
+    spec["pool"] = {"name": host, "generation": generation, "resourceSliceCount": slices}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, ResourceSlice)
+
+
+def claim(name, host, devices, consumers, finalizer=True):
+    results = [{"driver": DRIVER, "pool": host, "device": device} for device in devices]
+    reserved = [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in consumers]
+    meta = {"name": name, "namespace": "default"}
+    if finalizer:
+        meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved} if devices else {}
+    return msgspec.convert({"metadata": meta, "status": status}, ResourceClaim)
+
+
+def holding(snapshot):
+    """By device, how many claims hold it and which pods have to go for it, and whether it can be counted."""
+    devices, pods = snapshot.devices, snapshot.pods
+    return {
+        str(id_): [
+            (
+                int(devices.holds[row]),
+                "several" if devices.holder[row] < 0 else pods.names[devices.holder[row]],
+                bool(devices.plain[row]),
+                devices.hosts.values[devices.host[row]] if devices.host[row] >= 0 else "",
+            )
+            for row in sorted(rows)
+        ]
+        for id_, rows in sorted(devices.rows_of.items())
+    }
+
+
+def test_a_device_is_freed_by_the_pod_that_uses_its_claim():
+    """Whichever of slice, claim and pod comes first; without the finalizer nobody frees it."""
+    parts = [
+        lambda s: s.set_resource_slice(resource_slice("s", "n1", 1)),
+        lambda s: s.set_resource_claim(claim("c", "n1", ["s-0"], ["a"])),
+        lambda s: s.set_pod(as_pod(pod("a", on="n1"))),
+    ]
+    for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
+        snapshot = Snapshot()
+        for number in order:
+            parts[number](snapshot)
+        assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "a", True, "n1")]}
+    snapshot.set_resource_claim(claim("c", "n1", ["s-0"], ["a"], finalizer=False))
+    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "", True, "n1")]}
+
+
+def test_a_pod_of_the_same_name_is_somebody_else():
+    """The consumer is matched by uid; a pod that replaces it frees nothing."""
+    snapshot = Snapshot()
+    snapshot.set_resource_slice(resource_slice("s", "n1", 1))
+    snapshot.set_resource_claim(claim("c", "n1", ["s-0"], ["a"]))
+    snapshot.set_pod(as_pod(pod("a", on="n1")))
+    other = pod("a", on="n1")
+    other["metadata"]["uid"] = "another"
+    snapshot.set_pod(as_pod(other))
+    assert holding(snapshot) == {f"{DRIVER}/n1/s-0": [(1, "", True, "n1")]}
+
+
+def test_what_cannot_be_counted():
+    """A pool that lacks slices, has two generations, or whose devices are partitions or shared, is not plain."""
+    for slices in (
+        [resource_slice("a", "n1", 1, slices=2)],
+        [resource_slice("a", "n1", 1, slices=2), resource_slice("b", "n1", 1, slices=2, generation=2)],
+        [resource_slice("a", "n1", 1, consumesCounters=[{"counterSet": "s"}])],
+        [resource_slice("a", "n1", 1, allowMultipleAllocations=True)],
+    ):
+        snapshot = Snapshot()
+        for one in slices:
+            snapshot.set_resource_slice(one)
+        assert snapshot.devices.odd_hosts == {"n1": len(slices)}
+        for one in slices:
+            snapshot.remove_resource_slice(one.metadata.name)
+        assert snapshot.devices.odd_hosts == {}
+        assert snapshot.devices.rows_of == snapshot.devices.pools == snapshot.devices.local == {}
+    snapshot = Snapshot()
+    for name in "ab":
+        snapshot.set_resource_slice(resource_slice(name, "n1", 1, slices=2))
+    assert snapshot.devices.odd_hosts == {}
+
+
+def test_an_amount_that_is_none_is_refused():
+    """The slice that was known before stays as it is."""
+    snapshot = Snapshot()
+    snapshot.set_resource_slice(resource_slice("s", "n1", 2))
+    before = holding(snapshot)
+    for fields in (
+        {"capacity": {"memory": {"value": "much"}}},
+        {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "few"}}}]},
+    ):
+        with pytest.raises(ClusterError, match=r"resourceslice s: device s-0: '(much|few)' is not a quantity"):
+            snapshot.set_resource_slice(resource_slice("s", "n1", 1, **fields))
+    assert holding(snapshot) == before
+
+
+def test_events_lead_to_what_the_objects_say():
+    """After random events in any order the columns are those of a snapshot that is filled in once."""
+    rng = random.Random(7)
+    snapshot, slices, claims, pods = Snapshot(), {}, {}, {}
+    snapshot.set_node(msgspec.convert(node("n1"), Node))
+    for _ in range(600):
+        kind, name = rng.choice(["slice", "claim", "pod"]), f"x{rng.randint(0, 5)}"
+        gone = rng.random() < 0.3
+        if kind == "slice":
+            numbers = {"generation": rng.randint(1, 2), "slices": rng.randint(1, 2)}
+            made = resource_slice(name, f"n{rng.randint(1, 2)}", rng.randint(0, 3), **numbers)
+            slices.pop(name, None)
+            snapshot.remove_resource_slice(name) if gone else snapshot.set_resource_slice(made)
+            slices |= {} if gone else {name: made}
+        elif kind == "claim":
+            devices = [f"x{rng.randint(0, 5)}-{rng.randint(0, 2)}" for _ in range(rng.randint(0, 2))]
+            users = rng.sample(["x0", "x1", "x2", "stranger"], rng.randint(0, 2))
+            made = claim(name, f"n{rng.randint(1, 2)}", devices, users)
+            claims.pop(name, None)
+            snapshot.remove_resource_claim(f"default/{name}") if gone else snapshot.set_resource_claim(made)
+            claims |= {} if gone else {name: made}
+        else:
+            pods.pop(name, None)
+            made = pod(name, on=f"n{rng.randint(1, 2)}")
+            made["metadata"]["uid"] = rng.choice([f"uid-{name}", "other"])
+            snapshot.remove_pod(f"default/{name}") if gone else snapshot.set_pod(as_pod(made))
+            pods |= {} if gone else {name: made}
+    fresh = Snapshot()
+    for one in claims.values():
+        fresh.set_resource_claim(one)
+    for one in pods.values():
+        fresh.set_pod(as_pod(one))
+    for one in slices.values():
+        fresh.set_resource_slice(one)
+    assert holding(snapshot) == holding(fresh)
+    assert any(one for one in holding(fresh).values())
+    assert snapshot.devices.odd_hosts == fresh.devices.odd_hosts
+    assert snapshot.device_claims.holders == fresh.device_claims.holders
+    assert snapshot.device_claims.consumers().keys() == fresh.device_claims.consumers().keys()
+    assert int(np.count_nonzero(snapshot.devices.live)) == sum(len(one.spec.devices) for one in slices.values())
+
+
+def test_the_newest_class_serves_a_resource():
+    """Of several classes for one extended resource; each also serves the resource of its own name."""
+    snapshot = Snapshot()
+    for name, made in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-02-01T00:00:00Z"), ("b", "2026-02-01T00:00:00Z")):
+        body = {"metadata": {"name": name, "creationTimestamp": made}, "spec": {"extendedResourceName": "x/gpu"}}
+        snapshot.set_device_class(msgspec.convert(body, DeviceClass))
+    served = snapshot.devices.class_of_resource
+    assert served["x/gpu"].metadata.name == "b"
+    assert served["deviceclass.resource.kubernetes.io/old"].metadata.name == "old"
+    snapshot.remove_device_class("b")
+    assert snapshot.devices.class_of_resource["x/gpu"].metadata.name == "new"

@@ -1,0 +1,157 @@
+"""The evictions that are written on the Lease: what comes back of them, how much is written, what is not believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.reconciler.builders import START, Setting, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import Limits, Rate
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
+from webhook.reconciler.plans.adoption import recall_evictions
+from webhook.reconciler.plans.eviction_ledger import (
+    NO_STORE,
+    NOTHING,
+    EvictionLedger,
+    LedgerStore,
+    read_ledger,
+    write_ledger,
+)
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import DECISION, DecidedVictim, DecisionRecord, PlanRecord, encode
+
+WEB = "Deployment/default/web"
+HOURLY = Limits(per_owner=Rate(evictions=2, window=3600.0))
+
+
+def limiter(*evictions: tuple[str, float], limits: Limits = HOURLY) -> EvictionLimiter:
+    """Evictions by owner and monotonic time, on node n1."""
+    made = EvictionLimiter()
+    made.remember(limits)
+    for owner, at in evictions:
+        made.note([PlannedEviction(owner, "n1")], at)
+    return made
+
+
+def under_way(made: EvictionLimiter, *owners: str, gone: int = 0) -> Plan:
+    """A plan whose victims are charged now, of which so many have been asked."""
+    plan = Plan(PlanRecord(id="p1", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
+    tickets = made.note([PlannedEviction(owner, "n1") for owner in owners], 100.0)
+    plan.tickets = {f"uid-{number}": ticket for number, ticket in enumerate(tickets)}
+    plan.gone = {f"uid-{number}" for number in range(gone)}
+    return plan
+
+
+def test_what_is_written_is_read():
+    """Who was evicted, where and when; many of one owner at one time take one row."""
+    made = limiter((WEB, 10.0), ("", 20.0), *[("Job/default/j", 30.0)] * 500)
+    text = write_ledger(made, (), 100.0, START)
+    assert len(text) < 400
+    read = read_ledger(text)
+    assert read.at == START
+    assert sorted(read.evictions)[:2] == [
+        ("", START - 90.0, PlannedEviction(WEB, "n1")),
+        ("", START - 80.0, PlannedEviction("", "n1")),
+    ]
+    assert len(read.evictions) == 502
+    assert read_ledger("") == NOTHING
+
+
+def test_what_no_rate_counts_is_not_written():
+    """Without rates there is nothing to remember, and nothing older than the longest window."""
+    assert write_ledger(limiter((WEB, 10.0), limits=Limits()), (), 10.0, START) == ""
+    assert write_ledger(limiter((WEB, 10.0)), (), 3610.0, START) == ""
+
+
+def test_victims_that_are_not_asked_yet_are_not_evicted():
+    """Of a plan under way only those count that were asked, and the next leader is told that there may be more."""
+    made = EvictionLimiter()
+    made.remember(HOURLY)
+    plan = under_way(made, WEB, WEB, WEB, gone=1)
+    read = read_ledger(write_ledger(made, [plan], 100.0, START))
+    assert read.evictions == (("p1", START, PlannedEviction(WEB, "n1")),)
+    assert read.plans == {"p1"}
+
+
+@pytest.mark.parametrize("count", [100, 5000])
+def test_it_is_bounded_and_keeps_the_latest(count: int):
+    """However many owners with however long names: at most 32 KiB, and what it leaves out is the oldest."""
+    long = f"Deployment/{'n' * 63}/{'d' * 200}"
+    made = limiter(*((f"{long}{number}", float(number) / 10) for number in range(count)))
+    text = write_ledger(made, (), 600.0, START)
+    assert len(text) <= 32 * 1024
+    kept = [eviction.owner for _, _, eviction in read_ledger(text).evictions]
+    assert kept == [f"{long}{number}" for number in reversed(range(count))][: len(kept)]
+    assert len(kept) == count if count == 100 else len(kept) > 50
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "null", "[]", '{"at":"soon"}', '{"at":"2026-01-01T00:00:00Z","version":2}', "x" * 70_000]
+    + [f'{{"at":"2026-01-01T00:00:00Z","nodes":["n"],"evictions":[{row}]}}' for row in ("[1,1,0,0,1]", "[-1,0,0,0,1]")]
+    + ['{"at":"2026-01-01T00:00:00Z","nodes":["n"],"evictions":[[1,0,0,0,1000000000]]}', "\ud800"],
+)
+def test_what_giveway_never_writes_is_not_believed(text: str):
+    """It is told, and nothing else happens: what is told on pods counts all the same."""
+    with pytest.raises(ValueError, match=r"giveway\.dev/evictions"):
+        read_ledger(text)
+    setting = Setting(node("n1"))
+    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, LedgerStore(lambda: text, lambda: None))
+    assert ledger.open() == NOTHING
+
+
+def decided(name: str, plan: str, at: float, *victims: str):
+    """A preemptor with a decision on it."""
+    made = preemptor(name)
+    rows = tuple(DecidedVictim(pod=f"default/{victim}", priority=80, owner=WEB) for victim in victims)
+    record = DecisionRecord(plan=plan, at=rfc3339(at), node="n1", policy="test", attempt=1, victims=rows)
+    made.metadata.annotations = {DECISION: encode(record)}
+    return made
+
+
+def web(name: str, age: float):
+    made = pod(name, "1", node="n1", labels={"pod-template-hash": "1"}, owner=("ReplicaSet", "web-1"))
+    made.metadata.creation_timestamp = rfc3339(START - age)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("told", "charged"),
+    [
+        pytest.param([], 2, id="the preemptors are gone, and the ledger remembers"),
+        pytest.param([decided("p", "old", START - 300, "a", "b")], 2, id="what the ledger has is not counted again"),
+        pytest.param([decided("p", "new", START - 30, "c")], 3, id="what came after it was written is added"),
+        pytest.param([decided("p", "p1", START - 200, "b", "c")], 3, id="of a plan under way the decision tells more"),
+    ],
+)
+def test_rates_after_a_change_of_leader(told: list, charged: int):
+    """Nothing is forgotten by the deletion of a preemptor, and nothing counts twice."""
+    under = policy(limits=HOURLY)
+    setting = Setting(node("n1"), under=under)
+    before = limiter((WEB, -200.0))
+    plan = under_way(before, WEB, WEB, gone=1)
+    text = write_ledger(before, [plan], 100.0, START - 100)
+    setting.add(*told, web("x", 20.0), web("y", 20.0), web("z", 25.0))
+    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, LedgerStore(lambda: text, lambda: None))
+    recall_evictions(setting.evaluator, setting.policy_set, ledger.open())
+    left = setting.evaluator.limiter.remaining(HOURLY, setting.clock.monotonic())
+    assert 2 - left.owners[WEB] == charged
+
+
+def test_a_term_writes_what_is_its_own():
+    """Before it has read what is there it writes nothing; after its end, what was then."""
+    setting = Setting(node("n1"), under=policy(limits=HOURLY))
+    ledger = EvictionLedger(setting.evaluator.limiter, {}, setting.clock, NO_STORE)
+    ledger.begin()
+    assert ledger.text() is None
+    ledger.open()
+    assert ledger.text() == ""
+    setting.evaluator.limiter.remember(HOURLY)
+    setting.evaluator.limiter.note([PlannedEviction(WEB, "n1")], setting.clock.monotonic())
+    written = ledger.text()
+    assert WEB in written
+    ledger.close()
+    setting.evaluator.limiter.clear()
+    assert ledger.text() == written
+    ledger.begin()
+    assert ledger.text() is None

@@ -1,0 +1,231 @@
+"""Random clusters, and what happens in them: to themselves, to the API server, to the scheduler, to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.preemption.building import budget, node
+from tests.reconciler.builders import START, policy
+from tests.reconciler.simulation import Simulation
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    MANAGED,
+    MARK,
+    BudgetMode,
+    EvictionMode,
+    Limits,
+    PodsMatch,
+    PreemptionPair,
+    PreemptionPolicy,
+    Rate,
+    Victims,
+)
+
+__all__ = ["lived", "simulated", "troubled"]
+
+Json = dict[str, Any]
+
+
+def running(name: str, on: str, dice: random.Random) -> Json:
+    """A pod on a node, which mostly may go, with a grace period of its own."""
+    may_go, owner = dice.random() < 0.9, dice.choice(("", "x", "y"))
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "labels": {"app": dice.choice(("a", "b", "c"))},
+            "annotations": {CAN_BE_PREEMPTED: "true"} if may_go else {},
+            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
+        },
+        "spec": {
+            "nodeName": on,
+            "priority": dice.choice((10, 20, 80)),
+            "priorityClassName": "low",
+            "schedulerName": "default-scheduler",
+            "terminationGracePeriodSeconds": dice.choice((0, 1, 30, 90)),
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 4))}}}],
+        },
+        "status": {"phase": "Running", "startTime": rfc3339(START - dice.randint(0, 3000))},
+    }
+
+
+def waiting(name: str, dice: random.Random, at: float, *, managed: bool = True) -> Json:
+    """A pod that found no node: a preemptor, or one that only holds a nomination."""
+    since = rfc3339(START + at)
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "labels": {MARK: MANAGED} if managed else {"app": "d"},
+        },
+        "spec": {
+            "priority": dice.choice((100, 110, 120)) if managed else dice.choice((50, 90, 105)),
+            "priorityClassName": "high" if managed else "other",
+            "schedulerName": "default-scheduler",
+            "preemptionPolicy": "Never" if managed else "PreemptLowerPriority",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(dice.randint(1, 7))}}}],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": since}
+            ],
+        },
+    }
+
+
+def simulated(seed: int) -> Simulation:
+    """A small cluster under random rules, whose pods are created when it begins to live."""
+    dice = random.Random(seed)
+    rate = lambda: dice.choice((None, None, Rate(dice.randint(1, 2), dice.choice((5.0, 60.0)))))  # noqa: E731
+    limits = Limits(per_owner=rate(), per_node=rate(), per_cluster=rate(), attempts_per_preemptor=1000)
+    under = policy(
+        limits=limits, plan_timeout=dice.choice((20.0, 60.0)), wait_for_terminating=dice.choice((0.0, 30.0, 60.0))
+    )
+    nodes = [node(f"n{number}", "8") for number in range(dice.randint(1, 4))]
+    budgets = [budget(f"b-{app}", {"app": app}, dice.randint(0, 2)) for app in ("a", "b") if dice.random() < 0.5]
+    made = Simulation(under, nodes, budgets, dice)
+    if dice.random() < 0.25:
+        made.shunned.add(dice.choice(nodes)["metadata"]["name"])
+    return made
+
+
+async def lived(made: Simulation, seconds: float, *events: Callable[[Simulation, random.Random], None]) -> None:
+    """Fill the cluster, let preemptors, nominees and departures come in the first twenty seconds, and let it settle.
+
+    `events` are told of the cluster when it begins, and let more happen to it.
+    """
+    dice, loop = made.dice, asyncio.get_running_loop()
+    rare = random.Random(f"rare {dice.getstate()[1][:2]}")
+    for one in made.nodes:
+        room = 8
+        for number in range(dice.randint(2, 8)):
+            pod = running(f"{one['metadata']['name']}-v{number}", one["metadata"]["name"], dice)
+            cpu = int(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+            if cpu > room:
+                continue
+            room -= cpu
+            made.put(pod)
+            if dice.random() < 0.15:
+                made.kept.add(pod["metadata"]["name"])
+            if rare.random() < 0.15:
+                made.migrating[pod["metadata"]["name"]] = rare.uniform(1, 100)
+            if dice.random() < 0.2:
+                loop.call_later(dice.choice((0.0, 0.3, dice.uniform(0, 20))), made.leave, pod["metadata"]["name"])
+    if dice.random() < 0.4:
+        nominee = waiting("nominee", dice, 0.0, managed=False)
+        nominee["status"]["nominatedNodeName"] = dice.choice(made.nodes)["metadata"]["name"]
+        made.put(nominee)
+        if rare.random() < 0.5:
+            loop.call_later(rare.uniform(0, 20), made.withdraw, "nominee")
+    preempting(made, rare)
+    for one in events:
+        one(made, rare)
+    await made.live(seconds)
+
+
+def preempting(made: Simulation, rare: random.Random) -> None:
+    """Let preemptors come; some are deleted soon after."""
+    dice, loop = made.dice, asyncio.get_running_loop()
+    for number in range(dice.randint(1, 4)):
+        at = dice.choice((0.0, 0.3, 0.5, dice.uniform(0, 20)))
+        loop.call_later(at, made.put, waiting(f"p{number}", dice, at))
+        if rare.random() < 0.1:
+            loop.call_later(at + rare.choice((rare.uniform(0, 1), rare.uniform(0, 20))), made.withdraw, f"p{number}")
+
+
+def troubled(seed: int) -> Simulation:
+    """A small cluster in which a good deal goes wrong; `trouble` says what."""
+    made, rare = simulated(seed), random.Random(f"troubled {seed}")
+    changes: dict[str, Any] = {}
+    if rare.random() < 0.3:
+        changes["budgets"] = BudgetMode.BEST_EFFORT
+    if rare.random() < 0.25:
+        changes["eviction"] = EvictionMode.DELETE
+    made.policy = msgspec.structs.replace(made.policy, **changes)
+    made.restart()
+    scheduler = made.scheduler
+    scheduler.backs_off = rare.random() < 0.5
+    if rare.random() < 0.2:
+        scheduler.pauses = (0.5, 1.0, 3.0)
+    if rare.random() < 0.3:
+        made.terms = _terms(rare)
+    return made
+
+
+def _terms(rare: random.Random) -> list[tuple[float, float, float]]:
+    """Leaders of the first minute, with clocks that are wrong by up to half a minute, and one for the rest."""
+    terms, at = [], 0.0
+    while at < 60:
+        end = at + rare.choice((0.05, 0.3, 1.0, rare.uniform(0, 20), rare.uniform(0, 60)))
+        terms.append((at, end, rare.uniform(-30, 30)))
+        at = end + rare.choice((0.0, 0.0, 1.0, 15.0))
+    return [*terms, (at, float("inf"), 0.0)]
+
+
+def trouble(made: Simulation, rare: random.Random) -> None:
+    """Let things go wrong in the first twenty seconds of a cluster."""
+    loop = asyncio.get_running_loop()
+    at = lambda: rare.choice((0.0, 0.3, rare.uniform(0, 2), rare.uniform(0, 20)))  # noqa: E731
+    # Controllers replace what was evicted, a few of them on the same node.
+    for owner in ("x", "y"):
+        if (how := rare.choice(("anywhere", "anywhere", "here", "", ""))) != "":
+            made.replacing[owner] = how
+    # kube-scheduler is away for a while.
+    if rare.random() < 0.25:
+        begin, seconds = at(), rare.choice((30.0, 200.0))
+        loop.call_later(begin, setattr, made.scheduler, "away_until", loop.time() + begin + seconds)
+    # Others wait, too, in front and behind.
+    if rare.random() < 0.4:
+        for number in range(rare.randint(1, 3)):
+            other = waiting(f"other{number}", rare, 0.0, managed=False)
+            other["spec"]["priority"] = rare.choice((50, 100, 105, 130))
+            other["spec"]["preemptionPolicy"] = rare.choice(("Never", "PreemptLowerPriority"))
+            loop.call_later(at(), made.put, other)
+    # The server throttles, and the watch stops and lists again.
+    if rare.random() < 0.2:
+        made.throttled = (rare.uniform(1, 15), 0.7)
+    if rare.random() < 0.3:
+        loop.call_later(at(), made.hold_watch, rare.uniform(0.2, 3.0))
+    # Somebody changes the rules.
+    if rare.random() < 0.3:
+        loop.call_later(at(), rare.choice(_CHANGES), made)
+
+
+def _exclude(made: Simulation) -> None:
+    pairs = (PreemptionPair(victims=PodsMatch(namespaces=("elsewhere",))),)
+    _use(made, msgspec.structs.replace(made.policy, victims=Victims(pairs=pairs)))
+
+
+def _manage_another(made: Simulation) -> None:
+    preemptors = msgspec.structs.replace(made.policy.preemptors, priority_classes=("another",))
+    _use(made, msgspec.structs.replace(made.policy, preemptors=preemptors))
+
+
+def _use(made: Simulation, changed: PreemptionPolicy) -> None:
+    made.outcomes.outside("the policies were changed")
+    made.use(changed)
+
+
+def _forbid(made: Simulation) -> None:
+    made.outcomes.outside("the class was changed")
+    made.classes[0] = {"metadata": {"name": "low", "annotations": {CAN_BE_PREEMPTED: "false"}}, "value": 80}
+    made.show_class(made.classes[0])
+
+
+def _use_up(made: Simulation) -> None:
+    for one in made.budgets.values():
+        made.outcomes.outside("the budget was used up by somebody else")
+        one["status"]["disruptionsAllowed"] = 0
+        made.show_budget(one)
+
+
+_CHANGES: tuple[Callable[[Simulation], None], ...] = (_exclude, _manage_another, _forbid, _use_up)

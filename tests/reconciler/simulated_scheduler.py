@@ -1,0 +1,106 @@
+"""kube-scheduler's part in a simulated cluster, played by the oracle, which shares no code with the decision."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any, Protocol
+
+from tests.preemption import oracle
+from tests.reconciler.builders import START
+from webhook.kube.instants import rfc3339
+
+__all__ = ["SimulatedScheduler"]
+
+Json = dict[str, Any]
+_BACK_OFF = (1.0, 10.0)
+
+
+class _Cluster(Protocol):
+    nodes: list[Json]
+    pods: dict[str, Json]
+
+    def put(self, pod: Json) -> None: ...
+
+    def shun(self, pod: Json) -> None: ...
+
+
+class SimulatedScheduler:
+    """Binds what fits, the highest priority first, its nominated node first; says of the others why they wait.
+
+    Until `away_until` it does nothing. It takes one of `pauses` seconds for a turn, and leaves a pod alone for a while
+    after a failed attempt if it `backs_off`. To nodes that it `shuns` it binds nobody, for a reason no object shows.
+    """
+
+    def __init__(self, cluster: _Cluster, dice: Any) -> None:
+        self.cluster, self.dice = cluster, dice
+        self.pauses: tuple[float, ...] = (0.01, 0.1, 1.0)
+        self.away_until = 0.0
+        self.backs_off = False
+        self.shuns: set[str] = set()
+        self.woken = asyncio.Event()
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    async def work(self) -> None:
+        """Schedule until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout_at(self._next_try()):
+                    await self.woken.wait()
+            except TimeoutError:
+                pass
+            self.woken.clear()
+            await asyncio.sleep(self.dice.choice(self.pauses))
+            if loop.time() < self.away_until:
+                await asyncio.sleep(self.away_until - loop.time())
+            waiting = [pod for pod in self.cluster.pods.values() if not pod["spec"].get("nodeName")]
+            self._failures = {
+                pod["metadata"]["uid"]: self._failures.get(pod["metadata"]["uid"], (0, 0.0)) for pod in waiting
+            }
+            for pod in sorted(waiting, key=lambda one: -one["spec"]["priority"]):
+                if self._failures[pod["metadata"]["uid"]][1] <= loop.time():
+                    self._try(pod)
+
+    def _next_try(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        return min((due for _, due in self._failures.values() if due > now), default=None)
+
+    def _try(self, pod: Json) -> None:
+        """One attempt for a pod."""
+        cluster, nominated = self.cluster, pod["status"].get("nominatedNodeName")
+        others = [one for one in cluster.pods.values() if one is not pod]
+        if "deletionTimestamp" in pod["metadata"]:
+            return
+        answer = oracle.decide({"name": "truth", "nodes": cluster.nodes, "pods": others, "preemptor": pod})
+        fits = [node for node in answer["fits"] if node not in self.shuns]
+        now = asyncio.get_running_loop().time()
+        if fits:
+            bound = copy.deepcopy(pod)
+            bound["spec"]["nodeName"] = nominated if nominated in fits else fits[0]
+            bound["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
+            cluster.put(bound)
+            return
+        if answer["fits"]:
+            cluster.shun(pod)
+        times = self._failures[pod["metadata"]["uid"]][0] + 1
+        if self.backs_off:
+            first, longest = _BACK_OFF
+            self._failures[pod["metadata"]["uid"]] = times, now + min(longest, first * 2 ** (times - 1))
+        self._say_why(pod, answer)
+
+    def _say_why(self, pod: Json, answer: Json) -> None:
+        """The condition PodScheduled, written only if it says something else than before."""
+        refused, nodes = len(answer["fits"]), len(self.cluster.nodes)
+        reasons = ([f"{refused} node(s) were refused by a plugin"] if refused else []) + (
+            [f"{nodes - refused} Insufficient cpu"] if nodes > refused else []
+        )
+        message = f"0/{nodes} nodes are available: {', '.join(reasons)}. preemption: not eligible."
+        before = next((row for row in pod["status"].get("conditions", ()) if row["type"] == "PodScheduled"), {})
+        if before.get("message") == message:
+            return
+        since = before.get("lastTransitionTime") or rfc3339(START + asyncio.get_running_loop().time())
+        said = {**before, "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        changed = copy.deepcopy(pod)
+        changed["status"]["conditions"] = [{**said, "lastTransitionTime": since}]
+        self.cluster.put(changed)

@@ -1,0 +1,300 @@
+"""Faults that once emptied nodes for nothing, each with the mechanism that keeps it away, and without (E9)."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests.preemption.building import budget, node
+from tests.reconciler.builders import START, policy
+from tests.reconciler.simulation import Simulation, run
+from webhook.kube.instants import rfc3339
+from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, BudgetMode, PreemptionPolicy
+from webhook.reconciler.evaluate.pods_ahead import PodsAhead
+from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
+from webhook.reconciler.plans import next_action as actions
+from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.preemptors import instant
+from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
+
+Json = dict[str, Any]
+Patch = pytest.MonkeyPatch
+
+
+def victim(
+    name: str, on: str, cpu: str = "4", *, priority: int = 10, owner: str = "", grace: int = 0, **labels: str
+) -> Json:
+    """A pod on a node that may be evicted."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "labels": labels or {"app": "v"},
+            "annotations": {CAN_BE_PREEMPTED: "true"},
+            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
+        },
+        "spec": {
+            "nodeName": on,
+            "priority": priority,
+            "priorityClassName": "low",
+            "schedulerName": "default-scheduler",
+            "terminationGracePeriodSeconds": grace,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        },
+        "status": {"phase": "Running", "startTime": rfc3339(START - 3000 - priority)},
+    }
+
+
+def preemptor(
+    name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0
+) -> Json:
+    """A pod that waits."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "labels": {MARK: MANAGED} if managed else {"app": "ordinary"},
+        },
+        "spec": {
+            "priority": priority,
+            "priorityClassName": "high" if managed else "other",
+            "schedulerName": "default-scheduler",
+            "preemptionPolicy": "Never",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "preemption: not eligible due to preemptionPolicy=Never.",
+                    "lastTransitionTime": rfc3339(START + since),
+                }
+            ],
+        },
+    }
+
+
+def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Simulation:
+    """A cluster of these nodes."""
+    return Simulation(under or policy(), list(nodes), list(budgets), random.Random(1))
+
+
+def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
+    """Let something happen after so long."""
+    asyncio.get_running_loop().call_later(seconds, what, *arguments)
+
+
+class Fault(NamedTuple):
+    """A cluster in which the fault showed, how long it lives, and how to take the mechanism back.
+
+    `evicted` are the pods that go at most, and `bound` says whether the preemptor is bound in the end.
+    """
+
+    begin: Callable[[], Simulation]
+    seconds: float
+    take_back: Callable[[Patch], None]
+    evicted: int
+    bound: bool = True
+
+
+def names_its_node() -> Simulation:
+    """The best victim's controller puts the next pod on the same node by itself; another node would do."""
+    made = simulated(node("n1", "4"), node("n2", "4"))
+    made.replacing["agents"] = "here"
+    made.put(victim("agent", "n1", owner="agents"))
+    made.put(victim("web", "n2", priority=20))
+    made.put(preemptor())
+    return made
+
+
+def learn_nothing(patch: Patch) -> None:
+    patch.setattr(NodeBackoff, "plan_failed", lambda *_, **__: LeftOut("n", "", 1, 0.0))
+    patch.setattr("webhook.reconciler.evaluate.victim_exclusions.EvictionBackoff.returned", lambda *_: None)
+
+
+def one_is_kept() -> Simulation:
+    """An admission policy denies one victim of each node."""
+    made = simulated(node("n1", "6"), node("n2", "6"))
+    for name in ("n1", "n2"):
+        made.put(victim(f"{name}-kept", name, "2", priority=20))
+        made.put(victim(f"{name}-a", name, "2"))
+        made.put(victim(f"{name}-b", name, "2"))
+        made.kept.add(f"{name}-kept")
+    made.put(preemptor(cpu="6"))
+    return made
+
+
+def spent_budget() -> Simulation:
+    """Under `best-effort` the plan needs a pod whose budget is used up."""
+    made = simulated(
+        node("n1", "6"), under=policy(budgets=BudgetMode.BEST_EFFORT), budgets=(budget("b", {"app": "kept"}, 0),)
+    )
+    made.put(victim("kept", "n1", "2", priority=20, app="kept"))
+    made.put(victim("a", "n1", "2"))
+    made.put(victim("b", "n1", "2"))
+    made.put(preemptor(cpu="6"))
+    return made
+
+
+def ask_without_trying(patch: Patch) -> None:
+    patch.setattr(actions, "_is_doubtful", lambda *_: False)
+    patch.setattr(actions, "_has_budget", lambda *_: False)
+    patch.setattr(actions, "beyond_budget", lambda *_: "")
+    nothing = lambda found: np.zeros(len(found.nodes), np.int8)  # noqa: E731
+    patch.setattr("webhook.reconciler.evaluate.evaluator.within_budgets", nothing)
+
+
+def scheduler_is_away() -> Simulation:
+    """kube-scheduler is away for an hour, and every node is full."""
+    made = simulated(*(node(f"n{number}", "8") for number in range(3)))
+    for number in range(3):
+        made.put(victim(f"v{number}", f"n{number}", "8"))
+    made.put(preemptor(cpu="8"))
+    made.scheduler.away_until = 3600.0
+    return made
+
+
+def blame_the_node(patch: Patch) -> None:
+    patch.setattr(SchedulerActivity, "chance", lambda _self, _pod, since, _seconds: since)
+
+
+def leader_after_an_outage() -> Simulation:
+    """Neither a leader nor the scheduler is there for longer than a plan may take, while its room is ready."""
+    made = simulated(node("n1", "8"), node("n2", "8"))
+    made.put(victim("v1", "n1", "8"))
+    made.put(victim("v2", "n2", "8", priority=20))
+    made.put(preemptor(cpu="8"))
+    made.terms = [(0.0, 5.0, 0.0), (400.0, math.inf, -20.0)]
+    made.scheduler.away_until = 430.0
+    return made
+
+
+def believe_the_deadline(patch: Patch) -> None:
+    def written(plan: Any, context: Any, timeout: float) -> float:
+        del timeout
+        clock = context.evaluator.clock
+        return clock.monotonic() + instant(plan.record.deadline) - clock.wall()
+
+    patch.setattr(plan_manager, "time_limit", written)
+
+
+def pods_in_front() -> Simulation:
+    """Pods of higher priority that nobody preempts for take whatever is emptied."""
+    made = simulated(*(node(f"n{number}", "4") for number in range(5)))
+    for number in range(5):
+        made.put(victim(f"v{number}", f"n{number}"))
+    for number in range(4):
+        made.put(preemptor(f"front{number}", priority=1000, managed=False))
+    made.put(preemptor())
+    return made
+
+
+def fits_and_waits() -> Simulation:
+    """A pod of higher priority fits and is not placed yet; the preemptor would need its room, too."""
+    made = simulated(node("n0", "8"))
+    kept = victim("stays", "n0", "1")
+    kept["metadata"]["annotations"] = {}
+    made.put(kept)
+    made.put(victim("v0", "n0", "3"))
+    later(1.0, lambda: (made.put(preemptor("front", "3", priority=110)), made.put(preemptor("p", "6"))))
+    made.scheduler.away_until = 6.0
+    return made
+
+
+def place_nobody_first(patch: Patch) -> None:
+    patch.setattr(PodsAhead, "__call__", lambda _, candidates: np.zeros(len(candidates.nodes), np.int8))
+
+
+def labels_change() -> Simulation:
+    """A victim writes its progress while two others are migrated."""
+    made = simulated(node("n1", "6"))
+    made.put(victim("vm", "n1", "2", priority=30))
+    made.migrating["vm"] = 20.0
+    made.put(victim("web", "n1", "2", priority=20))
+    made.migrating["web"] = 3.0
+    made.put(victim("job", "n1", "2"))
+    made.put(preemptor(cpu="6"))
+
+    def write(count: int = 1) -> None:
+        if "job" in made.pods and "deletionTimestamp" not in made.pods["job"]["metadata"]:
+            pod = msgspec.json.decode(msgspec.json.encode(made.pods["job"]))
+            pod["metadata"]["annotations"]["example.com/progress"] = str(count)
+            made.put(pod)
+            later(5.0, write, count + 1)
+
+    later(5.0, write)
+    return made
+
+
+def judge_by_labels(patch: Patch) -> None:
+    seen: dict[str, Any] = {}
+    judge = actions._objection
+
+    def compare(plan: Any, context: Any, pod: Any, left: Any, *, fresh: bool) -> Any:
+        for one in left:
+            meta = context.evaluator.state.pods.get(one.key).metadata
+            if seen.setdefault(one.uid, meta.annotations) != meta.annotations:
+                return actions.End(actions.Ending.OUTDATED, "it has changed")
+        return judge(plan, context, pod, left, fresh=fresh)
+
+    patch.setattr(actions, "_objection", compare)
+
+
+FAULTS = {
+    "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
+    "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
+    "one victim's budget is used up": Fault(spent_budget, 300.0, ask_without_trying, 0, bound=False),
+    "kube-scheduler is away": Fault(scheduler_is_away, 3700.0, blame_the_node, 1),
+    "nobody leads for a while": Fault(leader_after_an_outage, 600.0, believe_the_deadline, 1),
+    "pods in front": Fault(pods_in_front, 600.0, place_nobody_first, 0, bound=False),
+    "a pod in front that fits": Fault(fits_and_waits, 60.0, place_nobody_first, 0, bound=False),
+    "annotations that no rule reads": Fault(labels_change, 300.0, judge_by_labels, 3),
+}
+
+
+def lived(fault: Fault) -> Simulation:
+    """The cluster of a fault after its time."""
+    clusters: list[Simulation] = []
+
+    async def live() -> None:
+        made = fault.begin()
+        clusters.append(made)
+        await made.live(fault.seconds)
+
+    run(live())
+    return clusters[0]
+
+
+def wrong_with(fault: Fault, made: Simulation) -> list[str]:
+    """What the outcome is not as it should be."""
+    found = list(made.outcomes.in_vain)
+    if len(made.evicted) > fault.evicted:
+        found.append(f"{len(made.evicted)} pods went: {made.evicted}")
+    if bool(made.pods["p"]["spec"].get("nodeName")) != fault.bound:
+        found.append(f"the preemptor is on {made.pods['p']['spec'].get('nodeName')}")
+    return found
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_stays_away(name: str):
+    """Nobody goes for nothing, and the preemptor is bound if it can be."""
+    assert not wrong_with(FAULTS[name], lived(FAULTS[name]))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
+    """With the mechanism taken back the outcome is wrong, and the judge says so."""
+    FAULTS[name].take_back(monkeypatch)
+    assert wrong_with(FAULTS[name], lived(FAULTS[name]))

@@ -1,0 +1,59 @@
+"""A plan that has evicted ends with its preemptor bound, unless something outside changed (docs/semantics.md E9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.reconciler.random_clusters import lived, trouble, troubled
+from tests.reconciler.simulation import run
+
+pytestmark = pytest.mark.slow
+
+SETTLED = 300.0
+"""Seconds: everybody who was away is back for a while."""
+CLUSTERS = 200
+
+
+def in_vain(seed: int) -> list[str]:
+    """Plans of one random cluster that evicted in vain though nothing outside had changed."""
+    found: list[str] = []
+
+    async def live() -> None:
+        made = troubled(seed)
+        made.slow_writes = bool(seed % 2)
+        await lived(made, SETTLED, trouble)
+        found.extend(made.outcomes.in_vain + made.outcomes.unfinished(SETTLED / 2))
+
+    run(live())
+    return found
+
+
+@pytest.fixture
+def errors(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """What the reconcilers logged as errors: a decision that fails is no decision."""
+    caplog.set_level(logging.ERROR)
+    said: list[str] = []
+    yield said
+    said += [record.getMessage() for record in caplog.records]
+    assert not said
+
+
+@pytest.mark.parametrize("first", range(0, CLUSTERS, 50))
+def test_every_eviction_ends_in_a_bound_pod(first: int, errors: list[str]):
+    """In clusters in which a good deal goes wrong, no plan that has evicted ends otherwise."""
+    del errors
+    found = {seed: said for seed in range(first, first + 50) if (said := in_vain(seed))}
+    assert not found
+
+
+@pytest.mark.soak
+@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 10**9))
+def test_the_same_in_many_more_clusters(seed: int):
+    """The same over many more clusters."""
+    assert not in_vain(seed)

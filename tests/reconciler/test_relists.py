@@ -1,0 +1,77 @@
+"""What is decided, and who is evicted, while a cache takes in a list: nothing and nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from webhook.policy.model import EvictionMode
+from webhook.reconciler.plans.plan import Ending
+
+pytestmark = pytest.mark.skipped_waits
+
+
+async def passes(seconds: float = 1.0) -> None:
+    """Let everybody have their turns."""
+    await asyncio.sleep(seconds)
+
+
+async def test_nothing_is_decided_on_half_a_list():
+    """A pod that is gone for a moment, since its successor comes later in the same list, makes no room."""
+    setting = Setting(node("n1", "8"))
+    setting.add(pod("old", "4", node="n1", priority=200), pod("low", "4", node="n1"))
+    desk = Desk(setting)
+    setting.add(preemptor("p", "8"))
+    working = asyncio.create_task(desk.reconciler.work())
+    await passes()
+    assert [line["preemptor"] for line in desk.lines("no preemption")] == ["default/p"]
+    setting.clock.now += 20.0
+    setting.state.pods.whole.clear()
+    setting.remove("default/old")
+    await passes()
+    assert not desk.reconciler.plans, "on half a list evicting the lower pod would do"
+    setting.add(pod("new", "4", node="n1", priority=200))
+    setting.state.pods.whole.set()
+    await passes()
+    assert not desk.lines("decision")
+    setting.clock.now += 20.0
+    setting.remove("default/new")
+    await passes()
+    assert [line["preemptor"] for line in desk.lines("decision")] == ["default/p"], "on a whole one it is seen"
+    working.cancel()
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize("mode", EvictionMode)
+async def test_nobody_is_evicted_on_half_a_list(monkeypatch: pytest.MonkeyPatch, mode: EvictionMode):
+    """A plan that is under way waits with its next eviction, and then looks at what has become of its node."""
+    setting = Setting(node("n1", "8"), under=policy(eviction=mode))
+    setting.add(pod("low", "8", node="n1"))
+    desk = Desk(setting)
+    made = preemptor("p", "8")
+    setting.add(made)
+    asked = []
+
+    async def nominate(*_: object) -> None:
+        setting.state.pods.whole.clear()  # a list begins while the nomination is written
+
+    async def answered(victim: object, *_: object) -> None:
+        asked.append(victim)
+
+    writer = desk.reconciler.executor._writer
+    monkeypatch.setattr(writer, "nominate", nominate)
+    monkeypatch.setattr(writer, "removing", answered)
+    monkeypatch.setattr(writer, "_mark_and_delete", answered)
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/p"]
+    await passes()
+    assert not asked
+    setting.add(pod("newer", "8", node="n1", priority=200))
+    setting.state.pods.whole.set()
+    await passes()
+    assert not asked, "somebody else has the room by now"
+    desk.reconciler.turn()
+    assert plan.ended is Ending.OUTDATED
+    await desk.reconciler.stop()

@@ -1,0 +1,134 @@
+"""What Events say, and how often: on victims, on preemptors that wait, and the series that evictions count in."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests.reconciler.builders import START, pod, policy, preemptor
+from webhook.policy.model import Policies, PreemptorNaming
+from webhook.preemption.victims.rules import VictimReason
+from webhook.reconciler.evaluate.evaluator import Unschedulable
+from webhook.reconciler.metrics import ReconcilerMetrics
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.reporting import Evaluation, Reporter
+from webhook.reconciler.state.annotations import PlanRecord
+
+
+class Recorded:
+    """A recorder that keeps what it is told."""
+
+    def __init__(self):
+        self.occurrences = []
+
+    def event(self, occurrence):
+        self.occurrences.append(occurrence)
+
+    def notes(self, reason):
+        return [one.note for one in self.occurrences if one.reason == reason]
+
+
+def reporter(recorder, naming=PreemptorNaming.SAME_NAMESPACE):
+    policies = PolicySet(Policies(preemption=(policy(name_preemptor=naming),)))
+    return Reporter(ReconcilerMetrics(CollectorRegistry()), lambda _: None, recorder, policy_set=policies)
+
+
+def plan(key):
+    return Plan(PlanRecord(id="p", node="n1", policy="test"), key, "u-1", 100, 0.0, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "naming", "said"),
+    [
+        pytest.param("default/web", "same-namespace", "by pod default/web of priority 100", id="same-namespace"),
+        pytest.param("shop/web", "same-namespace", "by pod u-1 of another namespace, of priority 100", id="another"),
+        pytest.param("shop/web", "always", "by pod shop/web of priority 100", id="always"),
+    ],
+)
+def test_whom_the_event_on_a_victim_names(key, naming, said):
+    """The preemptor's name is told in its own namespace, and elsewhere if the policy says so."""
+    recorder = Recorded()
+    reporter(recorder, PreemptorNaming(naming)).victim_asked(plan(key), pod("a", node="n1"))
+    [note] = recorder.notes("Preempted")
+    assert note == f"Preempted {said} on node n1 (policy test)"
+
+
+def waits(made, recorder, seconds, reason="no node", change="", *, dry_run=False):
+    """Evaluate a preemptor in vain, so many seconds from the start."""
+    one = preemptor("p")
+    outcome = Unschedulable(reason, change=change)
+    made.evaluated(Evaluation(one, outcome, None, reason, 0.0, 0.0), START + seconds, dry_run=dry_run)
+    return len(recorder.notes("PreemptionWaits"))
+
+
+def test_a_waiting_preemptor_is_told_why_and_until_when():
+    """One Event says the reason, from when it may change, and what says more."""
+    recorder = Recorded()
+    waits(reporter(recorder), recorder, 0, "a rate is used up", "That may change at 10:19.")
+    [note] = recorder.notes("PreemptionWaits")
+    assert note.startswith("No pod is evicted for it now: a rate is used up. That may change at 10:19. giveway explain")
+    assert recorder.occurrences[0].distinct
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"),
+    [
+        pytest.param(Unschedulable("full", limited=True, due=1.0), "Waiting helps, or larger limits", id="a-rate"),
+        pytest.param(
+            Unschedulable("no node where it helps"), "Room on a node helps, or pods of lower", id="no-victims"
+        ),
+        pytest.param(Unschedulable("not eligible"), "not eligible. giveway explain", id="nothing-known"),
+    ],
+)
+def test_a_waiting_preemptor_is_told_what_would_help(outcome, says):
+    """As far as the reason tells."""
+    recorder = Recorded()
+    reporter(recorder).evaluated(Evaluation(preemptor("p"), outcome, None, "", 0.0, 0.0), START, dry_run=False)
+    assert says in recorder.notes("PreemptionWaits")[0]
+
+
+def test_events_on_waiting_preemptors_are_bounded():
+    """A reason is said again after half an hour, another one after a minute; a dry run says nothing."""
+    recorder = Recorded()
+    made = reporter(recorder)
+    assert waits(made, recorder, 0) == 1
+    assert waits(made, recorder, 1799) == 1
+    assert waits(made, recorder, 1800) == 2
+    assert waits(made, recorder, 1850, "another") == 2
+    assert waits(made, recorder, 1860, "another") == 3
+    assert waits(reporter(recorder), recorder, 0, dry_run=True) == 3
+
+
+def test_what_is_remembered_of_waiting_pods_is_bounded(monkeypatch):
+    """The pod of which something was said longest ago is forgotten first."""
+    monkeypatch.setattr("webhook.reconciler.reporting._MOST_WAITING", 10)
+    recorder = Recorded()
+    made = reporter(recorder)
+    for number in range(50):
+        one = preemptor("p")
+        one = msgspec.structs.replace(one, metadata=msgspec.structs.replace(one.metadata, uid=f"u{number}"))
+        made.evaluated(Evaluation(one, Unschedulable("no"), None, "", 0.0, 0.0), START, dry_run=False)
+    assert list(made._waits) == [f"u{number}" for number in range(40, 50)]
+
+
+def test_evictions_are_counted_in_a_bounded_number_of_series():
+    """By policy, rule and namespace; the 51st namespace and further ones are `other`."""
+    metrics = ReconcilerMetrics(CollectorRegistry())
+    for number in range(60):
+        metrics.evicted("test", "test/opt-in", f"team-{number}")
+    metrics.evicted("test", "test/opt-in", "team-0")
+    text = generate_latest(metrics.registry).decode()
+    assert 'giveway_evictions_total{namespace="team-0",policy="test",rule="test/opt-in"} 2.0' in text
+    assert 'giveway_evictions_total{namespace="other",policy="test",rule="test/opt-in"} 10.0' in text
+    assert text.count("giveway_evictions_total{") == 51
+
+
+def test_the_rule_is_told_and_counted():
+    """The grounds of a victim stand in its Event."""
+    recorder = Recorded()
+    made, one = plan("default/web"), pod("a", node="n1")
+    made.grounds[one.metadata.uid] = VictimReason("test/opt-in", "it says so", may_go=True)
+    reporter(recorder).victim_asked(made, one)
+    assert recorder.notes("Preempted")[0].endswith("(test/opt-in: it says so)")

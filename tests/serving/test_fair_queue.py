@@ -1,0 +1,177 @@
+"""Fair shares: among addresses first, then among the connections of each."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+
+import pytest
+
+from webhook.serving.fair_queue import FairQueue, Peers
+from webhook.serving.turns import FairSemaphore, Turns
+
+
+def served(queue, cost, rounds, again):
+    """Who is served how long in so many rounds; everybody in `again` comes back at once."""
+    took = Counter()
+    for _ in range(rounds):
+        flow, item = queue.pop()
+        took[item] += cost[item]
+        queue.charge(flow, cost[item])
+        if item in again:
+            queue.put(flow, item, cost[item])
+    return took
+
+
+@pytest.mark.parametrize("connections", [1, 300])
+def test_addresses_get_equal_shares(connections):
+    """One who opens three hundred connections for dear reviews gets no more time than one with a single cheap one."""
+    peers, queue = Peers(), FairQueue()
+    cost = {"honest": 0.0002, "attacker": 0.01}
+    honest = peers.flow("10.0.0.1")
+    queue.put(honest, "honest", cost["honest"])
+    attackers = [peers.flow("10.0.0.2") for _ in range(connections)]
+    for flow in attackers:
+        queue.put(flow, "attacker", cost["attacker"])
+    took = served(queue, cost, 5000, {"honest", "attacker"})
+    assert took["honest"] == pytest.approx(took["attacker"], rel=0.05)
+
+
+def test_behind_one_address_cheap_things_do_not_wait_behind_dear_ones():
+    """Sixteen connections with cheap reviews get a good part of the time beside three hundred with dear ones."""
+    peers, queue = Peers(), FairQueue()
+    cost = {"honest": 0.0002, "attacker": 0.01}
+    flows = []
+    for number in range(316):
+        flow = peers.flow("10.0.0.1")
+        flows.append(flow)
+        kind = "honest" if number >= 300 else "attacker"
+        queue.put(flow, kind, cost[kind])
+    assert queue.pop()[1] == "honest"
+    queue.put(flows[-1], "honest", cost["honest"])
+    took = served(queue, cost, 20_000, {"honest", "attacker"})
+    assert took["honest"] > 0.3 * took["attacker"]
+    assert took["attacker"] > 0
+
+
+def test_dear_things_are_not_put_off_for_ever():
+    """A single dear review behind the same address as many cheap ones has its turn within a moment."""
+    peers, queue = Peers(), FairQueue()
+    queue.put(peers.flow("a"), "dear", 0.01)
+    flow = peers.flow("a")
+    waited = 0.0
+    queue.put(flow, "cheap", 0.0002)
+    while (got := queue.pop())[1] != "dear":
+        queue.charge(got[0], 0.0002)
+        waited += 0.0002
+        queue.put(got[0], "cheap", 0.0002)
+    assert waited < 0.5
+
+
+def test_nobody_saves_up_and_nobody_pays_for_what_hurt_nobody():
+    """What was used while nobody waited gives a newcomer no advantage."""
+    peers, queue = Peers(), FairQueue()
+    api_server, newcomer = peers.flow("10.0.0.1"), peers.flow("10.0.0.2")
+    for _ in range(1000):
+        queue.charge(api_server, 1.0)
+    for flow, item in ((newcomer, "new"), (api_server, "api")):
+        queue.put(flow, item, 0.001)
+    first = queue.pop()
+    queue.charge(first[0], 0.001)
+    queue.put(first[0], first[1], 0.001)
+    assert {first[1], queue.pop()[1]} == {"new", "api"}
+
+
+def test_a_peer_is_forgotten_with_its_last_connection():
+    """Addresses that have gone take no memory."""
+    peers = Peers()
+    flows = [peers.flow(f"10.0.{number // 256}.{number % 256}") for number in range(1000)]
+    queue = FairQueue()
+    for flow in flows:
+        queue.charge(flow, 0.001)
+    assert len(peers._known) == 1000
+    flows.clear()
+    del flow
+    gc.collect()
+    assert len(peers._known) == 0
+
+
+async def test_work_is_done_at_once_while_there_is_time():
+    """Nothing is queued in a loop that has nothing else to do."""
+    turns, flow = Turns(), Peers().flow("a")
+    assert await turns.run(flow, lambda: 7, 0.0) == 7
+    assert not turns.busy
+
+
+async def test_what_a_round_has_no_time_for_waits_and_the_cheap_goes_first():
+    """After the slice is used up, reviews run by fair shares, and each gets its own result or error."""
+    turns, peers = Turns(), Peers()
+    order = []
+
+    def work(name):
+        order.append(name)
+        if name == "error":
+            raise ValueError(name)
+        return name
+
+    async def late(address, name, estimate):
+        turns.spend(peers.flow("x"), 1.0)
+        assert turns.busy
+        return await turns.run(peers.flow(address), lambda: work(name), estimate)
+
+    runs = [
+        asyncio.create_task(late("10.0.0.2", "dear", 0.01)),
+        asyncio.create_task(late("10.0.0.2", "error", 0.01)),
+        asyncio.create_task(late("10.0.0.1", "cheap", 0.0001)),
+    ]
+    found = await asyncio.gather(*runs, return_exceptions=True)
+    assert [found[0], found[2], type(found[1])] == ["dear", "cheap", ValueError]
+    assert order[0] == "cheap"
+    await asyncio.sleep(0)
+    assert not turns.busy
+
+
+async def test_work_that_nobody_waits_for_any_more_is_not_done():
+    """A review that was given up at its deadline costs no time."""
+    turns, flow = Turns(), Peers().flow("a")
+    done = []
+
+    async def late():
+        turns.spend(flow, 1.0)
+        await turns.run(flow, lambda: done.append(1), 0.0)
+
+    task = asyncio.create_task(late())
+    await asyncio.sleep(0)
+    assert turns.busy
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == []
+
+
+async def test_a_semaphore_lets_in_so_many_and_every_address_in_turn():
+    """Whoever asks for fifty at once waits for his own; places of those who gave up go on to others."""
+    peers, places = Peers(), FairSemaphore(2)
+    running, most, order = 0, 0, []
+
+    async def hold(name, flow):
+        nonlocal running, most
+        async with places.held(flow, 0.01):
+            running += 1
+            most = max(most, running)
+            order.append(name)
+            await asyncio.sleep(0.001)
+            running -= 1
+
+    tasks = [asyncio.create_task(hold("many", peers.flow("10.0.0.2"))) for _ in range(50)]
+    await asyncio.sleep(0)
+    one = asyncio.create_task(hold("one", peers.flow("10.0.0.1")))
+    await asyncio.sleep(0)
+    for task in tasks[10:]:
+        task.cancel()
+    await asyncio.gather(*tasks, one, return_exceptions=True)
+    assert most == 2
+    assert order.index("one") <= 3
+    assert places._free == 2

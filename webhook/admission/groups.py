@@ -1,0 +1,63 @@
+"""Validation of PodGroups, and of the templates of them in Workloads (`scheduling.k8s.io`, docs/semantics.md A9).
+
+kube-scheduler preempts for a group by the group's own priority. So a group is judged by the rules about the priority of
+pods: whether its class exists and agrees with its numbers, who may use the value, and which classes are allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from webhook.admission.context import Context
+from webhook.admission.review import Answer, PodSpecView, Review
+from webhook.admission.validating import check_class, warn_of_controllers
+from webhook.policy.evaluation.request import GROUPS, PolicyRequest
+
+__all__ = ["validate_group", "validate_group_templates"]
+
+_PRIORITY = ("priorityClassName", "priority")
+
+
+def validate_group(context: Context, review: Review, answer: Answer) -> None:
+    """Judge a PodGroup as it would be stored. An update is judged in the same way: what it names cannot change."""
+    group = review.pod()
+    if group.metadata is not None and group.metadata.deletion_timestamp:
+        return
+    _judge(context, review, group.spec or PodSpecView(), review.object, answer)
+
+
+def validate_group_templates(context: Context, review: Review, answer: Answer) -> None:
+    """Judge the groups that a Workload describes, so that its author reads the message; they are judged again."""
+    metadata = review.object.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):
+        return
+    for template in _templates(review.object.get("spec")):
+        data = {"metadata": metadata if isinstance(metadata, dict) else {}, "spec": template}
+        spec = review.template(data).spec or PodSpecView()
+        request = _judge(context, review, spec, data, answer)
+        if answer.allowed:
+            warn_of_controllers(context, request, "PodGroups", answer)
+
+
+def _judge(context: Context, review: Review, spec: PodSpecView, data: dict[str, Any], answer: Answer) -> PolicyRequest:
+    named = check_class(context, spec, answer)
+    request = msgspec.structs.replace(context.request(review, data), operation="CREATE", resource=GROUPS)
+    request.priority_class = named
+    request.priority = spec.priority if spec.priority is not None else (named.value if named else 0)
+    answer.add(context.engine.judge(request, context.trace))
+    return request
+
+
+def _templates(spec: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping below that names a class or a priority: where a version keeps its templates is its own affair."""
+    if isinstance(spec, dict):
+        if any(field in spec for field in _PRIORITY):
+            yield spec
+        for part in spec.values():
+            yield from _templates(part)
+    elif isinstance(spec, list):
+        for part in spec:
+            yield from _templates(part)

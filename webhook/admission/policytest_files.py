@@ -1,0 +1,127 @@
+"""The files of PolicyTests: what a test may say, and where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from webhook.admission.review import Operation
+from webhook.admission.yaml_positions import path_of, place_of
+from webhook.policy.files.yaml_messages import problem_of
+from webhook.policy.model import SourcePosition
+
+__all__ = ["Case", "Expect", "FoundTest", "PolicyTest", "TestFileError", "TestRequest", "find", "read_tests"]
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+class TestFileError(Exception):
+    """A test file that cannot be run: where that shows, and what is wrong."""
+
+    __test__ = False
+
+    def __init__(self, source: SourcePosition, problem: str) -> None:
+        super().__init__(f"{source}: {problem}")
+        self.source, self.problem = source, problem
+
+
+class _Strict(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """Part of a test file: a field that nobody reads is a mistake of its author."""
+
+
+class TestRequest(_Strict):
+    """Who asks for what."""
+
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+    operation: Literal["CREATE", "UPDATE", "DELETE"] = "CREATE"
+    user: str = "someone"
+    groups: tuple[str, ...] = ("system:authenticated",)
+    dry_run: bool = False
+
+
+class Expect(_Strict):
+    """What must become of it; what is left out is not looked at. An empty list of warnings allows none."""
+
+    verdict: Literal["allow", "deny"]
+    rule: str | None = None
+    message: str | None = None
+    patch: list[Operation] | None = None
+    warnings: list[str] | None = None
+
+
+class Case(_Strict):
+    """One request and its expected end."""
+
+    name: str
+    request: TestRequest
+    expect: Expect
+    phase: Literal["mutate", "validate", "both"] = "both"
+
+
+class _Spec(_Strict):
+    policies: str
+    cases: list[Case]
+    objects: list[dict[str, Any]] = []
+    now: str | None = None
+
+
+class _Metadata(_Strict):
+    name: str
+
+
+class PolicyTest(_Strict):
+    """One document of a test file."""
+
+    api_version: Literal["giveway.dev/v1alpha1"]
+    kind: Literal["PolicyTest"]
+    metadata: _Metadata
+    spec: _Spec
+
+
+class FoundTest(NamedTuple):
+    """A PolicyTest and where it stands: its file, and which document of that it is, from 0."""
+
+    file: Path
+    document: int
+    test: PolicyTest
+
+    def place(self, *path: str | int) -> SourcePosition:
+        """Where a field of its spec stands."""
+        return SourcePosition(str(self.file), *place_of(self.file.read_bytes(), self.document, ("spec", *path)))
+
+
+def find(paths: Iterable[Path]) -> Iterator[FoundTest]:
+    """All PolicyTests in these files and, at any depth, below these directories. Raises TestFileError."""
+    for path in paths:
+        if not path.exists():
+            raise TestFileError(SourcePosition(str(path)), "no such file or directory")
+        files = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES) if path.is_dir() else [path]
+        for file in files:
+            yield from read_tests(file)
+
+
+def read_tests(file: Path) -> Iterator[FoundTest]:
+    """The PolicyTests of a file. Raises TestFileError, with the place, at the first that cannot be read."""
+    try:
+        content = file.read_bytes()
+        documents = list(YAML(typ="safe", pure=True).load_all(content))
+    except MarkedYAMLError as error:
+        line, column, problem = problem_of(error)
+        raise TestFileError(SourcePosition(str(file), line, column), f"YAML: {problem}") from error
+    except (OSError, YAMLError, UnicodeDecodeError) as error:
+        raise TestFileError(SourcePosition(str(file)), str(error)) from error
+    for number, document in enumerate(documents):
+        if not isinstance(document, dict) or document.get("kind") != "PolicyTest":
+            continue
+        try:
+            test = msgspec.convert(document, PolicyTest)
+        except msgspec.ValidationError as error:
+            source = SourcePosition(str(file), *place_of(content, number, path_of(str(error))))
+            raise TestFileError(source, str(error).replace("`$.", "`")) from error
+        yield FoundTest(file, number, test)

@@ -1,0 +1,56 @@
+"""What is known of a review without decoding it: how many values it has, and its uid."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+__all__ = ["LONGEST_UID", "MOST_VALUES", "UNREADABLE", "uid_in", "uid_of", "values"]
+
+MOST_VALUES = 300_000
+"""Values of a review that is decoded; docs/webhook.md says why."""
+LONGEST_UID = 128
+"""Characters; those of an API server have 36."""
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises."""
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_USUAL_PLACE = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([\x20-\x7e]{1,128}?)"')
+"""Where the API server writes the uid; read this way only from a body that does not decode."""
+
+
+class _Uid(msgspec.Struct):
+    uid: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Identity(msgspec.Struct):
+    request: _Uid
+
+
+_identity = msgspec.json.Decoder(_Identity)
+_text = msgspec.json.Decoder(str)
+
+
+def values(body: bytes) -> int:
+    """How many values a body has, at most. What stands in texts is left out only if it would be too many."""
+    found = sum(map(body.count, (b",", b"{", b"[")))
+    texts = (body.count(b'"') - body.count(b'\\"')) // 2
+    if found > MOST_VALUES and texts <= 2 * MOST_VALUES:  # at least every second one is a value, too
+        found -= sum(len(text[0]) - len(text[0].translate(None, b",{[")) for text in _STRING.finditer(body))
+    return found
+
+
+def uid_in(body: bytes) -> str:
+    """The uid of a review that does not fit: by its field, else by its usual place. Other fields are skipped over."""
+    try:
+        raw = _identity.decode(body).request.uid
+        uid: str = _text.decode(raw) if len(raw) <= 6 * LONGEST_UID else ""
+    except UNREADABLE:
+        return uid_of(body[:4096])
+    return uid if len(uid) <= LONGEST_UID else ""
+
+
+def uid_of(beginning: bytes) -> str:
+    """The uid of a review that is not read as a whole, by its usual place; empty if it is not there."""
+    match = _USUAL_PLACE.search(beginning)
+    return match[1].decode() if match else ""

@@ -1,0 +1,127 @@
+"""What `giveway explain` prints of a pod in a cluster that was read: what fails, who could go, what would happen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from webhook.cli.decide_explain import explain_decision, listed
+from webhook.cli.explain_alone import written_on
+from webhook.cli.output import literal, people_console
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod, key_of
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import decide
+from webhook.preemption.victims.rules import kubernetes_rules
+from webhook.reconciler.clock import SteadyClock
+from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter
+from webhook.reconciler.evaluate.extender_client import ExtenderCache, url_of
+from webhook.reconciler.evaluate.victim_exclusions import decide_with_exclusions, immovable
+from webhook.reconciler.plans.adoption import recall_evictions
+from webhook.reconciler.possible_evictions import PossibleEviction, possible_evictions
+from webhook.reconciler.preemptors import PolicySet, ineligible_reason
+from webhook.reconciler.state.state import State
+
+__all__ = ["show"]
+
+
+def show(pod: Pod, state: State, policy_set: PolicySet, clock: SteadyClock | None = None) -> None:
+    """Print all there is to say of a pod in a cluster that has been listed; `clock` tells when that was."""
+    console = people_console()
+    policy = policy_set.policy_of(pod)
+    why_not = ineligible_reason(pod, policy)
+    key = literal(key_of(pod))
+    if why_not:
+        console.print(f"[yellow]{key} is not acted for: {literal(why_not)}.[/yellow]")
+    else:
+        assert policy is not None
+        console.print(f"[green]{key} is acted for, by policy {policy.name}.[/green]")
+    for line in written_on(pod):
+        console.print(literal(line))
+    clock = clock or SteadyClock()
+    if pod.spec.node_name and not pod.metadata.deletion_timestamp:
+        found = possible_evictions(state, policy_set, key_of(pod), clock.wall())
+        _show_possible_evictions(key_of(pod), pod.spec.node_name, found, clock.wall())
+    if pod.spec.node_name or pod.metadata.deletion_timestamp:
+        return
+    if policy is None:
+        rules = kubernetes_rules()
+        decision = decide(state.snapshot, pod, rules, clock.wall())
+    else:
+        rules = policy_set.rules[policy.name]
+        decision = decide_with_exclusions(state, pod, rules, clock.wall(), immovable(state, ()))
+    console.print()
+    explain_decision("cluster", pod, state.snapshot, rules, decision)
+    if policy is not None and not why_not:
+        console.print(f"Now: {literal(_now(state, pod, policy, policy_set, clock))}")
+
+
+def _now(state: State, pod: Pod, policy: PreemptionPolicy, policy_set: PolicySet, clock: Any) -> str:
+    """What the reconciler would do for the pod now, in words."""
+    evaluator = Evaluator(state, EvictionLimiter(), clock)
+    recall_evictions(evaluator, policy_set)  # what of the rates is used up, as a new leader reads it off the pods
+    outcome: Outcome = evaluator.evaluate(
+        pod,
+        policy,
+        policy_set.rules[policy.name],
+        0,
+        extenders=[ExtenderCache(extender, {}) for extender in policy.extenders],
+    )
+    match outcome:
+        case Fits(nodes):
+            unless = "if it does not, the reconciler decides for it without that node after a while"
+            return f"nothing; kube-scheduler can bind it to {nodes[0]} ({unless})."
+        case Waits(node, leaving):
+            pods = "1 pod there is" if leaving == 1 else f"{leaving} pods there are"
+            return f"{node} would be reserved, and nobody evicted: {pods} leaving anyway."
+        case Evicts(node, victims):
+            names = listed([key_of(victim) for victim in victims])
+            return f"{node} would be reserved, and {names} evicted."
+        case Asks(question):
+            where = listed([candidate.node for candidate in question.candidates])
+            return f"evicting on {where} would make room; extender {url_of(question.extender)} says where it may."
+        case Unschedulable():
+            return f"nothing would be done: {outcome.text}"
+
+
+def _show_possible_evictions(pod: str, where: str, found: list[PossibleEviction], now: float) -> None:
+    """Print one row for each policy and one for kube-scheduler, those who may evict the pod first."""
+    console = people_console()
+    first = min((one.since for one in found if one.policy and one.since is not None), default=None)
+    by_giveway = "may not evict it as things are"
+    if first is not None:
+        by_giveway = "may evict it now" if first <= now else f"may evict it from {rfc3339(first)} on"
+    by_scheduler = "may at any time" if any(not one.policy and one.since is not None for one in found) else "may not"
+    said = f"giveway {by_giveway}; kube-scheduler {by_scheduler}."
+    console.print(f"\n[bold cyan]{literal(pod)}[/bold cyan] runs on {literal(where)}. {said}")
+    table = Table(title="Who could evict it", title_justify="left", show_lines=True)
+    table.add_column("who", ratio=2, overflow="fold")
+    table.add_column("for pods of class", ratio=3, overflow="fold")
+    table.add_column("from when", no_wrap=True)
+    table.add_column("by which rule", ratio=4, overflow="fold")
+    for one in sorted(found, key=lambda one: one.since is None):
+        if one.since is None:
+            when = "[dim]not as things are[/dim]"
+        elif one.since <= now:
+            when = "[yellow]now[/yellow]"
+        else:
+            when = f"[yellow]{rfc3339(one.since)}\n(in {_duration(one.since - now)})[/yellow]"
+        table.add_row(
+            f"giveway, policy {literal(one.policy)}" if one.policy else "kube-scheduler",
+            literal(listed([f"{name} ({value})" for name, value in one.classes]) or "none"),
+            when,
+            "\n".join((f"[magenta]{literal(one.rule)}[/magenta]: {literal(one.text)}", *map(literal, one.conditions))),
+        )
+    console.print(table)
+
+
+def _duration(seconds: float) -> str:
+    """A length of time in its two largest units."""
+    left, parts = round(seconds), []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "0 s"

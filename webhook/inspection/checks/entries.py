@@ -1,0 +1,75 @@
+"""Whether webhook configurations that an administrator applied are those that the policies in force need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.inspection.checks.installation import there
+from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
+from webhook.inspection.observed import Observed
+from webhook.registration import stored
+from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
+
+__all__ = ["old"]
+
+Json = dict[str, Any]
+
+_NAME = "giveway"
+_PLURALS = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingwebhookconfigurations"}
+_RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
+
+
+def old(observed: Observed) -> Iterator[ClusterFinding]:
+    """Entries that no replica wrote and that differ from what `giveway configurations` prints for these policies.
+
+    Those that a replica wrote are its own to renew; another version may write others. Where they send reviews, and what
+    happens without an answer, is taken from the entries themselves.
+    """
+    if not there(observed):
+        return
+    found = {kind: _stored(observed, plural) for kind, plural in _PLURALS.items()}
+    wanted = entries(observed.policies, _target(observed, found))
+    for kind, configuration in found.items():
+        webhooks = configuration.get("webhooks") or []
+        if all(entry["name"] in PROBES for entry in webhooks) or stored.is_ours(configuration):
+            continue
+        if stored.digest(webhooks) == stored.digest(wanted[kind]):
+            continue
+        meant = {entry["name"]: stored.digest([entry]) for entry in wanted[kind]}
+        are = {entry["name"]: stored.digest([entry]) for entry in webhooks}
+        differ = [name for name in {**meant, **are} if meant.get(name) != are.get(name)]
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            f"{kind} {_NAME} is not what the policies in force need: {names(differ) if differ else 'another order'}.",
+            "No replica wrote it. What its matchConditions leave out is not judged.",
+            "If it comes from a file: make the file again with giveway configurations, and apply it. If the webhook"
+            " keeps it, it is put back within seconds.",
+        )
+
+
+def _stored(observed: Observed, plural: str) -> Json:
+    """Giveway's own configuration; empty if there is none."""
+    return next((one for one in observed.objects[plural] if one["metadata"]["name"] == _NAME), {})
+
+
+def _target(observed: Observed, found: dict[str, Json]) -> WebhookTarget:
+    """Where the stored entries send reviews, as the options of `giveway configurations` would say it."""
+    reconciler = f"system:serviceaccount:{observed.own}:giveway-reconciler"
+    by_name = {entry["name"]: entry for one in found.values() for entry in one.get("webhooks") or ()}
+    pods = by_name.get("pods.validate.giveway.dev") or {}
+    client = pods.get("clientConfig") or {}
+    service = client.get("service") or {}
+    for condition in (by_name.get("pods-status.validate.giveway.dev") or {}).get("matchConditions") or ():
+        if said := _RECONCILER.fullmatch(condition.get("expression", "")):
+            reconciler = re.sub(r"\\(.)", r"\1", said[1])
+    return WebhookTarget(
+        namespace=observed.own,
+        service=service.get("name", WebhookTarget().service),
+        port=service.get("port", WebhookTarget().port),
+        url=client["url"].rpartition("/")[0] if client.get("url") else None,
+        failure_policy=pods.get("failurePolicy", "Fail"),
+        reconciler=reconciler,
+        priority_plugin="pods-system.mutate.giveway.dev" not in by_name,
+    )

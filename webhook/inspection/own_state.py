@@ -1,0 +1,113 @@
+"""What is read of giveway itself: Deployments and pods, the lease, its policies twice, and whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from webhook.admission.configmaps import ALLOW_REMOVAL, POLICIES
+from webhook.inspection.scope import IN_FORCE
+from webhook.kube.client import ApiError, Client
+from webhook.kube.instants import InstantError, epoch
+from webhook.kube.lease import Lease
+from webhook.kube.resources import CONFIG_MAP, DEPLOYMENT, LEASE, POD
+from webhook.registration.probe import Probe, send_probe
+
+__all__ = ["LEASE_NAME", "OwnState", "PolicyMap", "read_own_state", "renewed"]
+
+LEASE_NAME = "giveway-reconciler"
+"""The lease that the reconcilers hold, as manifests/base names it."""
+_OWN_PODS = "app.kubernetes.io/name=giveway"
+_LOOK_AGAIN = 5.0
+"""Seconds, at most, after which a lease that seems old is read once more: the clocks here and there may differ."""
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class PolicyMap(msgspec.Struct, frozen=True):
+    """A ConfigMap with policy files, which removals it allows, and when it was written last (seconds; 0 if unknown)."""
+
+    files: dict[str, str]
+    allowed: tuple[str, ...] = ()
+    written: float = 0.0
+
+
+class OwnState(msgspec.Struct, kw_only=True):
+    """giveway in its namespace. What could not be read is in `missing`, by plural, as in `Observed`.
+
+    `lease_unchanged` says that the lease was read twice and nobody had renewed it in between.
+    """
+
+    deployments: dict[str, Json] = {}
+    pods: list[Json] = []
+    lease: Lease | None = None
+    lease_unchanged: bool = False
+    applied: PolicyMap | None = None
+    in_force: PolicyMap | None = None
+    probe: Probe | None = None
+    """None if nothing was asked, because there are no entries to ask through."""
+    missing: dict[str, str] = {}
+
+
+async def read_own_state(client: Client, own: str, now: float, *, probing: bool) -> OwnState:
+    """Read giveway's own objects in the namespace `own`, and probe if there are entries to probe.
+
+    What may not be read is noted. Raises ApiError if the cluster does not answer at all.
+    """
+    found = OwnState(missing={})
+
+    async def ask(what: str, verb: str, asked: Awaitable[T]) -> T | None:
+        """An answer; None if there is no such object, or no right to it, which is noted."""
+        try:
+            return await asked
+        except ApiError as error:
+            if error.status in (0, 401):
+                raise
+            if error.status != 404:
+                right = f"no right to {verb} {what} in {own}"
+                found.missing[what] = right if error.status == 403 else f"{what} in {own} could not be read: {error}"
+            return None
+
+    deployments = await ask("deployments", "list", client.list(DEPLOYMENT.path(own), labelSelector=_OWN_PODS))
+    found.deployments = {one["metadata"]["name"]: one for one in (deployments or ([],))[0]}
+    if found.deployments:
+        pods = await ask("pods", "list", client.list(POD.path(own), labelSelector=_OWN_PODS))
+        found.pods = (pods or ([],))[0]
+    found.applied = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, POLICIES))))
+    found.in_force = _policy_map(await ask("configmaps", "get", client.get(CONFIG_MAP.path(own, IN_FORCE))))
+    if probing:
+        found.probe = await ask("giveway-probe", "patch ConfigMap", send_probe(client, own))
+    # Last, because it may take some seconds
+    found.lease = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
+    if found.lease is not None and _is_old(found.lease, now):
+        await asyncio.sleep(min(_LOOK_AGAIN, (found.lease.spec.lease_duration_seconds or 15) / 3))
+        again = await ask("leases", "get", client.get(LEASE.path(own, LEASE_NAME), Lease))
+        found.lease_unchanged = again is not None and again.spec.renew_time == found.lease.spec.renew_time
+        found.lease = again
+    return found
+
+
+def renewed(lease: Lease) -> float:
+    """When the lease was renewed last, in seconds since the epoch; 0 if it does not say."""
+    try:
+        return epoch(lease.spec.renew_time or "")
+    except InstantError:
+        return 0.0
+
+
+def _is_old(lease: Lease, now: float) -> bool:
+    """Whether the lease seems to have run out, by the clock of whoever looks."""
+    return now - renewed(lease) > (lease.spec.lease_duration_seconds or 15)
+
+
+def _policy_map(found: Mapping[str, Any] | None) -> PolicyMap | None:
+    if found is None:
+        return None
+    metadata = found["metadata"]
+    allowed = (metadata.get("annotations") or {}).get(ALLOW_REMOVAL, "").replace(",", " ").split()
+    times = [field["time"] for field in metadata.get("managedFields") or () if field.get("time")]
+    return PolicyMap(dict(found.get("data") or {}), tuple(allowed), max(map(epoch, times), default=0.0))

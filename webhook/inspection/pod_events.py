@@ -1,0 +1,88 @@
+"""What was told of one pod: its Events, and the decisions written on preemptors that name it as a victim.
+
+Both are read with a tenant's rights (`view` in the pod's namespace), and last longer than the pod.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.client import ApiError, Client
+from webhook.kube.objects import Pod
+from webhook.kube.resources import POD, Resource
+from webhook.reconciler.state.annotations import DecisionRecord, decision_of
+
+__all__ = ["DecisionAgainst", "Told", "decisions_against", "told_of"]
+
+_EVENTS = Resource("", "v1", "events", "Event")
+"""In the core group, where the role `view` lets tenants read them."""
+_TELLING = ("giveway.dev/reconciler", "default-scheduler")
+"""Who tells of preemption: `reportingComponent`, or `source.component` of old Events."""
+_PAGE = 500
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One Event: when it happened last (RFC 3339), by whom it was told, and how often it happened."""
+
+    at: str
+    by: str
+    reason: str
+    note: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        """As one sentence."""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.at} {self.reason}{times}: {self.note}"
+
+
+class DecisionAgainst(msgspec.Struct, frozen=True):
+    """A decision that names the pod as a victim, and the preemptor (`namespace/name`) on which it is written."""
+
+    preemptor: str
+    record: DecisionRecord
+
+
+async def told_of(client: Client, namespace: str, name: str) -> list[Told]:
+    """What was told of a pod, the newest last; nothing if Events may not be read. Raises ApiError."""
+    selector = f"involvedObject.kind=Pod,involvedObject.name={name}"
+    try:
+        found, _ = await client.list(_EVENTS.path(namespace), fieldSelector=selector)
+    except ApiError as error:
+        if error.status == 403:
+            return []
+        raise
+    told = [_told(one) for one in found]
+    return sorted((one for one in told if one.by in _TELLING), key=lambda one: one.at)
+
+
+async def decisions_against(client: Client, namespace: str, name: str) -> list[DecisionAgainst]:
+    """The decisions on pods that may be read by which the pod was to go; in all namespaces, or else in its own."""
+    key, found = f"{namespace}/{name}", list[DecisionAgainst]()
+    for path in (POD.path(), POD.path(namespace)):
+        try:
+            async for page in client.pages(path, Pod, limit=_PAGE, resume=True):
+                for pod in page.items or ():
+                    record = decision_of(pod)
+                    if record is not None and any(victim.pod == key for victim in record.victims):
+                        found.append(DecisionAgainst(f"{pod.metadata.namespace}/{pod.metadata.name}", record))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            continue
+        break
+    return sorted(found, key=lambda one: one.record.at)
+
+
+def _told(event: dict[str, Any]) -> Told:
+    series = event.get("series") or {}
+    moments = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return Told(
+        at=next(filter(None, moments), event["metadata"].get("creationTimestamp") or "")[:19] + "Z",
+        by=event.get("reportingComponent") or (event.get("source") or {}).get("component") or "",
+        reason=event.get("reason") or "",
+        note=event.get("message") or "",
+        count=series.get("count") or event.get("count") or 1,
+    )

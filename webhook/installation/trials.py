@@ -1,0 +1,137 @@
+"""A pod is tried by dry run in namespaces that policies match and exclude, before what enforced them is taken away.
+
+The API server's answer is held against the webhook's own judgement of the same pod. So an expression that compiles and
+fails on every request, and one that never holds, are found while something else still enforces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from webhook.admission.context import Context, Objects
+from webhook.admission.review import Answer, say
+from webhook.admission.webhook import Phase, review
+from webhook.installation.install import NAMESPACE, TAKES_EFFECT
+from webhook.kube.bounded import bounded
+from webhook.kube.client import ApiError, Client
+from webhook.kube.json_patch import apply_json_patch
+from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.resources import NAMESPACE as NAMESPACES
+from webhook.kube.resources import POD, PRIORITY_CLASS
+from webhook.policy.evaluation.engine import Engine
+from webhook.policy.evaluation.rules import RuleTrace
+from webhook.policy.model import Policies
+from webhook.registration.entries import EXEMPT
+
+__all__ = ["Trial", "try_pods"]
+
+Json = dict[str, Any]
+_MOST = 12
+"""Namespaces in which a pod is tried."""
+_BY_GIVEWAY = re.compile(r"'giveway-[^']*'.* denied request: (.*)", re.DOTALL)
+
+
+class Trial(NamedTuple):
+    """A pod that was tried in a namespace; `problem` is empty if the API server says what the policies say.
+
+    `tried` is false if something other than giveway refused it, so that nothing is known.
+    """
+
+    namespace: str
+    tried: bool
+    problem: str
+
+
+async def try_pods(client: Client, policies: Policies, seconds: float = 5 * TAKES_EFFECT) -> list[Trial]:
+    """Try a pod in one namespace for each way in which the policies apply; again for so long if it goes wrong.
+
+    Raises ApiError, also if a dry run is not answered with a verdict.
+    """
+    classes, _ = await client.list(PRIORITY_CLASS.path(), PriorityClass)
+    namespaces, _ = await client.list(NAMESPACES.path(), Namespace)
+    user = await client.create(
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+    )
+    expected = _expected(policies, classes, namespaces, user["status"]["userInfo"])
+    end = time.monotonic() + seconds
+    while True:
+        trials = [await _try(client, name, refusals) for name, refusals in expected.items()]
+        if not any(one.problem for one in trials) or time.monotonic() > end:
+            return trials
+        await asyncio.sleep(TAKES_EFFECT / 2)
+
+
+def _expected(
+    policies: Policies, classes: Iterable[PriorityClass], namespaces: Iterable[Namespace], user: Json
+) -> dict[str, list[str]]:
+    """What the policies say against the pod, by namespace: the first of those in which the same rules apply."""
+    lookup, engine = Objects(classes, namespaces), Engine(policies)
+    found: dict[tuple[object, ...], tuple[str, list[str]]] = {}
+    for namespace in namespaces:
+        name = namespace.metadata.name
+        if name in ("kube-system", NAMESPACE) or EXEMPT in (namespace.metadata.labels or {}):
+            continue
+        trace: list[RuleTrace] = []
+        context = Context(engine, lookup, trace)
+        obj = _pod(name)
+        obj = apply_json_patch(obj, _ask(context, "mutate", obj, user).patch)
+        answer = _ask(context, "validate", obj, user)
+        refusals = [say(row) for row in answer.verdicts if row.denies]
+        found.setdefault(tuple((row.policy, row.rule, row.why) for row in trace), (name, refusals))
+    return dict(list(found.values())[:_MOST])
+
+
+def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:
+    request = {
+        "uid": "trial",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "operation": "CREATE",
+        "name": obj["metadata"]["name"],
+        "namespace": obj["metadata"]["namespace"],
+        "userInfo": user,
+        "object": obj,
+        "dryRun": True,
+    }
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return review(context, phase, msgspec.json.encode(body)).answer
+
+
+async def _try(client: Client, namespace: str, refusals: list[str]) -> Trial:
+    try:
+        await client.create(POD.path(namespace), _pod(namespace), dryRun="All")
+    except ApiError as error:
+        if error.status not in (400, 403, 422):
+            raise
+        natively = _BY_GIVEWAY.search(error.message)
+        if natively is None or refusals:
+            return Trial(namespace, tried=natively is not None, problem="")
+        why = f"a pod is refused, and the policies say nothing against it: {bounded(natively[1].strip(), 500)}"
+        return Trial(namespace, tried=True, problem=why)
+    problem = f"a pod is let in, and the policies say: {bounded(refusals[0], 500)}" if refusals else ""
+    return Trial(namespace, tried=True, problem=problem)
+
+
+def _pod(namespace: str) -> Json:
+    """A pod that most policies and Pod Security Standards let in."""
+    container = {
+        "name": "trial",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}, "limits": {"cpu": "1m", "memory": "1Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    safe = {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"containers": [container], "securityContext": safe}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "giveway-trial", "namespace": namespace},
+        "spec": spec,
+    }

@@ -1,0 +1,56 @@
+"""PodGroups (`scheduling.k8s.io`), as far as they decide who is evicted together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook.kube.objects.meta import KubeStruct, ObjectMeta
+
+__all__ = ["PodGroup"]
+
+
+class GangPolicy(KubeStruct):
+    """How many members a gang needs."""
+
+    min_count: int = 0
+
+
+class PodGroupPolicy(KubeStruct):
+    """How the members of a group are scheduled; a `basic` group has no `gang`."""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(KubeStruct):
+    """What decides of a group.
+
+    `disruption_mode` is `Pod` or `PodGroup` in Kubernetes 1.36, and `{single: {}}` or `{all: {}}` in 1.37.
+    """
+
+    priority: int | None = None
+    priority_class_name: str = ""
+    disruption_mode: Any = None
+    scheduling_policy: PodGroupPolicy = msgspec.field(default_factory=PodGroupPolicy)
+
+
+class PodGroup(KubeStruct):
+    """A group of pods that its members name in `spec.schedulingGroup.podGroupName`."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+
+    @property
+    def goes_whole(self) -> bool | None:
+        """Whether its members are disrupted together or not at all; None if it says neither."""
+        mode = self.spec.disruption_mode
+        if isinstance(mode, dict):
+            return True if "all" in mode else False if "single" in mode else None
+        return {"PodGroup": True, "Pod": False}.get(mode) if isinstance(mode, str) else None
+
+    @property
+    def minimum(self) -> int:
+        """How many members it needs; 0 if it does not say so."""
+        gang = self.spec.scheduling_policy.gang
+        return gang.min_count if gang else 0

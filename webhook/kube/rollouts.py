@@ -1,0 +1,55 @@
+"""How far a Deployment has come, and why its pods are not ready, in words for people. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ["pod_selector", "unready"]
+
+Json = Mapping[str, Any]
+
+
+def pod_selector(deployment: Json) -> str:
+    """The label selector of a Deployment's pods, as a list query takes it."""
+    labels = deployment["spec"]["selector"].get("matchLabels") or {}
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def unready(deployment: Json, pods: Iterable[Json]) -> str:
+    """That its newest pods are not all ready, and why, if they say so; empty if they are. `pods` are its own."""
+    name, wanted, status = deployment["metadata"]["name"], _wanted(deployment), deployment.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0)) if seen else 0
+    if ready >= wanted:
+        return ""
+    failures = [
+        one.get("message", "")
+        for one in status.get("conditions") or ()
+        if one.get("type") == "ReplicaFailure" and one.get("status") == "True"
+    ]
+    reasons = dict.fromkeys(filter(None, [*failures, *map(_reason, pods)]))
+    text = f"{name}: {ready} of {wanted} pods are ready"
+    return f"{text} ({'; '.join(reasons)})" if reasons else text
+
+
+def _wanted(deployment: Json) -> int:
+    replicas = deployment["spec"].get("replicas")
+    return 1 if replicas is None else int(replicas)
+
+
+def _reason(pod: Json) -> str:
+    """Why a pod is not ready, if it says so; empty for one that is ready or only young."""
+    status = pod.get("status") or {}
+    for one in status.get("conditions") or ():
+        if one["type"] == "PodScheduled" and one["status"] == "False":
+            return f"no node takes it: {one.get('message', '')}"
+    for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        state = container.get("state") or {}
+        held = state.get("waiting") or {}
+        if held.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"container {container['name']}: {held['reason']}: {held.get('message', '')}".rstrip(": ")
+        ended = state.get("terminated") or {}
+        if ended.get("exitCode"):
+            return f"container {container['name']} ended with exit code {ended['exitCode']}; see kubectl logs"
+    return ""

@@ -1,0 +1,46 @@
+"""The record `giveway.dev/given` in expressions: what giveway gave a new pod, told from what a client wrote.
+
+Before anybody mutates a new object, the API server notes in `managedFields` every field that the client set; what
+admission adds is noted for nobody (`FieldManager.UpdateNoErrors`, called before mutation). A client can claim fields
+that it did not set, and never lose one that it did. So a key that no manager owns was put there by admission, and a
+record that no manager owns is giveway's. The form of the record is that of `webhook.admission.mutating.Given`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webhook.native.expressions import quote
+from webhook.policy.model import GIVEN
+
+__all__ = ["GIVEN_VARIABLE", "RECORD", "owned", "recorded"]
+
+RECORD = "variables.given"
+"""The record of an earlier call for this pod, empty if there is none; what a client wrote counts for nothing."""
+_LONGEST_VALUE = 64
+"""Characters of a value of which the record has the digest if there are more."""
+
+
+def owned(path: Sequence[str]) -> str:
+    """A client set this field, or claims so."""
+    steps = "".join(f"[?{quote(f'f:{step}')}]" for step in path)
+    return f"object.metadata.?managedFields.orValue([]).exists(m, m.?fieldsV1{steps}.hasValue())"
+
+
+_NOT_OURS = f"size(object.metadata.?managedFields.orValue([])) == 0 ||\n{owned(['metadata', 'annotations', GIVEN])}"
+GIVEN_VARIABLE = ("given", f"{_NOT_OURS}\n? ''\n: object.metadata.?annotations[?{quote(GIVEN)}].orValue('')")
+"""Without managedFields, which the API server leaves out if it cannot compute them, nothing tells who wrote it."""
+
+
+def recorded(key: str) -> str:
+    """The pod's annotation of this key is one that giveway copied; it must be there.
+
+    Of a long value the record has the digest, which CEL cannot compute: there it suffices that the key was copied.
+    """
+    value = f"object.metadata.annotations[{quote(key)}]"
+    escaped = (
+        f"{value}.replace('\\\\', '\\\\\\\\').replace('\"', '\\\\\"').replace('\\n', '\\\\n').replace('\\t', '\\\\t')"
+    )
+    begins = quote(f'"{key}":"')
+    digest = quote(f'"{key}":"sha256:')
+    return f"{RECORD}.contains({value}.size() > {_LONGEST_VALUE}\n ? {digest}\n : {begins} + {escaped} + '\"')"

@@ -1,0 +1,181 @@
+"""CEL selectors of devices: expressions over `device`, as Kubernetes' `dynamic-resource-allocation/cel` has them.
+
+`device` has `driver`, `allowMultipleAllocations`, and `attributes` and `capacity` by domain and name. A domain that the
+device does not have is an empty map. Quantities and semantic versions have their own functions. Other Kubernetes
+libraries (`sets`, regular expressions, URLs, IP addresses) are not known here: what uses them does not compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import msgspec
+
+from webhook.kube.bounded import bounded_cache
+from webhook.policy.cel.ast import parse
+from webhook.policy.cel.cost import BUDGET, Cost, CostError
+from webhook.policy.cel.opaque import FUNCTIONS
+from webhook.policy.cel.program import CelError, CelProblem, CelRuntimeError
+
+__all__ = ["DeviceFacts", "SelectorProgram", "device_selector"]
+
+LONGEST_SELECTOR = 10 * 1024
+"""Characters, as in Kubernetes."""
+_MOST_REMEMBERED = 8192
+_DIGEST = 16
+
+_TEXT = r"(?:\"[^\"\\]*\"|'[^'\\]*')"
+_MAP = rf"\bdevice\s*\.\s*(attributes|capacity)\s*\[\s*({_TEXT})\s*\]"
+_INDEXED = re.compile(_MAP)
+_READ = re.compile(rf"{_MAP}\s*(?:\.\s*([A-Za-z_]\w*)\b(?!\s*\()|\[\s*({_TEXT})\s*\])")
+_DOMAIN = re.compile(rf"({_TEXT})\s+in\s+device\s*\.\s*(attributes|capacity)\b(?!\s*[\[.])")
+_OWN = re.compile(r"\bdevice\s*\.\s*(driver|allowMultipleAllocations)\b")
+_DEVICE = re.compile(r"\bdevice\b")
+
+
+class DeviceFacts(Protocol):
+    """What an expression sees of a device: values by domain and name; see `webhook.policy.cel.opaque` for the types."""
+
+    @property
+    def driver(self) -> str:
+        """The driver's name."""
+
+    @property
+    def allow_multiple_allocations(self) -> bool:
+        """Whether several claims may have a share of it."""
+
+    @property
+    def attributes(self) -> Mapping[str, Mapping[str, Any]]:
+        """The attributes. They are asked for only if the expression reads one."""
+
+    @property
+    def capacity(self) -> Mapping[str, Mapping[str, Any]]:
+        """The capacities, likewise."""
+
+
+class SelectorProgram:
+    """A compiled selector. What it says of a device is remembered by what it reads of it."""
+
+    def __init__(self, text: str, expression: Any, cost: Cost) -> None:
+        self.text = text
+        self._expression = expression
+        self._cost = cost
+        self._reads = _reads(text)
+        self._known: dict[tuple[Any, ...], bool | str] = {}
+
+    def matches(self, device: DeviceFacts) -> bool:
+        """Whether the device is meant. Raises CelRuntimeError, also for a value that is no bool."""
+        key = self._projection(device)
+        answer = self._known.get(key)
+        if answer is None:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            answer = self._known[key] = self._evaluate(device)
+        if isinstance(answer, str):
+            raise CelRuntimeError(answer)
+        return answer
+
+    def _projection(self, device: DeviceFacts) -> tuple[Any, ...]:
+        if self._reads is None:
+            read = (device.driver, device.allow_multiple_allocations, device.attributes, device.capacity)
+            return (blake2b(msgspec.json.encode(read), digest_size=_DIGEST).digest(),)
+        parts: list[Any] = [device.driver, device.allow_multiple_allocations]
+        for kind, domain, name in self._reads:
+            values = (device.attributes if kind == "attributes" else device.capacity).get(domain)
+            value = None if values is None else values.get(name) if name else True
+            parts.append((type(value), value))  # true is not 1
+        return tuple(parts)
+
+    def _evaluate(self, device: DeviceFacts) -> bool | str:
+        """The answer, or why there is none."""
+        data: dict[str, Any] = {
+            "driver": device.driver,
+            "allowMultipleAllocations": device.allow_multiple_allocations,
+            "attributes": {domain: dict(values) for domain, values in device.attributes.items()},
+            "capacity": {domain: dict(values) for domain, values in device.capacity.items()},
+        }
+        elements = max(map(len, (data["attributes"], data["capacity"], *device.attributes.values())), default=0)
+        if self._cost.bound(len(msgspec.json.encode(data)), elements) > BUDGET:
+            return f"it could take more than {BUDGET / 1e6:.0f} ms"
+        try:
+            value = self._expression.eval(_env().Activation({"device": data}))
+            given = value.value()
+        except Exception as error:  # noqa: BLE001 - the binding raises bare RuntimeError, and others for odd input
+            return _plain(str(error))
+        if isinstance(given, bool):
+            return given
+        return _plain(str(given)) if value.type() == _error_type() else "it gave no bool"
+
+
+@bounded_cache(256, LONGEST_SELECTOR)
+def device_selector(text: str) -> SelectorProgram:
+    """Compile a selector. Raises CelError."""
+    if len(text) > LONGEST_SELECTOR:
+        raise CelError([CelProblem(1, 1, f"the expression has {len(text)} characters; at most {LONGEST_SELECTOR}")])
+    try:
+        expression = _env().compile(_INDEXED.sub(r"device.\1[?\2].orValue(dyn({}))", text))
+    except Exception as error:
+        raise CelError([CelProblem(1, 1, _plain(str(error)))]) from error
+    try:
+        return SelectorProgram(text, expression, Cost(parse(expression.serialize()), ("device",)))
+    except CostError as error:
+        raise CelError([CelProblem(1, 1, str(error))]) from error
+
+
+def _reads(text: str) -> tuple[tuple[str, str, str], ...] | None:
+    """What the expression reads beside the driver: kind, domain and name, which is empty for the domain itself.
+
+    None if that cannot be told.
+    """
+    found = {(kind, _unquoted(domain), name or _unquoted(quoted)) for kind, domain, name, quoted in _READ.findall(text)}
+    found |= {(kind, _unquoted(domain), "") for domain, kind in _DOMAIN.findall(text)}
+    if any(not domain for _, domain, _ in found):
+        return None
+    rest = _OWN.sub("", _DOMAIN.sub("", _READ.sub("", text)))
+    return None if _DEVICE.search(rest) else tuple(sorted(found))
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1]
+
+
+@cache
+def _env() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - loaded with the first expression: it takes 15 MB
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings  # noqa: PLC0415
+
+    types = {"string": cel.Type.STRING, "int": cel.Type.INT, "bool": cel.Type.BOOL, "dyn": cel.Type.DYN}
+    types["double"] = cel.Type.DOUBLE
+    functions: dict[str, list[Any]] = {}
+    for number, declared in enumerate(FUNCTIONS):
+        overload = cel.Overload(
+            id=f"{declared.name}_{number}",
+            return_type=types[declared.result],
+            parameters=[types[kind] for kind in declared.parameters],
+            is_member=declared.member,
+            impl=declared.implementation,
+        )
+        functions.setdefault(declared.name, []).append(overload)
+    return cel.NewEnv(
+        variables={"device": cel.Type.DYN},
+        functions=[cel.FunctionDecl(name, overloads) for name, overloads in functions.items()],
+        extensions=[ext_strings.ExtStrings(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()],
+    )
+
+
+@cache
+def _error_type() -> Any:
+    from cel_expr_python import cel  # noqa: PLC0415 - see _env
+
+    return cel.Type.ERROR
+
+
+def _plain(report: str) -> str:
+    """The first line of the library's report, without its status codes."""
+    line = re.sub(r"\s*\[[A-Z_]+\]\s*$", "", report.strip()).splitlines()[0] if report.strip() else "unknown error"
+    line = re.sub(r"^ERROR: <input>:-?\d+:-?\d+: ", "", re.sub(r"^(?:[A-Z_]+: )+(?!<)", "", line))
+    return re.sub(r"^(?:ERROR: )?<input>:-?\d+:-?\d+: ", "", line).removesuffix(" (in container '')")

@@ -1,0 +1,66 @@
+"""Where policies come from: a source gives texts with names; whoever chooses a policy set need not know which it is.
+
+A source is read at once, from the disk or from what a watch has shown last. Policies as custom resources would be one
+more class here: each object a text, named as `kubectl` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from webhook.policy.files.loading import Loaded, load_texts, read_texts
+from webhook.policy.shapes.findings import Finding
+
+__all__ = ["ConfigMapSource", "DirectorySource", "PolicySource", "PolicyTexts", "load_source"]
+
+
+class PolicyTexts(NamedTuple):
+    """Policies as texts, each with the name by which findings call it, and what keeps others from being read."""
+
+    texts: list[tuple[str, str]]
+    findings: list[Finding]
+
+
+class PolicySource(Protocol):
+    """Gives policies as texts. `str(source)` is its name in messages."""
+
+    def read(self) -> PolicyTexts:
+        """The policies as they are now. May block on a disk, never on the network; nothing is raised."""
+        ...
+
+
+class DirectorySource:
+    """The policy files of a directory, or one file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __str__(self) -> str:
+        return str(self._directory)
+
+    def read(self) -> PolicyTexts:
+        """The files as they are now, by their paths."""
+        return PolicyTexts(*read_texts(self._directory))
+
+
+class ConfigMapSource:
+    """The policy files in the data of a ConfigMap that somebody has read; `name` is how messages call it."""
+
+    def __init__(self, name: str, data: Mapping[str, str]) -> None:
+        self._name, self._data = name, data
+
+    def __str__(self) -> str:
+        return self._name
+
+    def read(self) -> PolicyTexts:
+        """The files in the order of their keys, called `name/key`."""
+        return PolicyTexts([(f"{self._name}/{key}", text) for key, text in sorted(self._data.items())], [])
+
+
+def load_source(source: PolicySource) -> Loaded:
+    """The policies of a source, and all that is wrong with them."""
+    texts, findings = source.read()
+    loaded = load_texts(texts)
+    return Loaded(loaded.policies, findings + loaded.findings)

@@ -1,0 +1,63 @@
+"""What the YAML parser says of a text that it cannot read, in words for its author."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ruamel.yaml.error import MarkedYAMLError
+
+__all__ = ["problem_of"]
+
+_INDENTED = (
+    "this line does not begin in the column that it should: fields of one mapping begin in the same column, and so do"
+    " entries of one list"
+)
+_OPEN = {"mapping": ("{", "}"), "sequence": ("[", "]")}
+Words = Callable[[re.Match[str]], str]
+
+
+def _unclosed(match: re.Match[str]) -> str:
+    opening, closing = _OPEN[match[2]]
+    before = "the end of the file" if match[1] == "<stream end>" else "this"
+    return f'"," or "{closing}" is missing before {before}, for a "{opening}" further up'
+
+
+_PATTERNS: tuple[tuple[re.Pattern[str], Words], ...] = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"expected <block end>, but found .*", lambda _: _INDENTED),
+        (r"mapping values are not allowed here.*", lambda _: _COLON),
+        (r"expected ',' or '[}\]]', but got '(.+)' \(while parsing a flow (mapping|sequence)\)", _unclosed),
+        (r"found unexpected end of stream \(while scanning a quoted scalar\)", lambda _: "a quote is not closed"),
+        (
+            r"found character '(.+)' that cannot start any token.*",
+            lambda match: f'a text that begins with "{match[1]}" needs quotes',
+        ),
+        (r"could not find expected ':'.*", lambda _: 'a ":" is missing after the name of a field, here or just above'),
+        (
+            r"expected alphabetic or numeric character, but found .*",
+            lambda _: 'a text that begins with "*" or "&" needs quotes',
+        ),
+    )
+)
+_COLON = 'a ":" cannot stand here: the line is indented too far, or a text that holds ": " needs quotes'
+
+
+def problem_of(error: MarkedYAMLError) -> tuple[int, int, str]:
+    """Line and column, from 1, where the parser gave up, and why, in words for people."""
+    mark = error.problem_mark or error.context_mark
+    problem = " ".join(str(error.problem or error.context or "not YAML").split())
+    if error.context and error.context != problem:
+        problem = f"{problem} ({error.context})"
+    return (1, 1, _plain(problem)) if mark is None else (mark.line + 1, mark.column + 1, _plain(problem))
+
+
+def _plain(message: str) -> str:
+    """The parser's message for people; as it is, if it is none of those that are known."""
+    if "\\t" in message:
+        return "a tab where YAML wants spaces"
+    for pattern, words in _PATTERNS:
+        if match := pattern.fullmatch(message):
+            return words(match)
+    return message

@@ -1,0 +1,50 @@
+"""ExtenderConfig: a scheduler extender with a preempt verb. Durations are seconds."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from webhook.policy.shapes.findings import Reader
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
+from webhook.policy.shapes.shapes import Duration, ListOf, Text
+
+__all__ = ["ExtenderConfig"]
+
+_LONGEST_TIMEOUT = 60
+"""Seconds that an extender may take to answer, at most."""
+
+
+@mapping("extender")
+class ExtenderConfig(Checked, frozen=True, kw_only=True):
+    """A component beside the scheduler that may drop candidates; its fields are those of KubeSchedulerConfiguration."""
+
+    url_prefix: Annotated[
+        str,
+        Field(
+            "Where the extender is.",
+            Text(
+                "an address such as http://extender.kube-system.svc/scheduler",
+                pattern=r"^https?://[^\s/?#]+[^\s?#]*$",
+            ),
+        ),
+    ]
+    preempt_verb: Annotated[
+        str, Field("Appended to urlPrefix.", Text("a path below urlPrefix", pattern=r"^[A-Za-z0-9._/-]+$"))
+    ]
+    http_timeout: Annotated[float, Field("How long an answer may take.", Duration())] = 5.0
+    ignorable: Annotated[bool, Field("Whether preemption goes on without it if it fails.")] = False
+    managed_resources: Annotated[
+        tuple[str, ...],
+        Field(
+            "It is asked only about pods that request one of these; about all if absent.",
+            ListOf(Text("the name of a resource"), least=1),
+        ),
+    ] = ()
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The preemptor does not wait for it too long."""
+        if not 0 < values.get("http_timeout", 1.0) <= _LONGEST_TIMEOUT:
+            reader.error(
+                nodes["http_timeout"], f"more than 0s and at most {_LONGEST_TIMEOUT}s, for the preemptor waits"
+            )

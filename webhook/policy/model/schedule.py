@@ -1,0 +1,187 @@
+"""Schedules: when something of a policy holds: a cron expression, a time zone, a duration (docs/semantics.md D9).
+
+A window begins whenever the expression matches and lasts for the duration, both by the clocks of the time zone: from
+22:00 for 8 h it ends at 06:00, also in the nights in which clocks change. Windows that touch or overlap are one. When
+clocks are put forward, a fixed time that does not exist is the first moment after it; when they are put back, a fixed
+time that exists twice counts the first time (as in Debian's cron, by `cronsim`).
+Seconds are since the epoch; everything here is a function of the time that is given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import islice, pairwise, takewhile
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from cronsim import CronSim, CronSimError
+
+from webhook.kube.instants import epoch
+from webhook.policy.shapes.findings import Reader
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping
+from webhook.policy.shapes.shapes import INVALID, Definitions, Duration, Text
+from webhook.policy.shapes.yaml_nodes import YamlNode, duration
+
+__all__ = ["Schedule", "ever_together", "no_less_often"]
+
+_MINUTE, _DAY = 60, 24 * 3600
+_LONGEST = 31 * _DAY
+"""Seconds that a window may last, at most."""
+_WINDOWS = 64
+"""Windows that are looked at to find out how they lie to each other."""
+_STEPS = 500
+"""Windows that are looked at to find where those that are open end, and whether two schedules ever meet."""
+_SHIFT = 3 * 3600
+"""Seconds, at least, by which a change of clocks makes a window longer or shorter."""
+_BEGIN = epoch("2025-01-01T00:00:00Z")
+_END = _BEGIN + 400 * _DAY
+"""Between which instants windows are compared: a year with the clock changes of today."""
+
+
+def _wrong_cron(text: str) -> str:
+    fields = "the fields are minute, hour, day of month, month, day of week, such as 0 22 * * MON-FRI"
+    if len(text.split()) != 5:
+        return f'"{text[:80]}" is no cron expression of five fields: {fields}'
+    try:
+        first = next(CronSim(text, datetime.fromtimestamp(_BEGIN, ZoneInfo("UTC"))), None)
+    except CronSimError as error:
+        field = str(error).removeprefix("Bad ").replace("-", " ")
+        return f'"{text[:80]}": the {field} is wrong, or there is no such day; {fields}'
+    return f'"{text[:80]}" never begins: there is no such day' if first is None else ""
+
+
+@lru_cache(maxsize=1)
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+@dataclass(frozen=True)
+class _TimeZone:
+    """The name of a time zone in the IANA database."""
+
+    def read(self, node: YamlNode, reader: Reader) -> Any:
+        """The name."""
+        name = _ZONE_NAME.read(node, reader)
+        if name is INVALID or name in _zones():
+            return name
+        reader.error(node, f'"{name[:80]}" is no time zone such as Europe/Berlin{reader.nearest(name, _zones())}')
+        return INVALID
+
+    def schema(self, definitions: Definitions) -> dict[str, Any]:
+        """A string, with examples for editors."""
+        return {**_ZONE_NAME.schema(definitions), "examples": ["UTC", "Europe/Berlin", "America/New_York"]}
+
+
+_ZONE_NAME = Text("a time zone", longest=80)
+
+
+@mapping("schedule")
+class Schedule(Checked, frozen=True, kw_only=True):
+    """When something holds: from each time that `cron` names, for `duration`."""
+
+    cron: Annotated[
+        str,
+        Field(
+            "When it begins: minute, hour, day of month, month, day of week.",
+            Text("a cron expression", check=_wrong_cron, longest=200),
+        ),
+    ]
+    time_zone: Annotated[
+        str,
+        Field("By whose clocks: a name of the IANA time zone database.", _TimeZone()),
+    ] = "UTC"
+    duration: Annotated[
+        float, Field("For how long it holds then, by these clocks: whole minutes, at most 744h.", Duration())
+    ]
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """The duration is one of minutes, and windows do not run together unnoticed."""
+        lasts = values.get("duration")
+        if lasts is None:
+            return
+        if not _MINUTE <= lasts <= _LONGEST or lasts % _MINUTE:
+            reader.error(nodes["duration"], f"{duration(lasts)}: whole minutes, from 1m to {duration(_LONGEST)}")
+        elif "cron" in values and ("time_zone" in values or "time_zone" not in nodes):
+            schedule = Schedule(**values)
+            windows = takewhile(lambda window: window[0] < _END, islice(_windows(schedule, _BEGIN), _WINDOWS))
+            gaps = [later - earlier for (earlier, _), (later, _) in pairwise(windows)]
+            if gaps and max(gaps) <= lasts:
+                reader.warn(nodes["duration"], "it begins again before it ends, every time: it always holds")
+            elif gaps and min(gaps) < lasts:
+                text = f"it begins again after {duration(min(gaps))}, before it ends: such windows are one"
+                reader.warn(nodes["duration"], text)
+
+    def __str__(self) -> str:
+        """`0 6 * * MON-FRI Europe/Berlin for 14h`."""
+        return f"{self.cron} {self.time_zone} for {duration(self.duration)}"
+
+    def holds(self, now: float) -> bool:
+        """Whether a window is open."""
+        return self.ends(now) is not None
+
+    def ends(self, now: float) -> float | None:
+        """When the window that is open now ends; None if none is. For one that lasts very long, some time within it."""
+        return _end(self, int(now // _MINUTE))
+
+    def begins(self, now: float) -> float | None:
+        """When the next window begins; None if never."""
+        return next((begins for begins, _ in _windows(self, now)), None)
+
+    def when(self, instant: float, now: float) -> str:
+        """An instant by the clocks of the time zone: `06:00 Europe/Berlin`, with the day if it is not within a day."""
+        local = datetime.fromtimestamp(instant, ZoneInfo(self.time_zone))
+        return f"{local:%H:%M}" + ("" if instant - now < _DAY else f" on {local:%a %Y-%m-%d}") + f" {self.time_zone}"
+
+    def next_window(self, now: float) -> str:
+        """`from 06:00 Europe/Berlin`."""
+        begins = self.begins(now)
+        return "never again" if begins is None else f"from {self.when(begins, now)}"
+
+
+def ever_together(first: Schedule, second: Schedule) -> bool:
+    """Whether both ever hold at the same time; True if that takes too long to find out."""
+    now = _BEGIN
+    for _ in range(2 * _STEPS):
+        closed = [schedule for schedule in (first, second) if not schedule.holds(now)]
+        if not closed:
+            return True
+        now = max(schedule.begins(now) or math.inf for schedule in closed)
+        if now > _END:
+            return False
+    return True
+
+
+def no_less_often(new: Schedule | None, old: Schedule | None) -> bool:
+    """Whether what holds by `new` surely holds whenever it held by `old`; without a schedule it always does."""
+    if new is None or old is None:
+        return new is None
+    return (new.cron, new.time_zone) == (old.cron, old.time_zone) and new.duration >= old.duration
+
+
+def _windows(schedule: Schedule, after: float) -> Iterator[tuple[float, float]]:
+    """When windows begin and end, of those that begin after an instant, in their order."""
+    zone, last, lasts = ZoneInfo(schedule.time_zone), after, timedelta(seconds=schedule.duration)
+    for begins in CronSim(schedule.cron, datetime.fromtimestamp(after, zone)):
+        at = begins.timestamp()
+        if at > last:
+            # Adding goes by the clocks; in an hour that is there twice the end is in the same one as the beginning.
+            yield at, (begins + lasts).replace(fold=begins.fold).timestamp()
+            last = at
+
+
+@lru_cache(maxsize=4096)
+def _end(schedule: Schedule, minute: int) -> float | None:
+    """As `Schedule.ends`, for a whole minute: nothing begins or ends within one."""
+    now = float(minute * _MINUTE)
+    end: float | None = None
+    for begins, ends in islice(_windows(schedule, now - schedule.duration - _SHIFT), _STEPS):
+        if begins > (now if end is None else end):
+            break
+        if ends > now:
+            end = max(ends, end or ends)
+    return end

@@ -1,0 +1,1 @@
+"""What a policy set gives up of the one before it."""

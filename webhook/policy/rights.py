@@ -1,0 +1,116 @@
+"""Who may do what by a policy set, right by right, in words: for `giveway lint --explain` and docs/policies.md.
+
+A right decides in two ways: about those who ask for themselves, and about what service accounts and controllers make
+for somebody else (docs/policies.md, "Who asks"). Both are said of each. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from webhook.policy.evaluation.matching import definers_text, rights_text
+from webhook.policy.model import Definers, Policies, PriorityPolicy, PriorityRule, RequestMatch
+from webhook.policy.model.rules import ProtectAnnotations, Reserve
+
+__all__ = ["WHO_ASKS", "RightRow", "rights_of"]
+
+WHO_ASKS = {
+    "a right: `use` and `allow`": (
+        "when its `namespaces`, `namespaceSelector` and `objectSelector` hold and one of the first two is named;"
+        " without both never"
+    ),
+    "`exclude`": "in the same way: `exclude` by `subjects` alone excludes none of it",
+    "`match`, for rules that restrict": (
+        "when its other parts hold; with `subjects` alone always, because nobody may get round it by a workload"
+    ),
+    "`match`, for `defaultPriorityClass`, `copyAnnotations` and what an `allow` of the policy gives": (
+        "in the same way as a right"
+    ),
+}
+"""If it names `subjects`: when it holds for what service accounts and controllers make."""
+
+SAME = "the same: who asks decides"
+NEVER = "never: it names subjects and no namespaces"
+
+
+class RightRow(msgspec.Struct, frozen=True, rename="camel"):
+    """One right of a rule: `people` and whoever else asks for themselves, and `controllers`, by which it holds.
+
+    `holds` says where the policy applies, `right` is `use`, `define` or `allow`, `about` the range or the annotations.
+    """
+
+    rule: str
+    about: str
+    right: str
+    people: str
+    controllers: str
+    holds: str
+    enforcement: str
+
+
+def rights_of(policies: Policies) -> list[RightRow]:
+    """Every right of a policy set, ranges by their value first, then what other rules give."""
+    ranges: list[tuple[int, RightRow]] = []
+    others: list[RightRow] = []
+    for policy in policies.priority:
+        for rule in policy.rules:
+            rows = list(_rows(policy, rule))
+            if rule.reserve is not None:
+                ranges += [(rule.reserve.from_, row) for row in rows]
+            else:
+                others += rows
+    return [row for _, row in sorted(ranges, key=lambda row: row[0])] + others
+
+
+def _rows(policy: PriorityPolicy, rule: PriorityRule) -> Iterator[RightRow]:
+    """The rights that a rule declares; of a body that declares nothing, that nobody knows them."""
+    rights = rule.declaration.rights
+    holds = _holds(policy)
+    name, body = rule.body
+
+    def row(right: str, people: str, controllers: str) -> RightRow:
+        rule_id, enforcement = f"{policy.name}/{rule.name}", rule.enforcement.value
+        return RightRow(rule_id, _about(body, name), right, people, controllers, holds, enforcement)
+
+    if rights is None and rule.validate is None:
+        yield row("unknown", "the rule does not say", "the rule does not say")
+    for right in rights or ():
+        if right.field == "define":
+            definers = [one for one in right.alternatives if isinstance(one, Definers)]
+            yield row("define", definers_text(definers), SAME)
+            continue
+        matches = [one for one in right.alternatives if isinstance(one, RequestMatch)]
+        for_new_pods = not isinstance(body, ProtectAnnotations) or "CREATE" in body.operations
+        controllers = ", or ".join(map(_by_controllers, matches)) or "nobody" if for_new_pods else SAME
+        yield row(right.field, rights_text(matches), controllers)
+
+
+def _by_controllers(right: RequestMatch) -> str:
+    """When one alternative holds for what service accounts and controllers make."""
+    if right.subjects is None:
+        return rights_text((right,))
+    if right.by_namespace:
+        return f"{rights_text((msgspec.structs.replace(right, subjects=None),))}, whoever wrote the workload"
+    exact = [str(subject) for subject in right.subjects if subject.kind == "ServiceAccount" and subject.exact_user]
+    return f"what {' or '.join(exact)} makes for itself" if exact else NEVER
+
+
+def _holds(policy: PriorityPolicy) -> str:
+    """Where a policy applies."""
+    parts = [] if policy.match == RequestMatch() else [rights_text((policy.match,))]
+    if policy.exclude is not None:
+        parts.append(f"without {rights_text((policy.exclude,))}")
+    if policy.conditions:
+        parts.append(f"if {' and '.join(condition.name for condition in policy.conditions)}")
+    return ", ".join(parts) or "everywhere"
+
+
+def _about(body: object, name: str) -> str:
+    match body:
+        case Reserve():
+            return f"{body.from_} to {body.to}"
+        case ProtectAnnotations():
+            return f"{', '.join(body.keys)} at {' and '.join(body.operations)}"
+    return name

@@ -1,0 +1,313 @@
+"""Whether claims can be allocated together on one node: the depth-first search of Kubernetes' structured allocator.
+
+One claim after the other, one request after the other, one device after the other is tried in a fixed order, and the
+first complete allocation is taken. What kube-scheduler's search does not find is not found here either: evicting pods
+for it would be in vain (docs/kubernetes-behaviour.md K45 to K48).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from webhook.preemption.devices.capacity import consumed, fits_capacity
+from webhook.preemption.devices.constraints import AttributeConstraint, constraint_of
+from webhook.preemption.devices.pools import NodePlace, Pool, PublishedDevice, consumption_of
+from webhook.preemption.devices.requests import ERROR, ClaimDemand, DemandError, Request
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId
+
+__all__ = ["Allocated", "Allocation", "NodeDevices", "OutOfStepsError", "Steps", "allocate"]
+
+MOST_RESULTS = 32
+"""Devices that one claim can hold (`AllocationResultsMaxSize`)."""
+DEEPEST = 400
+"""Devices and requests of one pod that are searched for at most, one inside the other."""
+
+
+class Allocated(Protocol):
+    """What is taken when the search begins."""
+
+    def holds(self, device: DeviceId) -> bool:
+        """Whether somebody has the device for himself."""
+
+    def consumption(self, device: DeviceId) -> Mapping[str, int] | None:
+        """What shares of the device consume of its capacities, in nanos; None if there is no such share."""
+
+    def in_use(self, device: DeviceId) -> bool:
+        """Whether somebody has the device, or a share of it."""
+
+
+class OutOfStepsError(Exception):
+    """The search took more steps than it is given."""
+
+
+class Steps:
+    """How many devices may still be tried."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> None:
+        """Count one. Raises OutOfStepsError."""
+        self.left -= 1
+        if self.left < 0:
+            raise OutOfStepsError
+
+
+class Allocation(NamedTuple):
+    """A device that a request of a claim would get."""
+
+    claim: str
+    request: str
+    device: DeviceId
+
+
+class _TooManyError(Exception):
+    """The claim would hold more devices than it can."""
+
+
+_Place = tuple[int, int, int]
+"""A claim, a request of it, and an alternative of that."""
+_Undo = Callable[[], None]
+
+
+class NodeDevices(NamedTuple):
+    """What can be reached from a node; the pools are in the order in which devices are tried."""
+
+    devices: DeviceIndex
+    place: NodePlace
+    pools: Sequence[Pool]
+
+
+def allocate(
+    node: NodeDevices, claims: Sequence[ClaimDemand], allocated: Allocated, steps: Steps
+) -> list[Allocation] | None:
+    """The devices of all claims, None if they cannot be had together. Raises DemandError and OutOfStepsError."""
+    return _Search(node, claims, allocated, steps).run()
+
+
+class _Search:
+    """One search; `_devices` are those of usable pools in their order."""
+
+    def __init__(self, node: NodeDevices, claims: Sequence[ClaimDemand], allocated: Allocated, steps: Steps) -> None:
+        self._index, self._node, self._pools = node
+        self._claims, self._allocated, self._steps = claims, allocated, steps
+        self._devices = [device for pool in self._pools for device in pool.devices]
+        self._pool_of = {device.id: pool for pool in self._pools for device in pool.devices}
+        self._all: dict[_Place, list[PublishedDevice]] = {}
+        self._constraints: list[list[AttributeConstraint]] = []
+        self._taken: dict[DeviceId, set[int]] = {}
+        self._consumed: dict[DeviceId, dict[str, int]] = {}
+        self._counters: dict[PoolId, dict[tuple[str, str], int]] = {}
+        self._available: dict[PoolId, dict[tuple[str, str], int]] = {}
+        self._results: list[list[Allocation]] = [[] for _ in claims]
+
+    def run(self) -> list[Allocation] | None:
+        for number, claim in enumerate(self._claims):
+            least = 0
+            for place, alternatives in enumerate(claim.requests):
+                counts = [self._count((number, place, sub), one) for sub, one in enumerate(alternatives)]
+                least += min(counts)
+            if least > MOST_RESULTS:
+                raise DemandError(
+                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
+                )
+            self._constraints.append([constraint_of(one) for one in claim.constraints])
+        try:
+            done = not self._claims or self._request(0, 0, 0)
+        except _TooManyError:
+            done = False
+        return [one for results in self._results for one in results] if done else None
+
+    def _count(self, place: _Place, request: Request) -> int:
+        """How many devices the request wants; all of those that match, once they are known."""
+        if request.mode != "All":
+            return request.number
+        found = self._all[place] = []
+        for pool in self._pools:
+            if pool.incomplete or pool.invalid:
+                state = "being updated" if pool.incomplete else "invalid"
+                raise DemandError(
+                    f"claim {request.claim}, request {request.name}: asks for all devices, but resource pool"
+                    f" {pool.name} is currently {state}"
+                )
+            found += [one for one in pool.devices if self._selects(request, one) and self._fits(request, one)]
+        return len(found)
+
+    def _request(self, claim: int, number: int, depth: int) -> bool:
+        """Allocate this request of the claim and all that comes after it, other claims included."""
+        if depth > DEEPEST:
+            raise OutOfStepsError
+        requests = self._claims[claim].requests
+        if number >= len(requests):
+            try:
+                return claim + 1 >= len(self._claims) or self._request(claim + 1, 0, depth + 1)
+            except _TooManyError:
+                return False
+        alternatives = requests[number]
+        if not alternatives[0].parent:
+            return self._next((claim, number, 0), 0, 0, depth)
+        too_many = True
+        for sub in range(len(alternatives)):
+            try:
+                if self._next((claim, number, sub), 0, 0, depth):
+                    return True
+            except _TooManyError:
+                continue
+            too_many = False
+        if too_many:
+            raise _TooManyError
+        return False
+
+    def _next(self, place: _Place, had: int, start: int, depth: int) -> bool:
+        """Allocate what the request still lacks, having `had` devices; those before `start` have been tried."""
+        if depth > DEEPEST:
+            raise OutOfStepsError
+        claim, number, sub = place
+        request = self._claims[claim].requests[number][sub]
+        wants = self._all.get(place)
+        if wants is not None and not wants:
+            return False  # at least one device is needed
+        count = request.number if wants is None else len(wants)
+        if had >= count:
+            return self._request(claim, number + 1, depth + 1)
+        if len(self._results[claim]) + count - had > MOST_RESULTS:
+            raise _TooManyError
+        if wants is not None:
+            self._steps.take()
+            undo = self._take(place, request, wants[had], must=True)
+            return undo is not None and self._proceed(undo, place, had + 1, 0, depth)
+        for at in range(start, len(self._devices)):
+            device = self._devices[at]
+            self._steps.take()
+            if self._is_taken(request, device.id, claim):
+                continue
+            if not (self._selects(request, device) and self._fits(request, device)):
+                continue
+            undo = self._take(place, request, device, must=False)
+            if undo is not None and self._proceed(undo, place, had + 1, at + 1, depth):
+                return True
+        return False
+
+    def _proceed(self, undo: _Undo, place: _Place, had: int, start: int, depth: int) -> bool:
+        """Go on with one device more, and give it back if that leads nowhere."""
+        try:
+            done = self._next(place, had, start, depth + 1)
+        except _TooManyError:
+            undo()
+            raise
+        if not done:
+            undo()
+        return done
+
+    def _is_taken(self, request: Request, device: DeviceId, claim: int) -> bool:
+        if request.admin:
+            return claim in self._taken.get(device, ())
+        return self._allocated.holds(device) or bool(self._taken.get(device))
+
+    def _selects(self, request: Request, device: PublishedDevice) -> bool:
+        answer = int(request.selects[device.shape])
+        if answer == ERROR:
+            shape = self._index.shapes.values[device.shape]
+            assert shape is not None
+            raise request.error(shape)
+        return bool(answer) and device.reachable(self._node)
+
+    def _fits(self, request: Request, device: PublishedDevice) -> bool:
+        if not (device.device.capacity or request.capacity):
+            return True
+        taken = self._allocated.consumption(device.id) or {}
+        return fits_capacity(device.device, request.capacity, taken, self._consumed.get(device.id, {}))
+
+    def _take(self, place: _Place, request: Request, device: PublishedDevice, *, must: bool) -> _Undo | None:
+        """Take the device for the request; returns how to give it back, None if it cannot be had."""
+        claim, id_ = place[0], device.id
+        several = device.device.allow_multiple_allocations
+        if not (several and request.admin) and self._is_taken(request, id_, claim):
+            return None
+        counted = bool(device.device.consumes_counters)
+        shared = several and (self._allocated.consumption(id_) is not None or id_ in self._consumed)
+        if counted and not shared and not self._take_counters(device):
+            return None
+        # As there, what was counted stays counted if the device is refused from here on
+        if not request.tolerated[device.shape]:
+            return None
+        if not self._satisfies_constraints(request, device, claim, must=must):
+            return None
+        if not several:
+            self._taken.setdefault(id_, set()).add(claim)
+        if not self._fits(request, device):
+            return None
+        amounts = consumed(device.device, request.capacity) if several else {}
+        if several:
+            self._consume(id_, amounts, 1)
+        self._results[claim].append(Allocation(request.claim, _full_name(request), id_))
+
+        def undo() -> None:
+            for constraint in self._constraints[claim]:
+                constraint.remove(request)
+            self._taken.get(id_, set()).discard(claim)
+            if amounts:
+                self._consume(id_, amounts, -1)
+            if not several and counted:
+                self._count_consumption(device, -1)
+            self._results[claim].pop()
+
+        return undo
+
+    def _consume(self, device: DeviceId, amounts: Mapping[str, int], sign: int) -> None:
+        """Note what a share of the device consumes, or no longer does, and whether that is anything."""
+        mine = self._consumed.setdefault(device, {})
+        for name, amount in amounts.items():
+            mine[name] = mine.get(name, 0) + sign * amount
+        if sign < 0 and not any(mine.values()):
+            del self._consumed[device]
+
+    def _satisfies_constraints(self, request: Request, device: PublishedDevice, claim: int, *, must: bool) -> bool:
+        """Add the device to all constraints of the claim, or to none. Raises DemandError if it `must` be had."""
+        constraints = self._constraints[claim]
+        for number, constraint in enumerate(constraints):
+            if constraint.add(request, device):
+                continue
+            if must:
+                raise DemandError(
+                    f"claim {request.claim}, request {request.name}: cannot add device {device.id} because a claim"
+                    " constraint would not be satisfied"
+                )
+            for one in constraints[:number]:
+                one.remove(request)
+            return False
+        return True
+
+    def _take_counters(self, device: PublishedDevice) -> bool:
+        """Consume the device's counters if there is enough of each."""
+        pool = self._pool_of[device.id]
+        available = self._available.get(pool.id)
+        if available is None:
+            available = self._available[pool.id] = self._left(pool)
+        self._count_consumption(device, 1)
+        consumption = self._counters[pool.id]
+        if all(amount >= consumption.get(counter, 0) for counter, amount in available.items()):
+            return True
+        self._count_consumption(device, -1)
+        return False
+
+    def _count_consumption(self, device: PublishedDevice, sign: int) -> None:
+        used = self._counters.setdefault(self._pool_of[device.id].id, {})
+        for counter_set, counters in consumption_of(device.device).items():
+            for name, amount in counters.items():
+                used[counter_set, name] = used.get((counter_set, name), 0) + sign * amount
+
+    def _left(self, pool: Pool) -> dict[tuple[str, str], int]:
+        """What the devices in use leave of the pool's counters; it may be negative."""
+        left = {(name, counter): amount for name, one in pool.counters.items() for counter, amount in one.items()}
+        for device in (*pool.devices, *pool.others):
+            if device.device.consumes_counters and self._allocated.in_use(device.id):
+                for counter_set, counters in consumption_of(device.device).items():
+                    for name, amount in counters.items():
+                        left[counter_set, name] -= amount
+        return left
+
+
+def _full_name(request: Request) -> str:
+    return f"{request.parent}/{request.name}" if request.parent else request.name

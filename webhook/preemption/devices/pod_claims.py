@@ -1,0 +1,178 @@
+"""What a pod needs of devices: its claims, and the claim that its extended resources come down to on a node.
+
+As PreFilter and Filter of kube-scheduler's `dynamicresources` plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from webhook.kube.objects import Container, DeviceRequest, ExactDeviceRequest, ObjectMeta, Pod, ResourceClaim, key_of
+from webhook.kube.pods import controller_of
+from webhook.kube.quantity import units
+from webhook.kube.selectors import node_matcher
+from webhook.preemption.devices.pools import NodePlace
+from webhook.preemption.devices.requests import ClaimDemand, ClaimRefusal, DemandError, NotModelledError, compile_claim
+from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["ClaimNeed", "PodNeeds", "extended_claim", "needs_of"]
+
+MOST_CONSUMERS = 256
+EXTENDED_CLAIM = "<extended-resources>"
+"""The name of the claim that is not made yet."""
+
+
+class ClaimNeed(NamedTuple):
+    """A claim of the pod. An allocated one has a `demand` only where it can be freed together with its other users."""
+
+    claim: ResourceClaim
+    key: str
+    demand: ClaimDemand | None
+
+    @property
+    def is_allocated(self) -> bool:
+        """Whether it has its devices."""
+        return self.claim.status.allocation is not None
+
+    def is_available(self, node: NodePlace) -> bool:
+        """Whether its devices can be used on the node."""
+        allocation = self.claim.status.allocation
+        if allocation is None or allocation.node_selector is None:
+            return True
+        return node_matcher(allocation.node_selector)(node.name, node.labels)
+
+
+class PodNeeds(NamedTuple):
+    """The pod's claims in their order, and the extended resources that classes serve, by name of the resource.
+
+    `stale` says that the claim for its extended resources is there already, from an attempt that failed.
+    """
+
+    claims: tuple[ClaimNeed, ...]
+    extended: Mapping[str, str]
+    stale: bool
+
+
+def needs_of(snapshot: Snapshot, incoming: PodInfo) -> PodNeeds | None:
+    """What the pod needs, None if it needs no devices. Raises ClaimRefusal, DemandError and NotModelledError."""
+    pod = incoming.pod
+    classes = snapshot.devices.class_of_resource
+    extended = {name: classes[name].metadata.name for name in sorted(incoming.amounts) if name in classes}
+    if not (pod.spec.resource_claims or extended):
+        return None
+    needs = []
+    for claim in _claims(snapshot, pod):
+        consumers = claim.status.reserved_for or ()
+        allocated = claim.status.allocation is not None
+        if allocated and len(consumers) >= MOST_CONSUMERS and all(one.uid != pod.metadata.uid for one in consumers):
+            raise ClaimRefusal("resourceclaim in use")
+        if allocated:
+            _check_binding(claim)
+        demand = _again(snapshot, claim) if allocated else compile_claim(snapshot, claim)
+        needs.append(ClaimNeed(claim, key_of(claim), demand))
+    stale = snapshot.device_claims.extended.get(pod.metadata.uid) is not None and bool(extended)
+    return PodNeeds(tuple(needs), extended, stale)
+
+
+def extended_claim(snapshot: Snapshot, pod: Pod, resources: Collection[str]) -> ClaimDemand:
+    """The claim for these extended resources of the pod (`createRequestsAndMappings`)."""
+    classes, requests = snapshot.devices.class_of_resource, []
+    for resource in sorted(resources):
+        requests += _requests_for(pod, resource, classes[resource].metadata.name)
+    meta = ObjectMeta(namespace=pod.metadata.namespace, name=EXTENDED_CLAIM)
+    claim = ResourceClaim(metadata=meta)
+    claim.spec.devices.requests = sorted(requests, key=lambda one: one.name)
+    return compile_claim(snapshot, claim)
+
+
+def _again(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand | None:
+    """What an allocated claim wants should it be freed; None if nobody uses it, or if it could not be had again."""
+    try:
+        return compile_claim(snapshot, claim) if claim.status.reserved_for else None
+    except (ClaimRefusal, DemandError, NotModelledError):
+        return None
+
+
+def _claims(snapshot: Snapshot, pod: Pod) -> list[ResourceClaim]:
+    """The claims that the pod names and those made for it, in its order.
+
+    Raises ClaimRefusal for one that is missing, NotModelledError for one that is given in a way not known here.
+    """
+    meta = pod.metadata
+    made = {str(one.get("name")): one.get("resourceClaimName") for one in pod.status.resource_claim_statuses or ()}
+    claims = []
+    for entry in pod.spec.resource_claims or ():
+        own = str(entry.get("name"))
+        name = entry.get("resourceClaimName")
+        template = name is None
+        if template:
+            if entry.get("resourceClaimTemplateName") is None:
+                raise NotModelledError(f"its claim {own} is given in a way that is not known here")
+            if own not in made:
+                raise ClaimRefusal(f'pod "{meta.namespace}/{meta.name}": ResourceClaim not created yet')
+            name = made[own]
+            if name is None:
+                continue  # intentionally none
+        claim = snapshot.device_claims.claims.get(f"{meta.namespace}/{name}")
+        if claim is None:
+            raise ClaimRefusal(f'could not find ResourceClaim "{meta.namespace}/{name}"')
+        if claim.metadata.deletion_timestamp is not None:
+            raise ClaimRefusal(f'resourceclaim "{name}" is being deleted')
+        owner = controller_of(claim.metadata)
+        if template and (owner is None or owner.uid != meta.uid):
+            raise ClaimRefusal(
+                f"ResourceClaim {meta.namespace}/{name} was not created for Pod {meta.namespace}/{meta.name}"
+                " (Pod is not owner)"
+            )
+        claims.append(claim)
+    return claims
+
+
+def _check_binding(claim: ResourceClaim) -> None:
+    """Raise NotModelledError for devices that are not ready yet: how long they are waited for is not known here."""
+    allocation = claim.status.allocation
+    for result in (allocation.devices.results if allocation else None) or ():
+        if not result.binding_conditions:
+            continue
+        own = (result.driver, result.pool, result.device)
+        found = [one for one in claim.status.devices or () if (one.driver, one.pool, one.device) == own]
+        true = {one.type for status in found for one in status.conditions or () if one.status == "True"}
+        if not set(result.binding_conditions) <= true:
+            raise NotModelledError(f"its claim {key_of(claim)} waits for the binding conditions of {'/'.join(own)}")
+
+
+def _requests_for(pod: Pod, resource: str, class_name: str) -> list[DeviceRequest]:
+    """What its containers ask of one resource: those that live on one by one, of init containers the largest rest."""
+    containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    first = len(pod.spec.init_containers or ())
+    lasting: dict[int, DeviceRequest] = {}
+    for number, container in enumerate(containers):
+        if number >= first or container.restart_policy == "Always":
+            made = _request(number, container, resource, class_name, 0)
+            if made is not None:
+                lasting[number] = made
+    largest: DeviceRequest | None = None
+    for number, container in enumerate(containers[:first]):
+        if container.restart_policy == "Always":
+            continue
+        reusable = sum(_count(one) for at, one in lasting.items() if at >= number)
+        made = _request(number, container, resource, class_name, reusable)
+        if made is not None and (largest is None or _count(largest) < _count(made)):
+            largest = made
+    return [*([largest] if largest else []), *lasting.values()]
+
+
+def _request(number: int, container: Container, resource: str, class_name: str, reusable: int) -> DeviceRequest | None:
+    """The container's request beyond what it can use again; None for nothing."""
+    asked = (container.resources.requests if container.resources else None) or {}
+    count = units(asked.get(resource, 0)) - reusable
+    if count <= 0:
+        return None
+    exactly = ExactDeviceRequest(device_class_name=class_name, count=count)
+    return DeviceRequest(name=f"container-{number}-request-{sorted(asked).index(resource)}", exactly=exactly)
+
+
+def _count(request: DeviceRequest) -> int:
+    return request.exactly.count if request.exactly else 0

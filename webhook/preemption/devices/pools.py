@@ -1,0 +1,162 @@
+"""The pools of devices that a node can reach (`GatherPools` of Kubernetes' structured allocator).
+
+Slices of an older generation are ignored. A pool of which slices are missing is incomplete, and one that contradicts
+itself is invalid; nothing is allocated from either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from webhook.kube.objects import Device, NodeSelector
+from webhook.kube.quantity import QuantityError, nanos
+from webhook.kube.selectors import Labels, node_matcher
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex, PoolId, PublishedSlice
+
+__all__ = ["CounterSets", "NodePlace", "Pool", "PublishedDevice", "consumption_of", "gather_pools"]
+
+CounterSets = dict[str, dict[str, int]]
+"""By counter set and counter, an amount in nanos."""
+
+
+class NodePlace(NamedTuple):
+    """A node as slices select it."""
+
+    name: str
+    labels: Labels
+
+    def matches(self, name: str, selector: NodeSelector | None, *, everywhere: bool) -> bool:
+        """Whether the node is that of the name, or any, or selected; the first that is given counts."""
+        if name:
+            return self.name == name
+        if everywhere or selector is None:
+            return everywhere
+        return node_matcher(selector)(self.name, self.labels)
+
+
+class PublishedDevice(NamedTuple):
+    """A device of a pool; `shape` is the id of its shape. With `selects` it says by itself which nodes reach it."""
+
+    id: DeviceId
+    device: Device
+    shape: int
+    selects: bool
+
+    def reachable(self, node: NodePlace) -> bool:
+        """Whether the node may use it, its slice being one that the node looks at."""
+        own = self.device
+        return not self.selects or node.matches(own.node_name, own.node_selector, everywhere=own.all_nodes)
+
+
+class Pool(NamedTuple):
+    """What a node sees of a pool. `others` are its devices that only other nodes reach; they use up counters."""
+
+    id: PoolId
+    devices: list[PublishedDevice]
+    others: list[PublishedDevice]
+    counters: CounterSets
+    incomplete: bool = False
+    invalid: bool = False
+
+    @property
+    def name(self) -> str:
+        """`driver/pool`."""
+        return "/".join(self.id)
+
+
+def gather_pools(index: DeviceIndex, node: NodePlace) -> list[Pool]:
+    """The node's pools, in the order in which devices are taken: by name, those with binding conditions last."""
+    slices: dict[PoolId, list[PublishedSlice]] = {}
+    for published in [*index.local.get(node.name, {}).values(), *index.shared.values()]:
+        if not _is_relevant(published, node):
+            continue
+        found = slices.setdefault(published.pool, [])
+        generation = published.slice.spec.pool.generation
+        newest = found[0].slice.spec.pool.generation if found else generation
+        if generation > newest:
+            found[:] = [published]
+        elif generation == newest:
+            found.append(published)
+    pools = [pool for id_, found in slices.items() if (pool := _pool(index, id_, found)) is not None]
+    return sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id))
+
+
+def consumption_of(device: Device) -> CounterSets:
+    """What the device uses up of its pool's counters while it is allocated. Raises QuantityError."""
+    return {
+        one.counter_set: {name: nanos(counter.value) for name, counter in (one.counters or {}).items()}
+        for one in device.consumes_counters or ()
+    }
+
+
+def _is_relevant(published: PublishedSlice, node: NodePlace) -> bool:
+    """Counters are looked at from everywhere; a slice that says nothing of nodes is of a kind not known yet."""
+    spec = published.slice.spec
+    if spec.shared_counters:
+        return True
+    if spec.node_name or spec.all_nodes or spec.node_selector is not None:
+        return node.matches(spec.node_name, spec.node_selector, everywhere=spec.all_nodes)
+    return spec.per_device_node_selection and any(
+        node.matches(one.node_name, one.node_selector, everywhere=one.all_nodes) for one in spec.devices or ()
+    )
+
+
+def _pool(index: DeviceIndex, id_: PoolId, seen: list[PublishedSlice]) -> Pool | None:
+    """The pool of these slices; None for one that a newer generation replaces, though not on this node."""
+    seen = sorted(seen, key=lambda one: one.name)
+    own = seen[0].slice.spec.pool
+    others: list[PublishedSlice] = []
+    if len(seen) != own.resource_slice_count:
+        known = list(index.pools.get(id_, {}).values())
+        if any(one.slice.spec.pool.generation > own.generation for one in known):
+            return None
+        current = [one for one in known if one.slice.spec.pool.generation == own.generation]
+        if len(current) != own.resource_slice_count:
+            return Pool(id_, [], [], {}, incomplete=True)
+        names = {one.name for one in seen}
+        others = [one for one in current if one.name not in names]
+    devices = _devices(one for one in seen if not one.slice.spec.shared_counters)
+    counters = _counter_sets(seen)
+    rest = _devices(others)
+    if (
+        counters is None
+        or len({one.id for one in devices}) < len(devices)
+        or not all(_has_counters(counters, one.device) for one in [*_devices(seen), *rest])
+    ):
+        return Pool(id_, [], [], {}, invalid=True)
+    return Pool(id_, devices, rest, counters)
+
+
+def _devices(slices: Iterable[PublishedSlice]) -> list[PublishedDevice]:
+    return [
+        PublishedDevice(id_, device, shape, one.slice.spec.per_device_node_selection)
+        for one in slices
+        for id_, device, shape in zip(one.ids, one.slice.spec.devices or (), one.shapes, strict=True)
+    ]
+
+
+def _counter_sets(slices: list[PublishedSlice]) -> CounterSets | None:
+    """The counters that the slices offer; None if a set is there twice, or an amount is none."""
+    found: CounterSets = {}
+    for one in slices:
+        for counters in one.slice.spec.shared_counters or ():
+            if counters.name in found:
+                return None
+            try:
+                found[counters.name] = {name: nanos(one.value) for name, one in (counters.counters or {}).items()}
+            except QuantityError:
+                return None
+    return found
+
+
+def _has_counters(counters: Mapping[str, Mapping[str, int]], device: Device) -> bool:
+    """Whether the pool has the counters that the device consumes."""
+    return all(
+        one.counter_set in counters and set(one.counters or ()) <= set(counters[one.counter_set])
+        for one in device.consumes_counters or ()
+    )
+
+
+def _has_binding_conditions(pool: Pool) -> bool:
+    return any(one.device.binding_conditions is not None for one in pool.devices)

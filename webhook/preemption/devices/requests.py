@@ -1,0 +1,239 @@
+"""What claims ask for, compiled: which devices, by the ids of their shapes, satisfy each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import (
+    Device,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+    key_of,
+)
+from webhook.kube.quantity import QuantityError, nanos
+from webhook.policy.cel.device_selector import SelectorProgram, device_selector
+from webhook.policy.cel.opaque import OpaqueError, quantity_value, version_value
+from webhook.policy.cel.program import CelError, CelRuntimeError
+from webhook.preemption.snapshot.device_index import DeviceShape
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "ERROR",
+    "MATCHES",
+    "ClaimDemand",
+    "ClaimRefusal",
+    "DemandError",
+    "NotModelledError",
+    "Request",
+    "compile_claim",
+]
+
+MATCHES, ERROR = 1, 2
+"""What a request says of a shape; 0 is no."""
+
+
+class ClaimRefusal(Exception):  # noqa: N818  # not an error of this program but Kubernetes' answer
+    """No node will do, and why, in kube-scheduler's words."""
+
+
+class DemandError(Exception):
+    """The attempt ends with an error on whatever node it happens, in kube-scheduler's words."""
+
+
+class NotModelledError(Exception):
+    """Something that is not known here, so that nothing is decided; the text says what."""
+
+
+class Request(NamedTuple):
+    """A request, or one alternative of it. `selects` and `tolerated` go by the id of a shape.
+
+    `parent` is the name of the request that an alternative belongs to, else empty. `number` is that of the devices it
+    wants, unless it wants all. `capacity` is in nanos.
+    """
+
+    claim: str
+    name: str
+    parent: str
+    mode: str
+    number: int
+    admin: bool
+    selects: NDArray[np.int8]
+    tolerated: NDArray[np.bool_]
+    capacity: dict[str, int]
+    key: tuple[object, ...]
+    """Requests of equal key want the same devices."""
+    selectors: tuple[tuple[str, SelectorProgram], ...]
+
+    @property
+    def base_name(self) -> str:
+        """The name of the request, that of its parent for an alternative."""
+        return self.parent or self.name
+
+    def error(self, shape: DeviceShape) -> DemandError:
+        """The error that the selectors end in on such a device."""
+        for place, program in self.selectors:
+            try:
+                if not program.matches(ShapeFacts(shape)):
+                    break
+            except CelRuntimeError as error:
+                return DemandError(f"{place}: CEL runtime error: {error}")
+        return DemandError(f"claim {self.claim}: CEL runtime error")
+
+
+class ClaimDemand(NamedTuple):
+    """What one claim wants: of each request one of its alternatives, and what must hold between their devices."""
+
+    key: str
+    requests: tuple[tuple[Request, ...], ...]
+    constraints: tuple[DeviceConstraint, ...]
+
+
+def compile_claim(snapshot: Snapshot, claim: ResourceClaim) -> ClaimDemand:
+    """Compile an unallocated claim. Raises ClaimRefusal, DemandError and NotModelledError."""
+    devices, key = claim.spec.devices, key_of(claim)
+    requests = []
+    for request in devices.requests or ():
+        alternatives = _alternatives(request)
+        if not alternatives:
+            raise ClaimRefusal(f"resource claim {key}, request {request.name}: unknown request type")
+        requests.append(tuple(_compile(snapshot, key, request, one) for one in alternatives))
+    for number, constraint in enumerate(devices.constraints or ()):
+        if constraint.match_attribute is None and constraint.distinct_attribute is None:
+            raise NotModelledError(f"constraint #{number} of claim {key} is of a kind that is not known here")
+    return ClaimDemand(key, tuple(requests), tuple(devices.constraints or ()))
+
+
+class ShapeFacts:
+    """What expressions see of a device. Raises CelRuntimeError for an attribute of a type that is not known."""
+
+    def __init__(self, shape: DeviceShape) -> None:
+        self.driver, self._device = shape
+        self.allow_multiple_allocations = self._device.allow_multiple_allocations
+        for name, one in (self._device.attributes or {}).items():
+            if one.text is None and one.number is None and one.flag is None and one.version is None:
+                raise CelRuntimeError(f"attribute {name}: unsupported attribute value")
+
+    @cached_property
+    def attributes(self) -> dict[str, dict[str, object]]:
+        """The attributes' values. Raises CelRuntimeError for what is no semantic version."""
+        found: dict[str, dict[str, object]] = {}
+        for name, one in (self._device.attributes or {}).items():
+            domain, own = _qualified(name, self.driver)
+            value: object = next((given for given in (one.number, one.flag, one.text) if given is not None), None)
+            try:
+                found.setdefault(domain, {})[own] = version_value(one.version or "") if value is None else value
+            except OpaqueError as error:
+                raise CelRuntimeError(f"attribute {name}: parse semantic version: {error}") from error
+        return found
+
+    @cached_property
+    def capacity(self) -> dict[str, dict[str, object]]:
+        """The capacities as quantities. Raises CelRuntimeError for what is none."""
+        found: dict[str, dict[str, object]] = {}
+        for name, one in (self._device.capacity or {}).items():
+            domain, own = _qualified(name, self.driver)
+            try:
+                found.setdefault(domain, {})[own] = quantity_value(str(one.value))
+            except OpaqueError as error:
+                raise CelRuntimeError(f"capacity {name}: {error}") from error
+        return found
+
+
+def _alternatives(request: DeviceRequest) -> list[ExactDeviceRequest]:
+    return [request.exactly] if request.exactly is not None else list(request.first_available or ())
+
+
+def _compile(snapshot: Snapshot, claim: str, request: DeviceRequest, one: ExactDeviceRequest) -> Request:
+    parent = "" if request.exactly is not None else request.name
+    name = one.name if parent else request.name
+    place = f"{parent}/{name}" if parent else name
+    if not one.device_class_name:
+        raise DemandError(f"request {place}: unsupported request type")
+    device_class = snapshot.devices.classes.get(one.device_class_name)
+    if device_class is None:
+        raise ClaimRefusal(f"request {place}: device class {one.device_class_name} does not exist")
+    if one.allocation_mode not in ("ExactCount", "All"):
+        raise NotModelledError(f"request {place} of claim {claim} has a mode not known here: {one.allocation_mode}")
+    try:
+        capacity = one.capacity.requests if one.capacity else None
+        wanted = {resource: nanos(amount) for resource, amount in (capacity or {}).items()}
+    except QuantityError as error:
+        raise NotModelledError(f"request {place} of claim {claim}: {error}") from error
+    selectors = _selectors(claim, place, device_class, one.selectors or ())
+    texts = tuple(program.text for _, program in selectors)
+    tolerations = tuple((t.key, t.operator, t.value, t.effect) for t in one.tolerations or ())
+    shapes = snapshot.devices.shapes
+    return Request(
+        claim=claim,
+        name=name,
+        parent=parent,
+        mode=one.allocation_mode,
+        number=one.count,
+        admin=bool(one.admin_access),
+        selects=snapshot.table(("devices", texts), shapes, np.int8, lambda shape: _judge(selectors, shape)),
+        tolerated=snapshot.table(
+            ("device taints", tolerations), shapes, np.bool_, lambda shape: _tolerated(shape.device, one.tolerations)
+        ),
+        capacity=wanted,
+        key=(texts, tolerations),
+        selectors=selectors,
+    )
+
+
+def _selectors(
+    claim: str, place: str, device_class: DeviceClass, own: Iterable[DeviceSelector]
+) -> tuple[tuple[str, SelectorProgram], ...]:
+    """The compiled selectors of the class and the request, each with the words for where it stands."""
+    name = device_class.metadata.name
+    rows = [(f"class {name}: selector #{n}", one) for n, one in enumerate(device_class.spec.selectors or ())]
+    rows += [(f"claim {claim}: selector #{n}", one) for n, one in enumerate(own)]
+    compiled = []
+    for where, selector in rows:
+        if selector.cel is None:
+            raise NotModelledError(f"{where} (request {place}) is of a kind that is not known here")
+        try:
+            compiled.append((where, device_selector(selector.cel.expression)))
+        except CelError as error:
+            raise NotModelledError(f"{where} (request {place}) cannot be evaluated here: {error}") from error
+    return tuple(compiled)
+
+
+def _judge(selectors: tuple[tuple[str, SelectorProgram], ...], shape: DeviceShape) -> int:
+    try:
+        facts = ShapeFacts(shape) if selectors else None
+        return MATCHES if facts is None or all(program.matches(facts) for _, program in selectors) else 0
+    except CelRuntimeError:
+        return ERROR
+
+
+def _tolerated(device: Device, tolerations: Iterable[DeviceToleration] | None) -> bool:
+    return all(
+        taint.effect not in ("NoSchedule", "NoExecute") or any(_tolerates(one, taint) for one in tolerations or ())
+        for taint in device.taints or ()
+    )
+
+
+def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether the request puts up with the taint (`ToleratesTaint`)."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    """Domain and name of an attribute; without a domain it is the driver's."""
+    domain, slash, own = name.partition("/")
+    return (domain, own) if slash else (driver, name)

@@ -1,0 +1,332 @@
+"""Where the pod's claims can be allocated: by counting on nodes with nothing special, by searching on the others.
+
+A request for a number of devices, without anything that ties them together, is a counter like a resource: how many of
+the node's matching devices are taken, and how many the removal of each pod frees. On nodes with shared claims,
+incomplete pools, partitions and the like, and for all other requests, the allocator is asked about each set of freed
+claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.devices.allocator import Allocation, NodeDevices, OutOfStepsError, Steps, allocate
+from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
+from webhook.preemption.devices.pools import NodePlace, Pool, gather_pools
+from webhook.preemption.devices.requests import (
+    ERROR,
+    MATCHES,
+    ClaimDemand,
+    DemandError,
+    Request,
+)
+from webhook.preemption.devices.signature import NodeSignature, signature
+from webhook.preemption.devices.taken import TakenDevices
+from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck, column_share
+from webhook.preemption.snapshot.claim_index import SEVERAL
+from webhook.preemption.snapshot.pod_info import PodInfo
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices"]
+
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+MOST_STEPS = 20_000
+"""Devices that one search on a node tries at most."""
+MOST_STEPS_IN_ALL = 2_000_000
+"""The same for all searches of a decision."""
+_MOST_PER_CLAIM = 32
+
+
+class DeviceOutcome(IntEnum):
+    """What the search on a node comes to."""
+
+    FITS = 0
+    TAKEN = 1
+    INVALID = 2
+    ELSEWHERE = 3
+    STALE = 4
+    NOT_SEARCHED = 5
+
+
+_REASONS = {
+    DeviceOutcome.TAKEN: ("cannot allocate all claims", True),
+    DeviceOutcome.INVALID: ("invalid resource pools were encountered", True),
+    DeviceOutcome.ELSEWHERE: ("resourceclaim not available on the node", False),
+    DeviceOutcome.STALE: ("cannot schedule extended resource claim", False),
+    DeviceOutcome.NOT_SEARCHED: (f"its devices were not found within {MOST_STEPS} steps", False),
+}
+"""kube-scheduler's words, but for the last, and whether the removal of pods can cure it."""
+
+
+class DeviceFilter:
+    """What the preemptor needs of devices, on every node; `searched` are the nodes that no counter speaks for."""
+
+    def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
+        self._snapshot, self._needs = snapshot, needs
+        self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist())
+        self._steps = MOST_STEPS_IN_ALL
+        self._known: dict[tuple[int, frozenset[str]], DeviceOutcome] = {}
+        self._pools: dict[int, list[Pool]] = {}
+        self._signatures: dict[tuple[int, tuple[str, ...]], NodeSignature | None] = {}
+        self._states: dict[tuple[object, ...], bool] = {}
+        nodes = snapshot.nodes
+        self.delegated = {name: _offered(snapshot, name) == 0 for name in needs.extended}
+        """By extended resource, the nodes on which devices have to serve it."""
+        self._made: dict[frozenset[str], ClaimDemand | None] = {}
+        for resources in self._sets_of_resources():
+            self._made[resources] = extended_claim(snapshot, incoming.pod, resources) if resources else None
+        self.searched, self.counters = np.zeros(nodes.rows, np.bool_), list[Counter]()
+        bound = any(need.is_allocated for need in needs.claims) or needs.stale
+        for resources in self._made:
+            mask = self._nodes_with(resources)
+            simple = None if bound else _simple_requests(snapshot, self._claims_for(resources))
+            if simple is None:
+                self.searched |= mask
+            elif simple:
+                made, searched = _count(snapshot, simple, mask, without)
+                self.counters += made
+                self.searched |= searched & mask
+        for counter in self.counters:
+            counter.limit[self.searched] = UNBOUNDED
+
+    @property
+    def checks(self) -> list[FilterCheck]:
+        """The reasons not to fit; those of the search have the outcome in `first`."""
+        if not self.searched.any():
+            return []
+        return [FilterCheck(reason, cures, "devices", None, code) for code, (reason, cures) in _REASONS.items()]
+
+    def judge(self, among: Mask) -> NDArray[np.int8]:
+        """The outcome on these nodes, as things are. Raises DemandError."""
+        outcomes = np.zeros(len(among), np.int8)
+        for row in np.flatnonzero(among & self.searched).tolist():
+            outcomes[row] = self.outcome(row, ())
+        return outcomes
+
+    def fits(self, node: int, gone: Iterable[int]) -> bool:
+        """Whether the claims can be had on the searched node once the pods in the rows `gone` have left, too."""
+        try:
+            return self.outcome(node, gone) is DeviceOutcome.FITS
+        except DemandError:
+            return False
+
+    def outcome(self, node: int, gone: Iterable[int]) -> DeviceOutcome:
+        """What the search on the node comes to once the pods in the rows `gone` have left. Raises DemandError."""
+        uids = self._gone.union(self._snapshot.pods.uids[row] for row in gone)
+        freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
+        known = self._known.get((node, freed))
+        if known is None:
+            known = self._known[node, freed] = self._search(node, freed)
+        return known
+
+    def holders(self, rows: Rows) -> Rows:
+        """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""
+        return rows * self._uses_claim[rows]
+
+    @cached_property
+    def _uses_claim(self) -> Mask:
+        mask = np.zeros(len(self._snapshot.pods.node), np.bool_)
+        mask[list(self._snapshot.device_claims.consumers().values())] = True
+        return mask
+
+    def _search(self, node: int, freed: frozenset[str]) -> DeviceOutcome:
+        if self._needs.stale:
+            return DeviceOutcome.STALE
+        place = self._place(node)
+        wanted = self._wanted(node, freed)
+        if wanted:
+            pools = self._pools_of(node)
+            state = self._state(node, wanted, freed)
+            had = self._states.get(state) if state else None
+            if had is None:
+                try:
+                    had = self._allocate(node, pools, wanted, freed) is not None
+                except OutOfStepsError:
+                    return DeviceOutcome.NOT_SEARCHED
+                if state:
+                    self._states[state] = had
+            if not had:
+                return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
+        away = (need for need in self._needs.claims if need.is_allocated and need.key not in freed)
+        return DeviceOutcome.FITS if all(need.is_available(place) for need in away) else DeviceOutcome.ELSEWHERE
+
+    def _state(self, node: int, wanted: list[ClaimDemand], freed: frozenset[str]) -> tuple[object, ...] | None:
+        """What the search depends on, so that equal states are searched once; None if that cannot be told so simply."""
+        claims = tuple(claim.key for claim in wanted)
+        if (node, claims) not in self._signatures:
+            self._signatures[node, claims] = signature(self._pools_of(node), wanted)
+        found = self._signatures[node, claims]
+        if found is None:
+            return None
+        holds = TakenDevices(self._snapshot.device_claims, freed).holds
+        resources = frozenset(name for name, mask in self.delegated.items() if mask[node])
+        return (found.key, claims, resources, tuple(map(holds, found.devices)))
+
+    def _allocate(
+        self, node: int, pools: list[Pool], wanted: list[ClaimDemand], freed: frozenset[str]
+    ) -> list[Allocation] | None:
+        steps = Steps(min(MOST_STEPS, self._steps))
+        given = steps.left
+        taken = TakenDevices(self._snapshot.device_claims, freed)
+        try:
+            return allocate(NodeDevices(self._snapshot.devices, self._place(node), pools), wanted, taken, steps)
+        finally:
+            self._steps -= given - max(0, steps.left)
+
+    def _wanted(self, node: int, freed: frozenset[str]) -> list[ClaimDemand]:
+        """The claims to allocate on the node. Raises DemandError for one that cannot be had again once it is freed."""
+        wanted = []
+        for need in self._needs.claims:
+            if need.is_allocated and need.key not in freed:
+                continue
+            if need.demand is None:
+                raise DemandError(f"claim {need.key} could not be allocated again")
+            wanted.append(need.demand)
+        made = self._made[frozenset(name for name, mask in self.delegated.items() if mask[node])]
+        return [*wanted, made] if made else wanted
+
+    def _claims_for(self, resources: frozenset[str]) -> list[ClaimDemand]:
+        made = self._made[resources]
+        claims = [need.demand for need in self._needs.claims if need.demand is not None]
+        return [*claims, made] if made else claims
+
+    def _sets_of_resources(self) -> set[frozenset[str]]:
+        """The sets of extended resources that devices have to serve on some node."""
+        if not self.delegated:
+            return {frozenset()}
+        columns = np.unique(np.stack(list(self.delegated.values())), axis=1)
+        names = list(self.delegated)
+        return {frozenset(name for name, holds in zip(names, row, strict=True) if holds) for row in columns.T.tolist()}
+
+    def _nodes_with(self, resources: frozenset[str]) -> Mask:
+        mask = np.ones(self._snapshot.nodes.rows, np.bool_)
+        for name, nodes in self.delegated.items():
+            mask &= nodes if name in resources else ~nodes
+        return mask
+
+    def _place(self, node: int) -> NodePlace:
+        nodes = self._snapshot.nodes
+        return NodePlace(nodes.names[node], nodes.labels[node])
+
+    def _pools_of(self, node: int) -> list[Pool]:
+        if node not in self._pools:
+            self._pools[node] = gather_pools(self._snapshot.devices, self._place(node))
+        return self._pools[node]
+
+
+def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:
+    """The filter for the pod's devices; None if it needs none.
+
+    Raises ClaimRefusal, DemandError and NotModelledError.
+    """
+    if not incoming.pod.spec.resource_claims and not snapshot.devices.classes:
+        return None
+    needs = needs_of(snapshot, incoming)
+    return DeviceFilter(snapshot, incoming, needs, without) if needs else None
+
+
+def needs_devices(snapshot: Snapshot, incoming: PodInfo) -> bool:
+    """Whether the pod asks for devices, by claims or by an extended resource that a class serves."""
+    served = snapshot.devices.class_of_resource
+    return bool(incoming.pod.spec.resource_claims) or any(name in served for name in incoming.amounts)
+
+
+def _offered(snapshot: Snapshot, resource: str) -> Ints:
+    """How much of a resource each node lists as allocatable."""
+    nodes = snapshot.nodes
+    row = nodes.resources.index.get(resource)
+    listed = row is not None and row < len(nodes.allocatable)
+    return nodes.allocatable[row, : nodes.rows] if listed else np.zeros(nodes.rows, np.int64)
+
+
+def _simple_requests(snapshot: Snapshot, claims: list[ClaimDemand]) -> list[tuple[Request, int]] | None:
+    """Requests that can be counted, equal ones together, each with its number of devices; None if one cannot be.
+
+    Each device must be wanted by one of them only.
+    """
+    counts: dict[tuple[object, ...], tuple[Request, int]] = {}
+    for claim in claims:
+        if claim.constraints or sum(one[0].number for one in claim.requests) > _MOST_PER_CLAIM:
+            return None
+        for alternatives in claim.requests:
+            request = alternatives[0]
+            if request.parent or request.mode != "ExactCount" or request.admin or request.capacity:
+                return None
+            _, count = counts.get(request.key, (request, 0))
+            counts[request.key] = (request, count + request.number)
+    simple = list(counts.values())
+    if len(simple) > 1:
+        used = [number for number, _ in snapshot.devices.shapes.used()]
+        if (np.stack([_matching(request)[used] for request, _ in simple]).sum(axis=0) > 1).any():
+            return None
+    return simple
+
+
+def _matching(request: Request) -> Mask:
+    """By the id of a shape, whether such a device satisfies the request."""
+    count = min(len(request.selects), len(request.tolerated))
+    matching: Mask = (request.selects[:count] == MATCHES) & request.tolerated[:count]
+    return matching
+
+
+def _count(
+    snapshot: Snapshot, simple: list[tuple[Request, int]], mask: Mask, without: Rows
+) -> tuple[list[Counter], Mask]:
+    """A counter for each request on the nodes of the mask, and the nodes on which counting is not enough."""
+    devices, nodes, pods = snapshot.devices, snapshot.nodes, snapshot.pods
+    count = devices.rows
+    # The last entry stands for no host, and for a host that is no node
+    known = [-1 if name is None else _row(snapshot, name) for name in devices.hosts.values]
+    node_of = np.array([*known, -1], np.intp)
+    node = node_of[devices.host[:count]]
+    rows = np.flatnonzero((node >= 0) & devices.live[:count])
+    node, shape = node[rows], devices.shape[rows]
+    holds, holder = devices.holds[rows], devices.holder[rows]
+    searched = np.zeros(nodes.rows, np.bool_)
+    searched[[row for name in devices.odd_hosts if (row := nodes.find(name)) is not None]] = True
+    if _shared_matter(snapshot, simple):
+        searched[:] = True
+    counters = []
+    gone = np.zeros(len(pods.node), np.bool_)
+    gone[without] = True
+    for request, wanted in simple:
+        matching = _matching(request)[shape]
+        there, held = node[matching], (holds[matching] > 0)
+        by = holder[matching]
+        searched[node[request.selects[shape] == ERROR]] = True
+        searched[there[by == SEVERAL]] = True
+        by = np.where(held, by, 0)
+        held = held & ~gone[np.maximum(by, 0)]
+        own = held & (by > 0) & (pods.node[np.maximum(by, 0)] == there)
+        freed = np.bincount(by[own], minlength=len(pods.node)).astype(np.int64)
+        total = np.bincount(there, minlength=nodes.rows).astype(np.int64)
+        used = np.bincount(there[held], minlength=nodes.rows).astype(np.int64)
+        counters.append(
+            Counter(
+                stage="devices",
+                base=used,
+                limit=np.where(mask, total - wanted, UNBOUNDED),
+                share=column_share(freed),
+                name="devices",
+            )
+        )
+    return counters, searched
+
+
+def _row(snapshot: Snapshot, name: str) -> int:
+    row = snapshot.nodes.find(name)
+    return -1 if row is None else row
+
+
+def _shared_matter(snapshot: Snapshot, simple: list[tuple[Request, int]]) -> bool:
+    """Whether a request may get a device from a slice that several nodes look at."""
+    shapes = sorted({shape for one in snapshot.devices.shared.values() for shape in one.shapes})
+    return bool(shapes) and any((_matching(one)[shapes] | (one.selects[shapes] == ERROR)).any() for one, _ in simple)

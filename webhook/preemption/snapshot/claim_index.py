@@ -1,0 +1,167 @@
+"""ResourceClaims: what is allocated and to whom, and which claims the removal of pods would free.
+
+A claim is freed when every one of its consumers is a pod that goes. kube-controller-manager takes the allocation back
+only if the claim has its finalizer (docs/kubernetes-behaviour.md K42).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from webhook.kube.objects import DeviceRequestResult, ResourceClaim, key_of
+from webhook.kube.quantity import QuantityError, nanos
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
+from webhook.preemption.snapshot.pods import Pods
+
+__all__ = ["ClaimIndex"]
+
+_FINALIZER = "resource.kubernetes.io/delete-protection"
+_EXTENDED = "resource.kubernetes.io/extended-resource-claim"
+SEVERAL = -1
+
+Consumption = dict[str, int]
+"""By capacity, what is consumed of it in nanos."""
+
+
+class ClaimIndex:
+    """Claims by `namespace/name`, by the pods that use them, and by the devices that they hold."""
+
+    def __init__(self, devices: DeviceIndex, pods: Pods) -> None:
+        self._devices = devices
+        self._pods = pods
+        self.claims: dict[str, ResourceClaim] = {}
+        self.holders: dict[DeviceId, set[str]] = {}
+        """By device, the claims that hold it for themselves."""
+        self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
+        """By device and claim, the shares that the claim has of it: what each consumes, None if that is not said."""
+        self.extended: dict[str, str] = {}
+        """By the uid of a pod, the claim that was made for its extended resources."""
+        self._by_consumer: dict[str, set[str]] = {}
+
+    def put(self, claim: ResourceClaim) -> None:
+        """Add or update a claim. Raises ClusterError for a capacity that is not a quantity, and changes nothing."""
+        key = key_of(claim)
+        results = _results(claim)
+        try:
+            shares = [
+                None
+                if one.consumed_capacity is None
+                else {name: nanos(amount) for name, amount in one.consumed_capacity.items()}
+                for one in results
+            ]
+        except QuantityError as error:
+            raise ClusterError(f"resourceclaim {key}: status.allocation: consumedCapacity: {error}") from error
+        affected = self._drop(key)
+        self.claims[key] = claim
+        for consumer in claim.status.reserved_for or ():
+            self._by_consumer.setdefault(consumer.uid, set()).add(key)
+        for uid in _extended_for(claim):
+            self.extended[uid] = key
+        for result, consumed in zip(results, shares, strict=True):
+            device = DeviceId(result.driver, result.pool, result.device)
+            affected.add(device)
+            if result.share_id is None:
+                self.holders.setdefault(device, set()).add(key)
+            else:
+                self.shares.setdefault(device, {}).setdefault(key, []).append(consumed)
+        self.refresh(affected)
+
+    def remove(self, key: str) -> None:
+        """Forget the claim `namespace/name`."""
+        self.refresh(self._drop(key))
+
+    def pod_changed(self, uid: str) -> None:
+        """A pod with this uid came or went: set again what its removal would free."""
+        for key in self._by_consumer.get(uid, ()):
+            self.refresh(DeviceId(one.driver, one.pool, one.device) for one in _results(self.claims[key]))
+
+    def refresh(self, devices: Iterable[DeviceId]) -> None:
+        """Set again who holds these devices."""
+        for device in devices:
+            keys = self.holders.get(device, ())
+            holder = 0
+            if len(keys) == 1:
+                (key,) = keys
+                holder = self._sole_pod(self.claims[key])
+            self._devices.set_holder(device, len(keys), SEVERAL if len(keys) > 1 else holder)
+
+    def users(self, device: DeviceId) -> set[str]:
+        """The claims that hold the device, or a share of it."""
+        return {*self.holders.get(device, ()), *self.shares.get(device, ())}
+
+    def consumers(self) -> dict[str, int]:
+        """The pods that use claims: their rows by uid; a pod that is not known has none."""
+        return {uid: row for uid, keys in self._by_consumer.items() if (row := self._row(uid, keys)) is not None}
+
+    def freed_without(self, uids: Collection[str]) -> frozenset[str]:
+        """The allocated claims that are freed when the pods with these uids are gone."""
+        keys = {key for uid in uids for key in self._by_consumer.get(uid, ())}
+        return frozenset(key for key in keys if self._is_freed(self.claims[key], uids))
+
+    def _is_freed(self, claim: ResourceClaim, uids: Collection[str]) -> bool:
+        consumers = claim.status.reserved_for
+        return (
+            claim.status.allocation is not None
+            and bool(consumers)
+            and _FINALIZER in (claim.metadata.finalizers or ())
+            and all(one.resource == "pods" and not one.api_group and one.uid in uids for one in consumers or ())
+        )
+
+    def _sole_pod(self, claim: ResourceClaim) -> int:
+        """The row of the pod whose removal frees the claim, 0 if no pod's does, SEVERAL if more than one has to go."""
+        consumers = claim.status.reserved_for or ()
+        if not self._is_freed(claim, {one.uid for one in consumers}):
+            return 0
+        rows = [self._pods.find(claim.metadata.namespace, one.name) for one in consumers]
+        if any(row is None or self._pods.uids[row] != one.uid for row, one in zip(rows, consumers, strict=True)):
+            return 0
+        return (rows[0] or 0) if len(rows) == 1 else SEVERAL
+
+    def _row(self, uid: str, keys: Collection[str]) -> int | None:
+        """The row of the pod with this uid, which uses these claims."""
+        claim = self.claims[next(iter(keys))]
+        name = next(one.name for one in claim.status.reserved_for or () if one.uid == uid)
+        row = self._pods.find(claim.metadata.namespace, name)
+        return row if row is not None and self._pods.uids[row] == uid else None
+
+    def _drop(self, key: str) -> set[DeviceId]:
+        """Take a claim out; returns the devices that it held."""
+        claim = self.claims.pop(key, None)
+        if claim is None:
+            return set()
+        for consumer in claim.status.reserved_for or ():
+            users = self._by_consumer.get(consumer.uid)
+            if users is not None:
+                users.discard(key)
+                if not users:
+                    del self._by_consumer[consumer.uid]
+        for uid in _extended_for(claim):
+            if self.extended.get(uid) == key:
+                del self.extended[uid]
+        devices = {DeviceId(one.driver, one.pool, one.device) for one in _results(claim)}
+        for device in devices:
+            for table in (self.holders, self.shares):
+                held = table.get(device)
+                if held is None or key not in held:
+                    continue
+                if isinstance(held, dict):
+                    del held[key]
+                else:
+                    held.discard(key)
+                if not held:
+                    del table[device]
+        return devices
+
+
+def _results(claim: ResourceClaim) -> list[DeviceRequestResult]:
+    """What the claim holds; access for administration holds nothing."""
+    allocation = claim.status.allocation
+    return [one for one in (allocation.devices.results or ()) if not one.admin_access] if allocation else []
+
+
+def _extended_for(claim: ResourceClaim) -> list[str]:
+    """The uids of the pods for whose extended resources the claim was made."""
+    if (claim.metadata.annotations or {}).get(_EXTENDED) != "true":
+        return []
+    return [owner.uid for owner in claim.metadata.owner_references or () if owner.controller]

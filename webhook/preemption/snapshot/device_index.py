@@ -1,0 +1,300 @@
+"""The devices that drivers publish: slices by node and pool, and one row of columns for every device.
+
+A slice of one node whose pool has nothing special (`plain`) can be counted; whatever else there is has to be looked at
+device by device (`webhook.preemption.devices`). One event of a slice changes the rows of that slice, and of the others
+of its pool only whether they are plain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Device, DeviceClass, ResourceSlice
+from webhook.kube.quantity import QuantityError, nanos
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.interning import Interner
+from webhook.preemption.snapshot.nodes import grown
+
+__all__ = ["DeviceId", "DeviceIndex", "DeviceShape", "PoolId", "PublishedSlice"]
+
+_IMPLICIT_RESOURCE = "deviceclass.resource.kubernetes.io/"
+_encode = msgspec.json.Encoder().encode
+
+PoolId = tuple[str, str]
+"""Driver and pool."""
+
+
+class DeviceId(NamedTuple):
+    """What identifies a device in the cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class DeviceShape(NamedTuple):
+    """What a device is, whatever its name and place; devices of equal shape are equal to every request."""
+
+    driver: str
+    device: Device
+
+
+class PublishedSlice(NamedTuple):
+    """A slice with, for each of its devices in order, its id, the id of its shape, and its row."""
+
+    slice: ResourceSlice
+    ids: list[DeviceId]
+    shapes: list[int]
+    rows: NDArray[np.intp]
+
+    @property
+    def name(self) -> str:
+        """The slice's name."""
+        return self.slice.metadata.name
+
+    @property
+    def pool(self) -> PoolId:
+        """Its driver and pool."""
+        return self.slice.spec.driver, self.slice.spec.pool.name
+
+    @property
+    def host(self) -> str:
+        """The node whose devices these are; empty for a slice that every node looks at."""
+        return "" if self.slice.spec.shared_counters else self.slice.spec.node_name
+
+
+class DeviceIndex:
+    """Slices and classes. `host` is the id of the device's node in `hosts`, -1 for one that several nodes may reach.
+
+    `holds` is the number of claims that hold the device for themselves. `holder` is the row of the pod whose removal
+    frees it, 0 if there is none, -1 if several pods have to go.
+    """
+
+    def __init__(self) -> None:
+        self.slices: dict[str, PublishedSlice] = {}
+        self.pools: dict[PoolId, dict[str, PublishedSlice]] = {}
+        self.local: dict[str, dict[str, PublishedSlice]] = {}
+        self.shared: dict[str, PublishedSlice] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.class_of_resource: dict[str, DeviceClass] = {}
+        """By the name of an extended resource, the class whose devices serve it."""
+        self.hosts: Interner[str, str] = Interner()
+        self.shapes: Interner[tuple[str, bytes], DeviceShape] = Interner()
+        self.rows = 0
+        self.live: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self.plain: NDArray[np.bool_] = np.zeros(64, np.bool_)
+        self.shape: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.host: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.holds: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.holder: NDArray[np.int32] = np.zeros(64, np.int32)
+        self.rows_of: dict[DeviceId, list[int]] = {}
+        self.odd_hosts: dict[str, int] = {}
+        """By node, how many of its slices are in pools that are not plain."""
+        self._odd_slices: set[str] = set()
+        self._free: list[int] = []
+
+    def put_slice(self, resource_slice: ResourceSlice) -> list[DeviceId]:
+        """Add or update a slice; returns the devices whose holders have to be set.
+
+        Raises ClusterError for an amount that is not a quantity, and changes nothing.
+        """
+        _check_amounts(resource_slice)
+        spec = resource_slice.spec
+        name, driver, pool = resource_slice.metadata.name, spec.driver, spec.pool.name
+        devices = spec.devices or []
+        before = self.slices.get(name)
+        if before is not None and _has_same_devices(before.slice, resource_slice):
+            ids = before.ids
+            changed: list[DeviceId] = []
+            self._take_out(before)
+            rows, shapes = before.rows, self._shapes_again(before, devices)
+        else:
+            changed = ids = [DeviceId(driver, pool, device.name) for device in devices]
+            shapes = [self._shape(driver, device) for device in devices]
+            if before is not None:
+                changed = [*before.ids, *ids]
+                self._take_out(before)
+                self._free_rows(before)
+            rows = np.array([self._new_row() for _ in devices], np.intp)
+            for identity, row in zip(ids, rows.tolist(), strict=True):
+                self.rows_of.setdefault(identity, []).append(row)
+        published = PublishedSlice(resource_slice, ids, shapes, rows)
+        self.slices[name] = published
+        self.pools.setdefault(published.pool, {})[name] = published
+        if published.host:
+            self.local.setdefault(published.host, {})[name] = published
+        else:
+            self.shared[name] = published
+        self.live[rows], self.shape[rows] = True, shapes
+        self.host[rows] = self.hosts.take(published.host, published.host) if published.host else -1
+        self._judge_pool(published.pool)
+        return changed
+
+    def remove_slice(self, name: str) -> list[DeviceId]:
+        """Forget a slice; returns its devices."""
+        before = self.slices.get(name)
+        if before is None:
+            return []
+        self._take_out(before)
+        self._free_rows(before)
+        self._judge_pool(before.pool)
+        return before.ids
+
+    def put_class(self, device_class: DeviceClass) -> None:
+        """Add or update a class."""
+        self.classes[device_class.metadata.name] = device_class
+        self._map_resources()
+
+    def remove_class(self, name: str) -> None:
+        """Forget a class."""
+        self.classes.pop(name, None)
+        self._map_resources()
+
+    def set_holder(self, device: DeviceId, holds: int, holder: int) -> None:
+        """Note how many claims hold a device, and which pod's removal frees it."""
+        for row in self.rows_of.get(device, ()):
+            self.holds[row], self.holder[row] = holds, holder
+
+    def _map_resources(self) -> None:
+        """Of several classes for one resource the newest counts, then the first by name (`ExtendedResourceCache`)."""
+        self.class_of_resource = {f"{_IMPLICIT_RESOURCE}{name}": one for name, one in self.classes.items()}
+        newest_last = sorted(
+            sorted(self.classes.values(), key=lambda one: one.metadata.name, reverse=True),
+            key=lambda one: one.metadata.creation_timestamp or "",
+        )
+        for one in newest_last:
+            if one.spec.extended_resource_name:
+                self.class_of_resource[one.spec.extended_resource_name] = one
+
+    def _shape(self, driver: str, device: Device) -> int:
+        parts = (
+            device.attributes, device.capacity, device.taints, device.consumes_counters,
+            device.allow_multiple_allocations,
+        )  # fmt: skip
+        return self.shapes.take((driver, _encode(parts)), DeviceShape(driver, device))
+
+    def _take_out(self, published: PublishedSlice) -> None:
+        """Take the slice out of the tables; its rows stay."""
+        name = published.name
+        del self.slices[name]
+        _without(self.pools, published.pool, name)
+        if published.host:
+            _without(self.local, published.host, name)
+            host = self.hosts.find(published.host)
+            assert host is not None
+            self.hosts.drop(host)
+        else:
+            del self.shared[name]
+        self._note_odd(published, odd=False)
+
+    def _shapes_again(self, before: PublishedSlice, devices: list[Device]) -> list[int]:
+        """The shapes of the same devices in a newer slice; one that has not changed keeps its shape."""
+        shapes = []
+        for shape, old, new in zip(before.shapes, before.slice.spec.devices or (), devices, strict=True):
+            if old is new or old == new:
+                shapes.append(shape)
+            else:
+                shapes.append(self._shape(before.slice.spec.driver, new))
+                self.shapes.drop(shape)
+        return shapes
+
+    def _free_rows(self, published: PublishedSlice) -> None:
+        """Forget the slice's devices."""
+        rows = published.rows
+        for shape in published.shapes:
+            self.shapes.drop(shape)
+        self.live[rows], self.plain[rows], self.host[rows] = False, False, -1
+        self.holds[rows], self.holder[rows] = 0, 0
+        for identity, row in zip(published.ids, rows.tolist(), strict=True):
+            self.rows_of[identity].remove(row)
+            if not self.rows_of[identity]:
+                del self.rows_of[identity]
+        self._free += rows.tolist()
+
+    def _judge_pool(self, pool: PoolId) -> None:
+        """Note for every slice of the pool whether its devices can be counted."""
+        slices = self.pools.get(pool)
+        if slices is None:
+            return
+        plain = _is_plain(list(slices.values()))
+        for one in slices.values():
+            self.plain[one.rows] = plain
+            self._note_odd(one, odd=not plain)
+
+    def _note_odd(self, published: PublishedSlice, *, odd: bool) -> None:
+        name, host = published.name, published.host
+        if not host or odd is (name in self._odd_slices):
+            return
+        self._odd_slices ^= {name}
+        count = self.odd_hosts.get(host, 0) + (1 if odd else -1)
+        if count:
+            self.odd_hosts[host] = count
+        else:
+            del self.odd_hosts[host]
+
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = self.rows
+        if row == len(self.live):
+            for name in ("live", "plain", "shape", "host", "holds", "holder"):
+                setattr(self, name, grown(getattr(self, name), 2 * row))
+            self.host[row:] = -1
+        self.rows += 1
+        return row
+
+
+def _check_amounts(resource_slice: ResourceSlice) -> None:
+    """Raise ClusterError for an amount that is not a quantity."""
+    name, spec = resource_slice.metadata.name, resource_slice.spec
+    try:
+        for device in spec.devices or ():
+            for capacity in (device.capacity or {}).values():
+                nanos(capacity.value)
+            for consumption in device.consumes_counters or ():
+                for counter in (consumption.counters or {}).values():
+                    nanos(counter.value)
+    except QuantityError as error:
+        raise ClusterError(f"resourceslice {name}: device {device.name}: {error}") from error
+
+
+def _has_same_devices(one: ResourceSlice, other: ResourceSlice) -> bool:
+    """Whether the slices have devices of the same names, in the same order, on the same node."""
+    old, new = one.spec, other.spec
+    if (old.driver, old.pool.name, old.node_name) != (new.driver, new.pool.name, new.node_name):
+        return False
+    return [device.name for device in old.devices or ()] == [device.name for device in new.devices or ()]
+
+
+def _is_plain(slices: list[PublishedSlice]) -> bool:
+    """Whether a pool is complete, all on one node, and its devices are had one by one and whole."""
+    if not slices:
+        return True
+    first = slices[0].slice.spec
+    if any(
+        not one.host
+        or one.slice.spec.node_name != first.node_name
+        or one.slice.spec.pool.generation != first.pool.generation
+        or one.slice.spec.pool.resource_slice_count != len(slices)
+        for one in slices
+    ):
+        return False
+    names = [device.device for one in slices for device in one.ids]
+    return len(set(names)) == len(names) and not any(
+        device.consumes_counters or device.allow_multiple_allocations
+        for one in slices
+        for device in one.slice.spec.devices or ()
+    )
+
+
+def _without(table: dict[Any, dict[str, PublishedSlice]], key: Any, name: str) -> None:
+    del table[key][name]
+    if not table[key]:
+        del table[key]

@@ -1,0 +1,174 @@
+"""Which candidates pods of higher priority would take: kube-scheduler places these first (docs/semantics.md D11).
+
+A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
+for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod, key_of
+from webhook.preemption.filters.filtering import prefilter, run_filters
+from webhook.preemption.snapshot.amounts import ClusterError
+from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Candidates
+from webhook.reconciler.state.state import State
+from webhook.reconciler.state.waiting_pods import WaitingGroup
+
+__all__ = ["AHEAD", "PodsAhead", "Unplaced", "blocked_text"]
+
+AHEAD = 6
+"""The code of candidates that pods of higher priority would take."""
+PATIENCE = 60.0
+"""Seconds for which the scheduler may leave a pod pending that fits; then it does not want to place it."""
+_GROUPS = 100
+"""Groups of pods ahead that are looked at."""
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class Unplaced:
+    """Since when pods fit somewhere and are not placed by their scheduler, by `namespace/name`."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def overdue(self, pod: Pod, *, fits: bool, chance: Callable[[float, float], float], now: float) -> bool:
+        """Whether the scheduler, which had its chance, leaves a pod pending that fits."""
+        key = pod.metadata.uid
+        if not fits:
+            self._since.pop(key, None)
+            return False
+        if len(self._since) > 10 * _GROUPS:
+            self._since.clear()
+        return chance(self._since.setdefault(key, now), PATIENCE) + PATIENCE <= now
+
+
+class PodsAhead:
+    """Says of each candidate whether it is left to the preemptor (`CandidateFilter`).
+
+    `is_overdue` says of a pod that fits somewhere or not whether its scheduler does not want to place it. `held` are
+    preemptors of lower priority, by node, for which pods were evicted there: they get the room that was made for them.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        pod: Pod,
+        is_overdue: Callable[[Pod, bool], bool],
+        held: Mapping[str, Sequence[Pod]],
+    ) -> None:
+        self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
+        self.blocking: Pod | None = None
+        """The first pod found that keeps the preemptor from a candidate."""
+
+    def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
+        """0 for every candidate that is left to the preemptor, else AHEAD."""
+        codes = np.zeros(len(candidates.nodes), np.int8)
+        groups = list(self._state.waiting.ahead_of(self._pod, _GROUPS))
+        if not (groups or self._held) or not len(candidates.nodes):
+            return codes
+        snapshot, incoming = self._state.snapshot, compile_pod(self._pod)
+        own = _needs(snapshot, incoming)
+        if own is None:
+            return codes
+        free, beside = _free_without(snapshot, candidates), _kept_for_equals(snapshot, candidates, incoming)
+        for place, name in enumerate(candidates.names(range(len(candidates.nodes)))):
+            for pod in self._held.get(name, ()):
+                need = _needs(snapshot, compile_pod(pod))
+                if need is not None and pod.metadata.uid != self._pod.metadata.uid:
+                    beside[:, place] += need
+                    self._note_lost(codes, free - beside, own, np.arange(len(codes)) == place, pod)
+        for group in groups:
+            try:
+                ahead = compile_pod(group.example)
+            except ClusterError:
+                continue
+            need = _needs(snapshot, ahead)
+            if ahead.beyond or need is None:
+                continue  # what it needs is not known, so nobody can say where it fits, or no node has it
+            count = self._count_that_come(group, ahead, candidates, _times(free, need))
+            free -= need[:, None] * count
+            self._note_lost(codes, free - beside, own, count > 0, group.example)
+        return codes
+
+    def _note_lost(self, codes: NDArray[np.int8], free: Ints, own: Ints, among: Mask, to: Pod) -> None:
+        """Mark the candidates `among` these on which the preemptor does not fit beside another pod."""
+        lost = among & ~(free >= own[:, None]).all(axis=0)
+        if lost.any() and self.blocking is None:
+            self.blocking = to
+        codes[lost] = AHEAD
+
+    def _count_that_come(self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, most: Ints) -> Ints:
+        """How many pods of a group would come to each candidate, of the `most` for which there is room."""
+        snapshot, count = self._state.snapshot, np.minimum(most, len(group.pods))
+        if not count.any():
+            return count
+        code = run_filters(prefilter(snapshot, ahead, candidates.pods)).code[candidates.nodes]
+        count = np.where(code == 0, count, 0)
+        if not count.any():
+            return count
+        fits = bool(len(run_filters(prefilter(snapshot, ahead)).fits))
+        return np.zeros_like(count) if self._is_overdue(group.example, fits) else count
+
+
+def _needs(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:
+    """What a pod uses up: one pod, then its amount of each resource; None if no node has one of them."""
+    index = snapshot.nodes.resources.index
+    if not index.keys() >= incoming.amounts.keys():
+        return None
+    need = np.zeros(1 + len(index), np.int64)
+    need[0] = 1
+    for name, amount in incoming.amounts.items():
+        need[1 + index[name]] = amount
+    return need
+
+
+def _free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
+    """What is free on the candidates once their victims are gone, as `_needs` counts it."""
+    nodes, rows = snapshot.nodes, candidates.nodes
+    free = np.zeros((1 + len(nodes.resources.names), len(rows)), np.int64)
+    free[0] = nodes.pod_limit[rows] - nodes.pod_count[rows]
+    free[1 : 1 + len(nodes.used)] = nodes.allocatable[:, rows] - nodes.used[:, rows]
+    _add(free, snapshot.pods.amounts, candidates.pods, np.repeat(np.arange(len(rows)), candidates.sizes))
+    return free
+
+
+def _kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
+    """What pods of the preemptor's own priority hold that are nominated to the candidates, as `_needs` counts it."""
+    pods, rows = snapshot.pods, candidates.nodes
+    place = np.full(snapshot.nodes.rows, -1, np.intp)
+    place[rows] = np.arange(len(rows))
+    nominees = pods.nominees()
+    equal = nominees[(pods.priority[nominees] == incoming.priority) & (place[pods.nominated[nominees]] >= 0)]
+    equal = equal[equal != pods.find(incoming.namespace, incoming.name)]
+    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(rows)), np.int64)
+    _add(kept, pods.amounts, equal, place[pods.nominated[equal]])
+    return kept
+
+
+def _add(total: Ints, amounts: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
+    """Add what these pods use to the columns of their nodes."""
+    np.add.at(total[0], columns, 1)
+    for resource in range(len(amounts)):
+        np.add.at(total[1 + resource], columns, amounts[resource, rows])
+
+
+def _times(free: Ints, need: Ints) -> Ints:
+    """How many times something fits into what is free, by candidate."""
+    wanted = need > 0
+    times: Ints = (free[wanted] // need[wanted][:, None]).min(axis=0)
+    return np.maximum(times, 0)
+
+
+def blocked_text(blocking: Pod | None) -> str:
+    """Who keeps the preemptor from the room, for people."""
+    if blocking is None:
+        return "it is kept for another pod"
+    return f"it is kept for {key_of(blocking)} of priority {blocking.spec.priority or 0}, which waits, too"

@@ -1,0 +1,71 @@
+"""When the schedulers were seen at work: a node is to blame for a pod that is not bound only if one was (D8)."""
+
+from __future__ import annotations
+
+import math
+
+from webhook.kube.informer import Change
+from webhook.kube.objects import Condition, Pod, key_of
+
+__all__ = ["SchedulerActivity"]
+
+_GAP = 330.0
+"""Seconds without a sign after which a scheduler may have been away; it tries every waiting pod again after 5 min."""
+_SCHEDULERS = 100
+"""Schedulers that are remembered."""
+
+
+class SchedulerActivity:
+    """When each scheduler was seen at work, in monotonic seconds.
+
+    A scheduler is seen if it binds a pod, or says something new of one that it does not bind. Between two signs that
+    are not far apart it was at work, too.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, float]] = {}
+        """Scheduler to the first and the last sign of the stretch of work that it was last seen in."""
+        self._refused: dict[str, float] = {}
+        """Pod that waits, by `namespace/name`, to when its scheduler last said something new of it."""
+
+    def observe(self, change: Change[Pod], now: float) -> None:
+        """A pod changed; it may show that its scheduler is at work."""
+        old, new = change.old, change.new
+        if new is None or new.spec.node_name:
+            self._refused.pop(change.key, None)
+        if old is None or new is None or new.metadata.deletion_timestamp or old.spec.node_name:
+            return
+        if new.spec.node_name:
+            self._note(new.spec.scheduler_name, now)
+        elif _verdict_of(new) not in (None, _verdict_of(old)):
+            self._note(new.spec.scheduler_name, now)
+            self._refused[change.key] = now
+
+    def chance(self, pod: Pod, since: float, seconds: float) -> float:
+        """From when on the pod's scheduler had the chance to bind it, infinite if that is not known.
+
+        It had if it said something else of the pod `since` then, or was seen at work for half of so many `seconds`.
+        """
+        if self._refused.get(key_of(pod), -math.inf) >= since:
+            return since
+        begin, last = self._seen.get(pod.spec.scheduler_name, (math.inf, -math.inf))
+        begin = max(begin, since)
+        return begin if last - begin >= seconds / 2 else math.inf
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self._seen.clear()
+        self._refused.clear()
+
+    def _note(self, scheduler: str, now: float) -> None:
+        begin, last = self._seen.pop(scheduler, (now, now))
+        self._seen[scheduler] = (begin if now - last <= _GAP else now, now)
+        if len(self._seen) > _SCHEDULERS:
+            del self._seen[next(iter(self._seen))]
+
+
+def _verdict_of(pod: Pod) -> Condition | None:
+    """What the scheduler said of a pod that it did not bind; None before it has said something."""
+    return next(
+        (row for row in pod.status.conditions or () if row.type == "PodScheduled" and row.status == "False"), None
+    )

@@ -1,0 +1,91 @@
+"""That nothing helps preemptors of one shape: found once, and true for all of them for a while.
+
+Thousands of preemptors wait for the same in a full cluster. What a decision says depends on what a pod asks for, not on
+its name, so the verdict on one is the verdict on all. It holds until something happens that could help, and, as long as
+the back-off of the one that was tried lasts, even then: so a shape costs as many decisions as a pod.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from webhook.kube.objects import Pod
+from webhook.reconciler.evaluate.evaluator import Outcome, Unschedulable
+
+__all__ = ["Moment", "Verdicts", "shape_of"]
+
+_LONGEST = 30.0
+"""Seconds for which a verdict holds at most: the flush of the queue."""
+_REMEMBERED = 10_000
+
+Key = tuple[str, bytes]
+"""The name of a policy, and a shape."""
+
+
+class Moment(NamedTuple):
+    """Monotonic seconds, how much has happened so far that could help, and the seconds that the pod backs off for."""
+
+    now: float
+    events: int
+    back_off: float
+
+
+class _Verdict(NamedTuple):
+    outcome: Unschedulable
+    events: int
+    retried: float
+    until: float
+
+
+def shape_of(pod: Pod) -> bytes:
+    """What a decision reads of a preemptor, as one text; pods of one shape are decided for alike.
+
+    The volumes that every pod has of its own (its token's, for one) decide nothing; claims that are made for the pod
+    are named after it.
+    """
+    volumes = [one for one in pod.spec.volumes or () if one.persistent_volume_claim or one.ephemeral]
+    own = pod.metadata.name if any(one.ephemeral for one in volumes) else ""
+    spec = msgspec.structs.replace(pod.spec, volumes=volumes or None)
+    return msgspec.json.encode((pod.metadata.namespace, own, pod.metadata.labels, spec), order="deterministic")
+
+
+class Verdicts:
+    """The verdicts that hold, by policy and shape."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Key, _Verdict] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def clear(self) -> None:
+        """Forget all of them: the rules have changed."""
+        self._known.clear()
+
+    def find(self, shape: Key, moment: Moment) -> Unschedulable | None:
+        """The verdict that holds now, None if there is none.
+
+        If something has happened since that could help, it says when to look again.
+        """
+        known = self._known.get(shape)
+        if known is None or moment.now >= known.until:
+            return None
+        if known.events == moment.events:
+            return known.outcome
+        if moment.now >= known.retried:
+            return None
+        again, due = max(known.retried, moment.now + moment.back_off), known.outcome.due
+        return replace(known.outcome, due=again if due is None else min(due, again))
+
+    def note(self, shape: Key, moment: Moment, outcome: Outcome) -> None:
+        """What was decided for a preemptor of this shape."""
+        self._known.pop(shape, None)
+        if isinstance(outcome, Unschedulable):
+            until = moment.now + _LONGEST if outcome.due is None else min(moment.now + _LONGEST, outcome.due)
+            self._known[shape] = _Verdict(outcome, moment.events, moment.now + moment.back_off, until)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)

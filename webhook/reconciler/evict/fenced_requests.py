@@ -1,0 +1,114 @@
+"""Requests to the API server, each behind the fence, in its turn and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from webhook.kube.client import Client
+from webhook.kube.errors import NO_ANSWER, ApiError
+from webhook.kube.objects import ObjectMeta, Pod
+from webhook.kube.resources import POD
+from webhook.reconciler.state.annotations import PlanVictim
+
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "TRIES", "DeposedError", "FencedRequests", "StaleError", "may_pass"]
+
+TRIES = 4
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+_AT_ONCE = 32
+"""Nominations, clearings and reads under way at a time; more would only wait in the API server instead of here."""
+_EVICTIONS_AT_ONCE = 256
+"""Evictions under way at a time, over all plans. An eviction waits in the API server for up to 100 ms and does next to
+nothing there, so this is 2560 a second. More would only wait there: service accounts share about 245 seats
+(the priority level `workload-low`)."""
+_LONGEST_WRITE = 5.0
+"""Seconds."""
+_LONGEST_EVICTION = 12.0
+"""Seconds. Admission webhooks have 10 by default, and the API server's own answer is worth more than none."""
+
+T = TypeVar("T")
+
+
+class DeposedError(Exception):
+    """This process does not hold the lease: it must not write."""
+
+
+class StaleError(Exception):
+    """The preemptor, or its node, is no longer what the plan was made for."""
+
+
+class FencedRequests:
+    """Asks through `client`. Methods raise DeposedError if this process does not lead.
+
+    `fence()` is asked before every request: for how many seconds from now nobody else may lead, 0 if this process
+    does not. A request takes no longer than that.
+    `wrote` is told of every answer: the kind of write and the seconds it took.
+    """
+
+    def __init__(self, client: Client, fence: Callable[[], float], wrote: Callable[[str, float], None]) -> None:
+        self._client = client
+        self._fence = fence
+        self._wrote = wrote
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._evictions = asyncio.Semaphore(_EVICTIONS_AT_ONCE)
+
+    async def pause(self, error: ApiError, attempt: int, also: tuple[int, ...] = ()) -> None:
+        """Wait before another try if one may help; raise the error if none does or none is left."""
+        if not (may_pass(error) or error.status in also) or attempt >= TRIES - 1:
+            raise error
+        pause = FIRST_PAUSE * 3**attempt if attempt or error.status != 409 else 0.0
+        await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
+
+    async def patch_status(self, what: str, pod: Pod, body: dict[str, Any]) -> Pod:
+        """Patch the pod as it is known; a bound one, which gets no further plan, whatever the kubelet has written."""
+        meta = pod.metadata
+        guard = {"uid": meta.uid} if pod.spec.node_name else {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        guarded = {**body, "metadata": {**body["metadata"], **guard}}
+        path = POD.path(meta.namespace, meta.name, "status")
+        return await self.timely(what, lambda: self._client.patch(path, guarded, as_=Pod))
+
+    async def read(self, known: ObjectMeta | PlanVictim) -> Pod:
+        """The pod as the server has it. Raises StaleError if it is gone or another of its name."""
+        path = POD.path(known.namespace, known.name)
+        try:
+            fresh = await self.timely("read", lambda: self._client.get(path, Pod))
+        except ApiError as error:
+            if error.status == 404:
+                raise StaleError(f"{known.namespace}/{known.name} is gone") from error
+            raise
+        if fresh.metadata.uid != known.uid:
+            raise StaleError(f"{known.namespace}/{known.name} is another pod of that name now")
+        return fresh
+
+    async def removing(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """A request that removes a pod, which may take longer than others, and for which there are turns of its own."""
+        return await self.timely(what, ask, self._evictions, _LONGEST_EVICTION)
+
+    async def timely(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        gate: asyncio.Semaphore | None = None,
+        longest: float = _LONGEST_WRITE,
+    ) -> T:
+        """A request in its turn, if this process still leads then; one that hangs must not outlast the lease."""
+        async with gate or self._gate:
+            patience = min(self._fence(), longest)
+            if patience <= 0:
+                raise DeposedError("this process does not hold the lease")
+            begun = time.perf_counter()
+            try:
+                async with asyncio.timeout(patience):
+                    return await ask()
+            except TimeoutError as error:
+                raise ApiError(NO_ANSWER, "Timeout", f"no answer within {patience:.3g} s") from error
+            finally:
+                self._wrote(what, time.perf_counter() - begun)
+
+
+def may_pass(error: ApiError) -> bool:
+    """Whether trying again may help: no answer, throttled, or a server in trouble."""
+    return error.status in {NO_ANSWER, 429} or error.status >= 500

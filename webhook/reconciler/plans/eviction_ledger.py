@@ -1,0 +1,186 @@
+"""The recent evictions as a text that outlives the pods they were made for and the leader that made them.
+
+It is kept as an annotation of the reconciler's Lease, which its holder writes every other second anyway: no further
+object, right or request. A new leader reads it, and beside it the decisions on pods that are later than it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from webhook.kube.instants import InstantError, epoch, rfc3339_micro
+from webhook.reconciler.clock import MeasuringClock
+from webhook.reconciler.evaluate.eviction_limiter import EvictionLimiter, PlannedEviction
+from webhook.reconciler.plans.plan import Plan
+
+__all__ = ["EVICTIONS", "NOTHING", "NO_STORE", "EvictionLedger", "Ledger", "LedgerStore", "read_ledger", "write_ledger"]
+
+log = logging.getLogger(__name__)
+
+EVICTIONS = "giveway.dev/evictions"
+"""The annotation of the Lease."""
+_ROOM = 32 * 1024
+"""Bytes that are written, at most."""
+_LONGEST = 64 * 1024
+"""Bytes that are read."""
+
+Index = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Row(msgspec.Struct, array_like=True, frozen=True):
+    """So many evictions: seconds before the text was written, numbers of node, owner and plan (0 for none)."""
+
+    age: Annotated[float, msgspec.Meta(ge=0)]
+    node: Index
+    owner: Index
+    plan: Index
+    count: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class _Text(msgspec.Struct, frozen=True):
+    """What is written; `plans` are those under way, of which not all victims have been asked yet."""
+
+    at: str
+    nodes: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+    plans: tuple[str, ...] = ()
+    evictions: tuple[_Row, ...] = ()
+    version: int = 1
+
+
+_TEXT = msgspec.json.Decoder(_Text)
+
+
+class Ledger(NamedTuple):
+    """What was read: evictions, each with when it was in seconds since the epoch, by plan; an empty name for none.
+
+    `at` is when it was written, minus infinity for never; `plans` are the plans that were under way then.
+    """
+
+    at: float = -math.inf
+    plans: frozenset[str] = frozenset()
+    evictions: tuple[tuple[str, float, PlannedEviction], ...] = ()
+
+
+NOTHING = Ledger()
+
+
+class LedgerStore(NamedTuple):
+    """Where the text lies: what an earlier leader wrote, and a wish to have it written soon."""
+
+    earlier: Callable[[], str]
+    write_soon: Callable[[], None]
+
+
+NO_STORE = LedgerStore(str, lambda: None)
+"""For a reconciler without a Lease: it reads the decisions on pods alone."""
+
+
+def write_ledger(limiter: EvictionLimiter, plans: Iterable[Plan], now: float, wall: float) -> str:
+    """The evictions that some rate still counts, at most 32 KiB of them, the latest; empty for none.
+
+    Victims of the `plans` under way that have not been asked yet are left out. `now` is in monotonic seconds, `wall` in
+    seconds since the epoch.
+    """
+    plan_of: dict[int, str] = {}
+    unasked: set[int] = set()
+    for plan in plans:
+        for uid, ticket in plan.tickets.items():
+            plan_of[ticket] = plan.record.id
+            if uid not in plan.gone and uid not in plan.asking:
+                unasked.add(ticket)
+    counted = Counter(
+        (at, eviction, plan_of.get(ticket, "")) for ticket, eviction, at in limiter.recent(now) if ticket not in unasked
+    )
+    rows = sorted(counted.items(), key=lambda row: -row[0][0])
+    under_way = sorted(set(plan_of.values()))
+    while rows or under_way:
+        text = _encoded([(now - at, eviction, plan, count) for (at, eviction, plan), count in rows], under_way, wall)
+        if len(text) <= _ROOM:
+            return text
+        rows, under_way = rows[: len(rows) * _ROOM // (len(text) + 1)], under_way if rows else []
+    return ""
+
+
+def _encoded(rows: Iterable[tuple[float, PlannedEviction, str, int]], plans: list[str], wall: float) -> str:
+    nodes: dict[str, int] = {}
+    owners: dict[str, int] = {"": 0}
+    numbers = {"": 0} | {plan: number for number, plan in enumerate(plans, start=1)}
+    evictions = tuple(
+        _Row(
+            age=round(max(0.0, age), 3),
+            node=nodes.setdefault(eviction.node, len(nodes)),
+            owner=owners.setdefault(eviction.owner, len(owners)),
+            plan=numbers[plan],
+            count=count,
+        )
+        for age, eviction, plan, count in rows
+    )
+    text = _Text(rfc3339_micro(wall), tuple(nodes), tuple(owners)[1:], tuple(plans), evictions)
+    return msgspec.json.encode(text).decode()
+
+
+def read_ledger(text: str) -> Ledger:
+    """What an earlier leader wrote; an empty one if there is nothing. Raises ValueError for what none would write."""
+    if not text:
+        return NOTHING
+    if len(text) > _LONGEST:
+        raise ValueError(f"annotation {EVICTIONS} has {len(text)} characters, more than {_LONGEST}")
+    try:
+        read = _TEXT.decode(text)
+        at = epoch(read.at)
+        owners, plans = ("", *read.owners), ("", *read.plans)
+        evictions = tuple(
+            (plans[row.plan], at - row.age, PlannedEviction(owners[row.owner], read.nodes[row.node]))
+            for row in read.evictions
+            for _ in range(row.count)
+        )
+    except (msgspec.DecodeError, UnicodeError, InstantError, IndexError) as error:
+        raise ValueError(f"annotation {EVICTIONS} has values that giveway never writes: {error}") from error
+    if read.version != 1:
+        raise ValueError(f"annotation {EVICTIONS} is of version {read.version}, and 1 is known")
+    return Ledger(at, frozenset(read.plans), evictions)
+
+
+class EvictionLedger:
+    """One process's ledger, term by term: what earlier leaders have left, and what is to be written."""
+
+    def __init__(
+        self, limiter: EvictionLimiter, plans: Mapping[str, Plan], clock: MeasuringClock, store: LedgerStore
+    ) -> None:
+        self._limiter, self._plans, self._clock, self._store = limiter, plans, clock, store
+        self._open = False
+        self._last = ""
+
+    def begin(self) -> None:
+        """A term begins: nothing of this process's last one is written any more."""
+        self._last = ""
+
+    def open(self) -> Ledger:
+        """What earlier leaders have written, before anything of this term is."""
+        self._open = True
+        try:
+            return read_ledger(self._store.earlier())
+        except ValueError as error:
+            log.warning("%s; only what is told on pods counts", error)
+            return NOTHING
+
+    def write_soon(self) -> None:
+        """Something that was evicted is not written yet."""
+        self._store.write_soon()
+
+    def close(self) -> None:
+        """The term ends: what is written from now on is of this moment."""
+        self._last, self._open = self.text() or "", False
+
+    def text(self) -> str | None:
+        """What is to be written now; None for what is there already."""
+        if not self._open:
+            return self._last or None
+        return write_ledger(self._limiter, self._plans.values(), self._clock.monotonic(), self._clock.wall())

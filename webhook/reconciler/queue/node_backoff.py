@@ -1,0 +1,96 @@
+"""Nodes that come to nothing for one preemptor, left out of its decisions for a while (docs/semantics.md D8). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from webhook.kube.backoff import exponential
+
+__all__ = ["PATIENCE", "LeftOut", "NodeBackoff"]
+
+PATIENCE = 60.0
+"""Seconds for which a pod may fit on a node, while its scheduler is seen at work, before the node is left out.
+
+An event that makes room gets the pod tried after a back-off of at most 10 s.
+"""
+_NODE_BACK_OFF = (60.0, 14_400.0)
+"""Seconds, at least at first and at most, for which a node is left out."""
+_MOST_FITTING = 100
+"""Nodes whose fit is followed at a time; further ones have their turn once these are left out."""
+_MOST_NODES = 1000
+"""Nodes that are remembered for one preemptor."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A node that is left out until then, and why, in words for people; `times` is how often it was in a row."""
+
+    node: str
+    because: str
+    times: int
+    until: float
+
+
+class NodeBackoff:
+    """Nodes that kube-scheduler does not bind one preemptor to although there is room, left out for a growing while.
+
+    What keeps kube-scheduler from a node need not show in the objects a decision looks at: a plugin or an extender of
+    its own, a filter of a later version. Such a node must neither end every decision with "it fits", nor be emptied
+    again and again. Each time a node is left out for twice as long, and after as long again it is forgotten. What is
+    learned here is known to this process only: after a restart it is learned again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[LeftOut, float]] = {}
+        self._fitting: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._fitting)
+
+    def plan_failed(self, node: str, lasted: float, now: float, *, taken: bool) -> LeftOut:
+        """A plan of so many seconds made room on the node, and others took it, or it timed out with the room there."""
+        timed_out = "a plan timed out there although there was room"
+        return self._note(node, "another pod took the room that was made there" if taken else timed_out, lasted, now)
+
+    def fitting(
+        self, nodes: Iterable[str], chance: Callable[[float, float], float], now: float
+    ) -> tuple[list[LeftOut], float]:
+        """The pod fits on these nodes, which are not left out, and is not bound; none if it fits nowhere.
+
+        `chance` is as `SchedulerActivity.chance` for the pod. Returns the nodes on which the scheduler has not bound
+        it for too long, which are left out from now on, and when there may be more of them, infinite for not before
+        the scheduler is seen.
+        """
+        before, self._fitting = self._fitting, {}
+        left: list[LeftOut] = []
+        due = math.inf
+        for node in list(nodes)[:_MOST_FITTING]:
+            since = before.get(node, now)
+            end = chance(since, PATIENCE) + PATIENCE
+            if end <= now:
+                because = f"it fits there, but kube-scheduler has not bound it for {now - since:.0f} s"
+                left.append(self._note(node, because, now - since, now))
+            else:
+                self._fitting[node] = since
+                due = min(due, end)
+        return left, due
+
+    def left_out(self, now: float) -> list[LeftOut]:
+        """The nodes to leave out now."""
+        return [known for known, _ in self._known.values() if now < known.until]
+
+    def _note(self, node: str, because: str, lasted: float, now: float) -> LeftOut:
+        self._known = {
+            name: (known, noted) for name, (known, noted) in self._known.items() if now < 2 * known.until - noted
+        }
+        before = self._known.pop(node, None)
+        times = before[0].times + 1 if before else 1
+        first, longest = _NODE_BACK_OFF
+        seconds = exponential(times, max(first, 2 * lasted), longest)
+        left = LeftOut(node, because, times, now + seconds)
+        self._known[node] = (left, now)
+        if len(self._known) > _MOST_NODES:
+            del self._known[next(iter(self._known))]
+        return left

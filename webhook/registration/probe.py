@@ -1,0 +1,62 @@
+"""A probe through the API server to the webhook, by whoever looks from outside: does it answer, and if not, why.
+
+It is two dry-run requests, of which nothing is stored: one that giveway's probe entries answer with a warning, and if
+that is silent one that fails closed, because only a refusal tells why nobody answers.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from webhook.admission.configmaps import PROBE, answered
+from webhook.kube.client import ApiError, Client
+from webhook.kube.resources import CONFIG_MAP, PRIORITY_CLASS
+
+__all__ = ["Probe", "send_probe"]
+
+_PHASES = ("mutate", "validate")
+_VERSION = re.compile(r"giveway (\S+) answers \(")
+_TRIAL = {"metadata": {"name": "giveway-doctor-probe"}, "value": -1000, "preemptionPolicy": "Never"}
+"""The PriorityClass of the second request; it is below the cutoff of Cluster Autoscaler, and never stored."""
+_FAILED = re.compile(r'failed calling webhook "([^"]*\.giveway\.dev)": (.*)', re.DOTALL)
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """What became of the probe.
+
+    `silent` are the phases in which nobody answered, `entry` and `failure` the entry that fails closed and why, as the
+    API server says it; both are empty if it does not say. `versions` are those of the replicas that answered.
+    """
+
+    silent: tuple[str, ...] = ()
+    entry: str = ""
+    failure: str = ""
+    versions: frozenset[str] = frozenset()
+
+
+async def send_probe(client: Client, own: str) -> Probe:
+    """Ask through the entries of giveway, whose namespace is `own`, and find out why nobody answers if that is so.
+
+    Raises ApiError for a missing right: to patch the ConfigMap of the probe, or to create PriorityClasses.
+    """
+    heard: list[str] = []
+    body = {"metadata": {"annotations": {"giveway.dev/probe": "doctor"}}}
+    try:
+        await client.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
+    except ApiError as error:
+        if error.status != 404:  # without it the fail-closed entry still tells
+            raise
+    versions = frozenset(match[1] for text in heard if (match := _VERSION.match(text)))
+    silent = tuple(phase for phase in _PHASES if not answered(phase, heard))
+    if not silent:
+        return Probe(versions=versions)
+    try:
+        await client.create(PRIORITY_CLASS.path(), _TRIAL, dryRun="All")
+    except ApiError as error:
+        if error.status == 403 and "cannot create" in error.message:
+            raise
+        if (failed := _FAILED.search(error.message)) is not None:
+            return Probe(silent, failed[1], failed[2].strip(), versions)
+    return Probe(silent, versions=versions)

@@ -1,0 +1,116 @@
+"""Who is next, if there is too much to do: fair shares by cost, first among addresses, then among connections.
+
+Start-time fair queuing (P. Goyal, H. Vin, H. Cheng: SFQ). Each address has a tag, the cost that it has been charged in
+virtual time; whoever has the lowest is next. Virtual time is the tag of who was served last, so nobody saves up while
+idle, and nobody who comes again begins again with an advantage. Within an address its connections share in the same
+way, but the price of what is dear rises with its square: who asks for cheap things does not wait behind a hundred
+that ask for dear ones.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
+
+__all__ = ["FairQueue", "Flow", "Peer", "Peers"]
+
+T = TypeVar("T")
+
+_DEAR = 0.001
+"""Seconds at which the price of something is twice its cost."""
+
+
+class Peer:
+    """Whoever is at one address: an API server, a tenant's pod, or all of them behind one proxy."""
+
+    __slots__ = ("__weakref__", "address", "greeting", "lines")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.greeting = 0
+        """Connections that have begun to speak and wait for their handshake."""
+        self.lines: dict[FairQueue[Any], _Line] = {}
+
+
+class Flow:
+    """One connection of a peer."""
+
+    __slots__ = ("peer", "tags")
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.tags: dict[FairQueue[Any], float] = {}
+
+
+class Peers:
+    """The peers that have a connection, by address; they are forgotten with the last one."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[str, Peer] = WeakValueDictionary()
+
+    def flow(self, address: str) -> Flow:
+        """A new connection from this address."""
+        peer = self._known.get(address)
+        if peer is None:
+            peer = self._known[address] = Peer(address)
+        return Flow(peer)
+
+
+class _Line:
+    """What waits of one peer, and how far the peer and its connections have come in virtual time."""
+
+    __slots__ = ("now", "tag", "waiting")
+
+    def __init__(self) -> None:
+        self.tag = self.now = 0.0
+        self.waiting: list[tuple[float, int, float, float, Flow, Any]] = []
+
+
+class FairQueue(Generic[T]):
+    """Items that wait, each for a connection; costs are in seconds, or in any other unit that is used throughout."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[_Line, None] = {}
+        self._now, self._number = 0.0, count()
+        self.count = 0
+        """How many items wait."""
+
+    def put(self, flow: Flow, item: T, estimate: float) -> None:
+        """Let an item wait that will cost about so much."""
+        line = self._line(flow)
+        start = max(flow.tags.get(self, 0.0), line.now)
+        entry = (start + _price(estimate), next(self._number), start, estimate, flow, item)
+        heappush(line.waiting, entry)
+        self._waiting[line] = None
+        self.count += 1
+
+    def pop(self) -> tuple[Flow, T]:
+        """Take the next item. Raises ValueError if there is none."""
+        line = min(self._waiting, key=lambda line: (max(line.tag, self._now), line.waiting[0][3], line.waiting[0][1]))
+        self._now = max(self._now, line.tag)
+        _, _, start, _, flow, item = heappop(line.waiting)
+        line.now = max(line.now, start)
+        if not line.waiting:
+            del self._waiting[line]
+        self.count -= 1
+        return flow, item
+
+    def charge(self, flow: Flow, cost: float) -> None:
+        """Count what something has cost; if nobody waits, nobody has come short, and it is forgotten."""
+        line = self._line(flow)
+        line.tag = max(line.tag, self._now) + cost
+        tag = flow.tags[self] = max(flow.tags.get(self, 0.0), line.now) + _price(cost)
+        if not self.count:
+            self._now, line.now = line.tag, tag
+
+    def _line(self, flow: Flow) -> _Line:
+        line = flow.peer.lines.get(self)
+        if line is None:
+            line = flow.peer.lines[self] = _Line()
+        return line
+
+
+def _price(cost: float) -> float:
+    return cost + cost * cost / _DEAR

@@ -1,0 +1,128 @@
+"""Looking objects up live, when an answer hinges on one that the cache may not know in its newest form.
+
+A name that no object can have is not looked up. One look-up serves all who ask for the same name at a time, and for a
+second those who ask later, as long as the watch is open and has told nothing of that name: what it tells comes within
+that time. All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from webhook.admission.context import LONGEST_NAME
+from webhook.kube.informer import Change, Informer
+from webhook.serving.fair_queue import Flow
+from webhook.serving.turns import FairSemaphore
+
+__all__ = ["LookupLimit", "Lookups"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+_AT_A_TIME, _RATE, _BURST = 16, 200.0, 200.0
+"""Look-ups at a time, a second, and at once after a quiet second."""
+_SECONDS = 0.005
+"""How long one takes, about."""
+_REMEMBERED = 1.0
+"""Seconds for which an answer counts."""
+_MOST_REMEMBERED = 1024
+_NAME = rf"(?=.{{1,{LONGEST_NAME}}}(?:/|$))[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
+_KEY = re.compile(rf"(?:{_NAME}/)?{_NAME}")
+
+
+class LookupLimit:
+    """What all look-ups share: how many there are at a time and how quickly they follow each other."""
+
+    def __init__(self) -> None:
+        self._places = FairSemaphore(_AT_A_TIME)
+        self._next = 0.0
+
+    async def within(self, flow: Flow, work: Callable[[], Awaitable[R]]) -> R:
+        """Do this when it is the connection's turn. Raises what it raises."""
+        loop = asyncio.get_running_loop()
+        async with self._places.held(flow, _SECONDS):
+            self._next = max(self._next, loop.time() - _BURST / _RATE) + 1 / _RATE
+            if self._next > loop.time():
+                await asyncio.sleep(self._next - loop.time())
+            return await work()
+
+
+class _Running:
+    """One look-up under way: how many wait for it, and whether the watch has told of that name since it began."""
+
+    __slots__ = ("overtaken", "task", "waiting")
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task, self.waiting, self.overtaken = task, 0, False
+
+
+class Lookups(Generic[T]):
+    """The look-ups of one resource, by `name` or `namespace/name`.
+
+    `get` asks the API server for an object, None if there is none. Without a `cache`, whose watch would tell of
+    changes, nothing is remembered.
+    """
+
+    def __init__(
+        self, get: Callable[[str], Awaitable[T | None]], limit: LookupLimit, cache: Informer[Any] | None = None
+    ) -> None:
+        self._cache, self._get, self._limit = cache, get, limit
+        self._running: dict[str, _Running] = {}
+        self._remembered: OrderedDict[str, tuple[float, T | None]] = OrderedDict()
+        if cache is not None:
+            cache.handlers.append(self._hear)
+
+    async def find(self, name: str, flow: Flow) -> T | None:
+        """The object of that name as it is, or as it was less than a second ago. Raises ApiError without an answer."""
+        if len(name) > 2 * LONGEST_NAME or not _KEY.fullmatch(name):
+            return None
+        loop = asyncio.get_running_loop()
+        known = self._remembered.get(name)
+        if (
+            known is not None
+            and self._cache is not None
+            and self._cache.watching
+            and loop.time() - known[0] < _REMEMBERED
+        ):
+            return known[1]
+        running = self._running.get(name)
+        if running is None:
+            running = self._running[name] = _Running(loop.create_task(self._look_up(name, flow)))
+        running.waiting += 1
+        try:
+            return await asyncio.shield(running.task)
+        finally:
+            running.waiting -= 1
+            if not running.waiting and not running.task.done():
+                running.task.cancel()
+                self._running.pop(name, None)
+
+    async def _look_up(self, name: str, flow: Flow) -> T | None:
+        running = self._running[name]
+        try:
+            began, found = await self._limit.within(flow, lambda: self._ask(name, running))
+        finally:
+            if self._running.get(name) is running:
+                del self._running[name]
+        if self._cache is not None and not running.overtaken:
+            self._remembered.pop(name, None)
+            self._remembered[name] = (began, found)
+            if len(self._remembered) > _MOST_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
+
+    async def _ask(self, name: str, running: _Running) -> tuple[float, T | None]:
+        running.overtaken = False
+        began = asyncio.get_running_loop().time()
+        return began, await self._get(name)
+
+    def _hear(self, change: Change[Any]) -> None:
+        """Forget what the watch tells again."""
+        self._remembered.pop(change.key, None)
+        running = self._running.get(change.key)
+        if running is not None:
+            running.overtaken = True
