@@ -38,6 +38,12 @@ async def installation(client, kubeconfig, kubectl, tmp_path) -> AsyncIterator[I
 
 
 @pytest.fixture
+def helm_program() -> str:
+    """The path of helm; without it the test is skipped, before anything else is set up."""
+    return needed("helm")
+
+
+@pytest.fixture
 async def making(sandbox) -> AsyncIterator[Making]:
     """Pods are made from the beginning of the test to its end."""
     async with Making().going_on(sandbox) as started:
@@ -158,12 +164,12 @@ async def test_removal_in_any_order_refuses_for_seconds_at_most(installation, ma
     await eventually(lambda: making.made > made + 10)
 
 
-async def test_helm_installs_upgrades_rolls_back_and_removes(installation, making, kubeconfig, tmp_path):
+async def test_helm_installs_upgrades_rolls_back_and_removes(helm_program, installation, making, kubeconfig, tmp_path):
     """`helm upgrade` and `rollback` leave the entries alone, no pod is refused, and `uninstall` opens the cluster."""
 
     async def helm(*arguments):
         process = await asyncio.create_subprocess_exec(
-            needed("helm"),
+            helm_program,
             *arguments,
             f"--namespace={SYSTEM}",
             env={**os.environ, "KUBECONFIG": kubeconfig, "HOME": str(tmp_path)},
