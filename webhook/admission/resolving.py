@@ -108,15 +108,17 @@ def resolve(
                 fields = {key: value for key, value in request.object["spec"].items() if key != "priorityClassName"}
                 unnamed = msgspec.structs.replace(request, object={**request.object, "spec": fields})
                 _take_policy_default(context, unnamed, found)
-    elif disagreement(spec, found.value, found.preemption_policy):
-        found.conflict = True
-    elif not _take_policy_default(context, request, found):
+    else:
+        # Without the plugin nobody has named the default to a pod that carries its numbers
         default = global_default(context)
-        if default is not None and disagreement(spec, default.value, policy_of(default)):
-            found.conflict = True
-            found.unsure.add((CLASSES, default.metadata.name))
-        elif default is not None and (spec.priority is None or spec.preemption_policy is None):
+        is_default = default is not None and not disagreement(spec, default.value, policy_of(default))
+        has_none = not disagreement(spec, found.value, found.preemption_policy)
+        taken = (is_default or has_none) and _take_policy_default(context, request, found)
+        if default is not None and is_default and not taken:
             found.take(default)
+        elif not taken and (default is not None or not has_none):
+            found.conflict = True
+            found.unsure |= {(CLASSES, default.metadata.name)} if default is not None else set()
     if found.priority_class is not None and not found.conflict:
         _apply_management(context, found, found.priority_class)
     return found
