@@ -49,6 +49,61 @@ def test_budgets():
     assert what == "2 pods in team-a covered by 2 budgets, team-a/one, team-a/two: a, b."
 
 
+def closed(budget, *, status=None, **spec):
+    """The budget with these members of its spec and status."""
+    for name, value in spec.items():
+        setattr(budget.spec, name, value)
+    for name, value in (status or {}).items():
+        setattr(budget.status, name, value)
+    return budget
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "why"),
+    [
+        pytest.param({"max_unavailable": 0}, {}, "its maxUnavailable is 0", id="none unavailable"),
+        pytest.param({"max_unavailable": "0%"}, {}, "its maxUnavailable is 0%", id="in percent"),
+        pytest.param({"min_available": "100%"}, {}, "its minAvailable is 100%", id="all available"),
+        pytest.param(
+            {"min_available": 3},
+            {"desired_healthy": 3, "expected_pods": 3},
+            "it wants 3 of 3 pods healthy",
+            id="as many",
+        ),
+        pytest.param(
+            {"min_available": "95%"}, {"desired_healthy": 3, "expected_pods": 3}, "it wants 3 of 3", id="rounded up"
+        ),
+        pytest.param({"min_available": 2}, {"desired_healthy": 2, "expected_pods": 3}, "", id="one may go"),
+        pytest.param({"min_available": 3}, {}, "", id="not counted yet"),
+        pytest.param(
+            {"max_unavailable": 1},
+            {"desired_healthy": 2, "expected_pods": 3, "disruptions_allowed": 0},
+            "",
+            id="not now",
+        ),
+    ],
+)
+def test_budgets_that_never_allow(spec, status, why):
+    """A budget that lets no preemptible pod go even when all are healthy is told with its reason; others are not."""
+    shared = {"app": "batch"}
+    yes = {"godel.bytedance.com/can-be-preempted": "true"}
+    cluster = observed(
+        LOW,
+        summary("a", labels=shared, annotations=yes),
+        summary("b", labels=shared),
+        closed(covering("one", app="batch"), status=status, **spec),
+        manage("giveway-*"),
+    )
+    texts = [what for _, what in found(budgets.never_allowing, cluster)]
+    if not why:
+        assert texts == []
+        return
+    (text,) = texts
+    assert text.startswith("PodDisruptionBudget team-a/one never lets any of its 1 preemptible pod go, because")
+    assert why in text
+    assert text.endswith(": a.")
+
+
 def waiting(**fields):
     return summary("w", node="", **fields)
 

@@ -324,6 +324,11 @@ limits: {{perNode: {{evictions: 1, window: 1m}}, attemptsPerPreemptor: 3}}
             id="managed resources of an extender",
         ),
         pytest.param(
+            ("protection", "victims: {signals: [{annotation: e.io/k, permits: ['no']}]}\nprotection"),
+            "values of e.io/k make a pod preemptible: no",
+            id="signal that permits",
+        ),
+        pytest.param(
             ("protection", f"{DAY}\nprotection"),
             f"it evicts at other times: only by the schedule {DAY_TEXT} instead of always",
             id="schedule",
@@ -345,6 +350,36 @@ def test_preemption_policies(change, found):
     old, new = (policies(spec, "PreemptionPolicy") for spec in (PREEMPTION, PREEMPTION.replace(*change)))
     assert [str(one) for one in removals(old, new)] == [f"p: {found}"]
     assert removals(old, old) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param(
+            ("protects: ['true', x]", "protects: [x]"), ["values of e.io/k no longer protect: true"], id="value"
+        ),
+        pytest.param((", duration: true", ""), ["a duration in e.io/k no longer protects"], id="duration"),
+        pytest.param(
+            ("e.io/k", "e.io/l"),
+            ["values of e.io/k no longer protect: true, x", "a duration in e.io/k no longer protects"],
+            id="key",
+        ),
+        pytest.param(
+            ("preemptionToleration: true", "preemptionToleration: false"),
+            ["the annotations of PreemptionToleration no longer protect"],
+            id="toleration",
+        ),
+        pytest.param(("protects: ['true', x]", "protects: ['true', x, y]"), [], id="one more value"),
+    ],
+)
+def test_signals(change, found):
+    """Whatever no longer protects is told; what protects besides is not."""
+    signals = (
+        "victims: {preemptionToleration: true, signals: [{annotation: e.io/k, protects: ['true', x], duration: true}]}"
+    )
+    before = f"{signals}\n{PREEMPTION}"
+    old, new = (policies(spec, "PreemptionPolicy") for spec in (before, before.replace(*change)))
+    assert [str(one) for one in removals(old, new)] == [f"p: {one}" for one in found]
 
 
 @pytest.mark.parametrize("change", [(", " + DAY, ""), ("14h", "15h")], ids=["always", "longer"])

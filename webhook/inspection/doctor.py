@@ -48,6 +48,12 @@ CHECKS = (
     Check("twins", ("priorityclasses",), classes.twins, by_policies=True),
     Check("budgets-covering-nothing", ("poddisruptionbudgets", "pods"), budgets.covering_nothing),
     Check("budgets-covering-twice", ("poddisruptionbudgets", "pods"), budgets.covering_twice),
+    Check(
+        "budgets-never-allowing",
+        ("poddisruptionbudgets", "pods", "priorityclasses"),
+        budgets.never_allowing,
+        by_policies=True,
+    ),
     Check("stuck-nominations", ("pods",), nominations.stuck),
     Check("exemptions", ("namespaces", "pods", *_CONFIGURATIONS), webhooks.exempting),
     Check("lock-out", ("namespaces", *_CONFIGURATIONS), webhooks.locking_out),

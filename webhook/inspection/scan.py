@@ -7,23 +7,28 @@ and owner, and of these at most `MOST_ROWS`, so memory does not grow with the cl
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
 from webhook.admission.context import CLASSES, POD_GROUPS, Objects
-from webhook.inspection.judge import Existing, Judge, Judged
+from webhook.inspection.closed_budgets import Preemptible, never_allows
+from webhook.inspection.judge import Existing, Judge, Judged, Said
 from webhook.inspection.makers import UNKNOWN, maker_of, maker_of_template
 from webhook.inspection.scope import in_reach
 from webhook.kube import resources
 from webhook.kube.client import ApiError, Client
-from webhook.kube.objects import Namespace, PriorityClass
+from webhook.kube.objects import Namespace, PodDisruptionBudget, PriorityClass
 from webhook.kube.resources import Resource
+from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 from webhook.policy.model import Policies
 
 __all__ = ["Report", "Row", "scan"]
 
 MOST_ROWS = 20_000
 """Rows that are kept; what comes beyond is counted by rule alone."""
+BUDGET_NEVER_ALLOWS = "builtin/budget-never-allows"
+"""By this id a preemptible pod is told that a budget keeps it for ever; admission does not look at budgets."""
 _EXAMPLES = 3
 _PAGE = 500
 _ENDED = ("Succeeded", "Failed")
@@ -91,6 +96,8 @@ class _MetaHead(msgspec.Struct, rename="camel"):
 
 class _SpecHead(msgspec.Struct, rename="camel"):
     node_name: str | None = None
+    priority_class_name: str | None = None
+    scheduler_name: str = "default-scheduler"
 
 
 class _Condition(msgspec.Struct):
@@ -122,6 +129,8 @@ async def scan(client: Client, policies: Policies, own: str, progress: Progress 
     classes, _ = await client.list(resources.PRIORITY_CLASS.path(), PriorityClass)
     namespaces, _ = await client.list(resources.NAMESPACE.path(), Namespace)
     work = _Scan(client, policies, (classes, namespaces), own, progress)
+    if policies.preemption:
+        await work.read_budgets()
     await work.read(resources.PRIORITY_CLASS)
     for resource in _TEMPLATES:
         await work.read(resource)
@@ -146,9 +155,29 @@ class _Scan:
         self._namespaces = {one.metadata.name: one for one in namespaces}
         self._reach = in_reach(namespaces, own)
         self._judge = Judge(policies, Objects(classes, namespaces))
+        self._preemptible = Preemptible(policies.preemption, self._classes)
+        self._closed: dict[str, list[tuple[str, Matcher]]] = {}
+        """By namespace the budgets that never let a pod go, each with why and whom it covers."""
         self._asked: set[tuple[str, str]] = set()
         self._rows: dict[tuple[str, str, str, str, str], Row] = {}
         self._report = Report()
+
+    async def read_budgets(self) -> None:
+        """Note the budgets that never let a pod go."""
+        try:
+            budgets, _ = await self._client.list(resources.POD_DISRUPTION_BUDGET.path(), PodDisruptionBudget)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            self._problem("poddisruptionbudgets: not looked at, no right to list them")
+            return
+        for budget in budgets:
+            if why := never_allows(budget):
+                said = f"PodDisruptionBudget {budget.metadata.name} never lets it be evicted, because {why}"
+                # A budget whose selector is not valid covers nothing
+                with suppress(SelectorError):
+                    covers = label_matcher(budget.spec.selector)
+                    self._closed.setdefault(budget.metadata.namespace, []).append((said, covers))
 
     async def read(self, resource: Resource) -> None:
         """Judge every object of a kind."""
@@ -194,7 +223,7 @@ class _Scan:
         if judged.problem:
             self._problem(f"{resource.kind} {f'{namespace}/' if namespace else ''}{name}: {judged.problem}")
         owner = _owner(resource, head.metadata)
-        for said in judged.said:
+        for said in (*judged.said, *self._kept_by_budgets(resource, head)):
             key = (said.rule, said.verdict, resource.kind, namespace, owner)
             if key not in self._rows and len(self._rows) >= MOST_ROWS:
                 key = (said.rule, said.verdict, resource.kind, "", _OTHERS)
@@ -202,6 +231,16 @@ class _Scan:
             row.objects += 1
             if len(row.examples) < _EXAMPLES:
                 row.examples = [*row.examples, name]
+
+    def _kept_by_budgets(self, resource: Resource, head: _Head) -> list[Said]:
+        """What is to be said of a preemptible pod that a budget never lets go."""
+        meta, spec = head.metadata, head.spec or _SpecHead()
+        closed = self._closed.get(meta.namespace) if resource is resources.POD else None
+        if not closed or not self._preemptible(
+            spec.priority_class_name or "", spec.scheduler_name, meta.annotations or {}
+        ):
+            return []
+        return [Said(BUDGET_NEVER_ALLOWS, "warned", said) for said, covers in closed if covers(meta.labels or {})]
 
     async def _judged(self, resource: Resource, head: _Head, raw: bytes) -> Judged:
         """The verdict. Classes and namespaces that came since the scan began are read first; each is asked for once."""

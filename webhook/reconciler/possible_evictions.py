@@ -123,7 +123,7 @@ def _ruled(
     for _ in range(_STEPS):
         # 1. The protection window of the pod ends, if its schedule does not end before.
         verdicts = potential_victims(state.snapshot, incoming, rules, since)
-        ends = protection_ends(state.snapshot, rules, since)
+        ends = protection_ends(state.snapshot, rules, since, highest.value)
         if verdicts.code[row] == Exclusion.PROTECTED and ends is not None:
             if math.isinf(ends[row]):
                 break

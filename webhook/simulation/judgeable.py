@@ -39,7 +39,7 @@ def annotations_read(policies: Iterable[Policies]) -> frozenset[str]:
     keys = set(KEPT_ANNOTATIONS)
     for one in policies:
         for preemption in one.preemption:
-            keys.update(preemption.victims.annotations.preemptible, preemption.victims.annotations.protection)
+            keys |= preemption.victims.annotations_read
         for policy in one.priority:
             for rule in policy.rules:
                 paths = rule.declaration.fields or ()
@@ -58,8 +58,7 @@ def words_of(policies: Policies) -> frozenset[str]:
 
 def unreadable(policy: PreemptionPolicy, objects: ClusterObjects) -> str:
     """Why a PreemptionPolicy cannot be judged by these objects; empty if it can."""
-    read = {*policy.victims.annotations.preemptible, *policy.victims.annotations.protection}
-    if objects.annotations is None or not (lacking := sorted(read - objects.annotations)):
+    if objects.annotations is None or not (lacking := sorted(policy.victims.annotations_read - objects.annotations)):
         return ""
     return f"it reads the annotation {', '.join(lacking)} of pods, which the snapshot does not have"
 

@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 
+from webhook.inspection.closed_budgets import Preemptible, never_allows
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, counted, names
 from webhook.inspection.observed import Observed
 from webhook.kube.objects import key_of
 from webhook.kube.selectors import Matcher, SelectorError, label_matcher
 
-__all__ = ["covering_nothing", "covering_twice"]
+__all__ = ["covering_nothing", "covering_twice", "never_allowing"]
 
 
 def covering_nothing(observed: Observed) -> Iterator[ClusterFinding]:
@@ -44,6 +45,30 @@ def covering_twice(observed: Observed) -> Iterator[ClusterFinding]:
             "The Eviction API refuses to evict a pod that several budgets cover: neither giveway nor kubectl drain can"
             " ever move it.",
             "Change the selectors so that each pod is covered by one budget.",
+        )
+
+
+def never_allowing(observed: Observed) -> Iterator[ClusterFinding]:
+    """Budgets that never let go any of the pods that the policies may evict."""
+    closed = {key_of(budget): why for budget in observed.budgets if (why := never_allows(budget))}
+    if not closed:
+        return
+    preemptible = Preemptible(observed.policies.preemption, observed.classes)
+    coverage = _coverage(observed)
+    kept: dict[str, list[str]] = defaultdict(list)
+    for pod in observed.pods:
+        for key in coverage.get((pod.namespace, id(pod.labels)), []):
+            if key in closed and preemptible(pod.class_name, pod.scheduler_name, pod.annotations):
+                kept[key].append(pod.name)
+    for key, pods in sorted(kept.items()):
+        yield ClusterFinding(
+            FindingSeverity.WARNING,
+            f"PodDisruptionBudget {key} never lets any of its {counted(len(pods), 'preemptible pod')} go, because"
+            f" {closed[key]}: {names(pods)}.",
+            "The policies let these pods be evicted, and the Eviction API refuses every one of them: they stay for"
+            " ever, whoever waits. kubectl drain does not end either.",
+            "Let the budget allow at least one disruption (maxUnavailable: 1), or take the pods out of the preemptible"
+            " class.",
         )
 
 

@@ -141,5 +141,7 @@ def _protection(pod: ObservedPod, rules: list[Rules], classes: dict[str, Priorit
             return None
         found = classes.get(pod.class_name)
         said = {**((found.metadata.annotations if found else None) or {}), **pod.annotations}
-        says_so |= bool(window) or any(said.get(key) for key in rule.policy.victims.annotations.preemptible)
+        victims = rule.policy.victims
+        words = victims.annotations_read - frozenset(victims.annotations.protection)
+        says_so |= bool(window) or any(said.get(key) for key in words)
     return says_so

@@ -69,5 +69,5 @@ def shielded(policies: Iterable[PreemptionPolicy]) -> frozenset[str]:
     """The annotation keys by which the reconciler judges whether a pod may be evicted."""
     keys = {CAN_BE_PREEMPTED, PROTECTION_DURATION}
     for policy in policies:
-        keys.update(policy.victims.annotations.preemptible, policy.victims.annotations.protection)
+        keys |= policy.victims.annotations_read
     return frozenset(keys)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook.policy.model.extender import ExtenderConfig
+from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.match import (
     RequestMatch,
     Subject,
@@ -19,17 +20,10 @@ from webhook.policy.model.preemption import (
     EvictionMode,
     GroupDisruption,
     Groups,
-    Limits,
-    PodsMatch,
-    PreemptibilityAnnotations,
-    PreemptionPair,
     PreemptionPolicy,
     PreemptorNaming,
     Preemptors,
     Protection,
-    Rate,
-    VictimMode,
-    Victims,
 )
 from webhook.policy.model.priority import MatchCondition, MatchConditions, PolicyException, PriorityPolicy
 from webhook.policy.model.rules import (
@@ -48,10 +42,20 @@ from webhook.policy.model.values import (
     GIVEN,
     MANAGED,
     MARK,
+    MINIMUM_PREEMPTABLE_PRIORITY,
     OWN_ANNOTATIONS,
     PLAN,
     PROTECTION_DURATION,
     RECONCILER_ANNOTATIONS,
+    TOLERATION_SECONDS,
+)
+from webhook.policy.model.victims import (
+    PodsMatch,
+    PreemptibilityAnnotations,
+    PreemptionPair,
+    Signal,
+    VictimMode,
+    Victims,
 )
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
@@ -61,10 +65,12 @@ __all__ = [
     "GIVEN",
     "MANAGED",
     "MARK",
+    "MINIMUM_PREEMPTABLE_PRIORITY",
     "OWN_ANNOTATIONS",
     "PLAN",
     "PROTECTION_DURATION",
     "RECONCILER_ANNOTATIONS",
+    "TOLERATION_SECONDS",
     "BudgetMode",
     "Definers",
     "Enforcement",
@@ -92,6 +98,7 @@ __all__ = [
     "RequestMatch",
     "Reserve",
     "Schedule",
+    "Signal",
     "SourcePosition",
     "Subject",
     "Validate",

@@ -10,21 +10,14 @@ from typing import Annotated
 
 import msgspec
 
-from webhook.kube.objects import LabelSelector
 from webhook.policy.model.extender import ExtenderConfig
-from webhook.policy.model.match import SELECTOR
+from webhook.policy.model.limits import MANY, Limits
 from webhook.policy.model.schedule import Schedule, ever_together
-from webhook.policy.model.values import (
-    CAN_BE_PREEMPTED,
-    CLASS_GLOB,
-    CLASS_NAME,
-    NAMESPACES,
-    PROTECTION_DURATION,
-    RECOGNISED_ANNOTATION,
-)
+from webhook.policy.model.values import CLASS_GLOB, CLASS_NAME
+from webhook.policy.model.victims import SCHEDULERS, Victims
 from webhook.policy.shapes.findings import Reader
-from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of, yaml_name
-from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Text, Whole
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, yaml_name
+from webhook.policy.shapes.shapes import Choice, Duration, ListOf, MapOf, Whole
 from webhook.policy.shapes.yaml_nodes import SourcePosition
 
 __all__ = [
@@ -32,28 +25,11 @@ __all__ = [
     "EvictionMode",
     "GroupDisruption",
     "Groups",
-    "Limits",
-    "PodsMatch",
-    "PreemptibilityAnnotations",
-    "PreemptionPair",
     "PreemptionPolicy",
     "PreemptorNaming",
     "Preemptors",
     "Protection",
-    "Rate",
-    "VictimMode",
-    "Victims",
 ]
-
-_SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
-_MANY = 1_000_000
-
-
-class VictimMode(StrEnum):
-    """Whether a pod must say that it may be evicted (Gödel) or that it may not (plain Kubernetes)."""
-
-    OPT_IN = "opt-in"
-    OPT_OUT = "opt-out"
 
 
 class GroupDisruption(StrEnum):
@@ -103,7 +79,7 @@ class Preemptors(Checked, frozen=True, kw_only=True):
             MapOf(CLASS_NAME, CLASS_NAME),
         ),
     ] = msgspec.field(default_factory=dict)
-    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", _SCHEDULERS)] = (
+    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
         "default-scheduler",
     )
     delay: Annotated[float, Field("How long a pod stays unschedulable before it is acted for.", Duration())] = 0.0
@@ -125,78 +101,6 @@ class Preemptors(Checked, frozen=True, kw_only=True):
                 reader.error(nodes["twins"], "Kubernetes' own classes are never managed")
 
 
-@mapping("pods match")
-class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Which pods: everything named must hold, what is absent always does."""
-
-    priority_classes: Annotated[
-        tuple[str, ...] | None, Field("Their PriorityClass is one of these.", ListOf(CLASS_GLOB, least=1))
-    ] = None
-    namespaces: Annotated[
-        tuple[str, ...] | None,
-        Field("Their namespace is one of these; * stands for any characters.", NAMESPACES),
-    ] = None
-    namespace_selector: Annotated[
-        LabelSelector | None, Field("The labels of their namespace are selected.", SELECTOR)
-    ] = None
-    labels: Annotated[LabelSelector | None, Field("Their labels are selected.", SELECTOR)] = None
-
-
-@mapping("pair")
-class PreemptionPair(msgspec.Struct, frozen=True, kw_only=True):
-    """These preemptors may evict these victims."""
-
-    preemptors: Annotated[PodsMatch, Field("Who may evict; all if absent.")] = PodsMatch()
-    victims: Annotated[PodsMatch, Field("Who may be evicted; all if absent.")] = PodsMatch()
-
-
-@mapping("preemptibility annotations")
-class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """The annotation keys, in the order in which they are read; the first one present counts."""
-
-    preemptible: Annotated[
-        tuple[str, ...],
-        Field(
-            "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
-            ListOf(RECOGNISED_ANNOTATION, least=1),
-        ),
-    ] = (CAN_BE_PREEMPTED,)
-    protection: Annotated[
-        tuple[str, ...],
-        Field("Whole seconds after its start during which a pod is no victim.", ListOf(RECOGNISED_ANNOTATION, least=1)),
-    ] = (PROTECTION_DURATION,)
-
-
-@mapping("victims")
-class Victims(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never."""
-
-    mode: Annotated[
-        VictimMode,
-        Field(
-            "Whether pods must say that they may be evicted, or that they may not.",
-            Choice(
-                "a mode",
-                {
-                    "opt-in": "only pods that say so, by annotation of the pod or of its class (Gödel)",
-                    "opt-out": "every pod of lower priority that does not say false (plain Kubernetes)",
-                },
-                VictimMode,
-            ),
-        ),
-    ] = VictimMode.OPT_IN
-    annotations: Annotated[PreemptibilityAnnotations, Field("Which annotations say it.")] = PreemptibilityAnnotations()
-    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", _SCHEDULERS)] = (
-        "default-scheduler",
-    )
-    pairs: Annotated[
-        tuple[PreemptionPair, ...] | None,
-        Field(
-            "Who may evict whom; without it every preemptor every victim.", ListOf(shape_of(PreemptionPair), least=1)
-        ),
-    ] = None
-
-
 @mapping("protection")
 class Protection(Checked, frozen=True, kw_only=True):
     """For how long after its start a pod is no victim."""
@@ -216,46 +120,6 @@ class Protection(Checked, frozen=True, kw_only=True):
         maximum = values.get("maximum")
         if maximum is not None and values.get("default", 0.0) > maximum:
             reader.error(nodes["default"], f"the default is longer than the maximum of {maximum:g} s")
-
-
-@mapping("rate")
-class Rate(msgspec.Struct, frozen=True):
-    """At most so many evictions within a window."""
-
-    evictions: Annotated[int, Field("How many.", Whole("a number of evictions", 1, _MANY))]
-    window: Annotated[float, Field("Within which time.", Duration())] = 60.0
-    schedule: Annotated[Schedule | None, Field("When it holds; always if absent. It counts evictions always.")] = None
-
-    def holds(self, now: float) -> bool:
-        """Whether it holds at this time, in seconds since the epoch."""
-        return self.schedule is None or self.schedule.holds(now)
-
-
-@mapping("limits")
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits: how much may be evicted, and how often it is tried. Unlimited if absent."""
-
-    per_owner: Annotated[Rate | None, Field("Evictions of pods of one owner (a Deployment, a Job …).")] = None
-    per_node: Annotated[Rate | None, Field("Evictions on one node.")] = None
-    per_cluster: Annotated[Rate | None, Field("Evictions in all.")] = None
-    attempts_per_preemptor: Annotated[
-        int,
-        Field(
-            "How many plans may evict in vain for one pod; one is forgiven every 15 minutes.",
-            Whole("a number of attempts", 1, _MANY),
-        ),
-    ] = 10
-
-    @property
-    def rates(self) -> dict[str, Rate]:
-        """The rates that are set, by their field."""
-        rates = {"per_owner": self.per_owner, "per_node": self.per_node, "per_cluster": self.per_cluster}
-        return {field: rate for field, rate in rates.items() if rate is not None}
-
-    def at(self, now: float) -> Limits:
-        """The limits without the rates that do not hold at this time, in seconds since the epoch."""
-        off = {field: None for field, rate in self.rates.items() if not rate.holds(now)}
-        return msgspec.structs.replace(self, **off) if off else self
 
 
 @mapping("groups")
@@ -327,7 +191,7 @@ class PreemptionPolicy(Checked, frozen=True, kw_only=True):
         int | None,
         Field(
             "Seconds that victims get to end; their own terminationGracePeriodSeconds if absent.",
-            Whole("seconds", 1, _MANY, "0 is a force delete, which removes a pod while its containers may still run"),
+            Whole("seconds", 1, MANY, "0 is a force delete, which removes a pod while its containers may still run"),
             name="gracePeriodSeconds",
         ),
     ] = None

@@ -25,6 +25,7 @@ __all__ = [
     "LABEL_VALUE",
     "MANAGED",
     "MARK",
+    "MINIMUM_PREEMPTABLE_PRIORITY",
     "NAME",
     "NAMESPACE",
     "NAMESPACES",
@@ -34,12 +35,17 @@ __all__ = [
     "PROTECTION_DURATION",
     "RECOGNISED_ANNOTATION",
     "RECONCILER_ANNOTATIONS",
+    "TOLERATION_SECONDS",
     "Expression",
     "warn_of_unknown_fields",
 ]
 
 CAN_BE_PREEMPTED = "godel.bytedance.com/can-be-preempted"
 PROTECTION_DURATION = "godel.bytedance.com/protection-duration-from-preemption"
+MINIMUM_PREEMPTABLE_PRIORITY = "preemption-toleration.scheduling.x-k8s.io/minimum-preemptable-priority"
+"""PreemptionToleration's annotation of a PriorityClass: from which priority on preemptors evict its pods at once."""
+TOLERATION_SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-seconds"
+"""PreemptionToleration's annotation of a PriorityClass: for how long after their start the others do not."""
 MARK = "giveway.dev/preemption"
 """The label by which the webhook hands a pod's preemption to the reconciler."""
 MANAGED = "managed"

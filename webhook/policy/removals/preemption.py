@@ -17,6 +17,7 @@ from webhook.policy.model import (
     Protection,
     Rate,
     Schedule,
+    Signal,
     VictimMode,
     Victims,
 )
@@ -64,6 +65,25 @@ def _mode(old: Victims, new: Victims) -> Iterator[str]:
 def _annotations(old: PreemptibilityAnnotations, new: PreemptibilityAnnotations) -> Iterator[str]:
     yield from lost("more annotations make a pod preemptible", new.preemptible, old.preemptible)
     yield from lost("annotations no longer protect", old.protection, new.protection)
+
+
+@compares(Victims, "signals", "preemption_toleration")
+def _signals(old: Victims, new: Victims) -> Iterator[str]:
+    now = {signal.annotation: signal for signal in new.signals}
+    for signal in old.signals:
+        other = now.get(signal.annotation, Signal(annotation=signal.annotation))
+        yield from lost(f"values of {signal.annotation} no longer protect", signal.protects, other.protects)
+        if signal.duration and not other.duration:
+            yield f"a duration in {signal.annotation} no longer protects"
+    before = {signal.annotation: signal.permits for signal in old.signals}
+    for signal in new.signals:
+        known = before.get(signal.annotation, ())
+        yield from lost(f"values of {signal.annotation} make a pod preemptible", signal.permits, known)
+    if old.preemption_toleration and not new.preemption_toleration:
+        yield "the annotations of PreemptionToleration no longer protect"
+
+
+gives_nothing_up(Signal, "annotation", "protects", "permits", "duration")  # told with the list that they stand in
 
 
 @compares(Victims, "scheduler_names")

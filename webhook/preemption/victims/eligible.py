@@ -90,14 +90,7 @@ class PotentialVictims(NamedTuple):
             case Exclusion.PROFILE:
                 rule, text, _ = self.rules.reason(self._profile(row), self.snapshot.classes)
             case Exclusion.PROTECTED:
-                seconds, start = self.rules.protection(self._profile(row)), float(pods.start[row])
-                until = self.rules.protects_until(self.now)
-                left = f"{start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
-                if until < start + seconds:
-                    left = f"{until - self.now:.0f} s more, by the schedule of the policy's protection"
-                elif np.isinf(start):
-                    left = f"{seconds:g} s from its start and has not started"
-                rule, text = "protection", f"it is protected for {left}"
+                rule, text = self._protected(row)
             case Exclusion.PAIRS:
                 rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
             case Exclusion.RESTRAINT:
@@ -116,6 +109,25 @@ class PotentialVictims(NamedTuple):
                 if not spent:
                     text = f"the status of its disruption budget is older than its spec: {stale}"
         return ExcludedPod(f"{pods.namespaces[row]}/{pods.names[row]}", f"{self.rules.name}/{rule}", text)
+
+    def _protected(self, row: int) -> tuple[str, str]:
+        """Why the pod is protected now: by its window, or else by what its PriorityClass tolerates."""
+        seconds, start = self.rules.protection(self._profile(row)), float(self.snapshot.pods.start[row])
+        until = self.rules.protects_until(self.now)
+        if not self.now < min(start + seconds, until) or not seconds:
+            below, seconds = self.rules.toleration(self._profile(row), self.snapshot.classes)
+            rule, what = "toleration", f"its PriorityClass tolerates preemption by priorities below {below} for"
+            if np.isinf(seconds):
+                return rule, f"{what} ever"
+            until = np.inf
+        else:
+            rule, what = "protection", "it is protected for"
+        left = f"{start + seconds - self.now:.0f} s more of {seconds:g} s from its start"
+        if until < start + seconds:
+            left = f"{until - self.now:.0f} s more, by the schedule of the policy's protection"
+        elif np.isinf(start):
+            left = f"{seconds:g} s from its start and has not started"
+        return rule, f"{what} {left}"
 
     def reason(self, row: int) -> VictimReason:
         """By which rule the pod in this row, which may go, may go."""
@@ -183,7 +195,7 @@ def potential_victims(
             lambda profile: not rules.reason(profile, snapshot.classes).may_go,
         )
         _apply(code, barred[pods.profile[:count]], Exclusion.PROFILE)
-        ends = protection_ends(snapshot, rules, now)
+        ends = protection_ends(snapshot, rules, now, incoming.priority)
         _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
         if rules.pairs is not None:
             _apply(code, ~_in_pairs(snapshot, incoming, rules.pairs), Exclusion.PAIRS)
@@ -229,21 +241,37 @@ def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int
         code[excluded & (code == Exclusion.NONE)] = rule
 
 
-def protection_ends(snapshot: Snapshot, rules: Rules, now: float) -> NDArray[np.float64] | None:
-    """When each pod's protection window ends, by pod row, in seconds since the epoch; None if no pod has a window now.
+def protection_ends(
+    snapshot: Snapshot, rules: Rules, now: float, priority: int | None = None
+) -> NDArray[np.float64] | None:
+    """When each pod's protection ends, by pod row, in seconds since the epoch; None if no pod has any now.
 
     A window begins with the pod's start, so a pod that has not started is protected without end (infinite); the entry
-    of a pod without a window is minus infinity. If the protection has a schedule, all windows end with that.
+    of a pod without a window is minus infinity. If the protection has a schedule, all windows end with that. For a
+    preemptor of a `priority` the windows in which a pod's PriorityClass tolerates its preemption count as well.
     """
     pods, until = snapshot.pods, rules.protects_until(now)
-    if until <= now:
-        return None
-    seconds = snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)
-    if not seconds.any():
-        return None
-    windows = seconds[pods.profile[: pods.rows]]
-    ends: NDArray[np.float64] = np.where(windows > 0, pods.start[: pods.rows] + windows, -np.inf)
-    return np.minimum(ends, until) if until < np.inf else ends
+    of_pod, starts = pods.profile[: pods.rows], pods.start[: pods.rows]
+    ends: NDArray[np.float64] | None = None
+    if (
+        until > now
+        and (seconds := snapshot.table(("protection", rules), pods.profiles, np.float64, rules.protection)).any()
+    ):
+        windows = seconds[of_pod]
+        ends = np.minimum(np.where(windows > 0, starts + windows, -np.inf), until)
+    if priority is None or rules.policy is None or not rules.policy.victims.preemption_toleration:
+        return ends
+
+    def tolerated(profile: Profile) -> float:
+        below, seconds = rules.toleration(profile, snapshot.classes)
+        return seconds if priority < below else 0.0
+
+    key = ("toleration", rules, snapshot.classes_version, priority)
+    windows = snapshot.table(key, pods.profiles, np.float64, tolerated)[of_pod]
+    if not windows.any():
+        return ends
+    tolerating = np.where(windows > 0, starts + windows, -np.inf)
+    return tolerating if ends is None else np.maximum(ends, tolerating)
 
 
 def _in_pairs(snapshot: Snapshot, incoming: PodInfo, pairs: tuple[PairMatcher, ...]) -> NDArray[np.bool_]:

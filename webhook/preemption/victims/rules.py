@@ -14,8 +14,17 @@ from typing import NamedTuple
 
 from webhook.kube.objects import PriorityClass
 from webhook.kube.selectors import Labels, SelectorError, label_matcher
-from webhook.policy.model import BudgetMode, EvictionMode, PodsMatch, PreemptionPolicy, VictimMode
+from webhook.policy.model import (
+    MINIMUM_PREEMPTABLE_PRIORITY,
+    TOLERATION_SECONDS,
+    BudgetMode,
+    EvictionMode,
+    PodsMatch,
+    PreemptionPolicy,
+    VictimMode,
+)
 from webhook.policy.model.globs import name_matcher
+from webhook.policy.shapes.yaml_nodes import seconds
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
@@ -25,6 +34,7 @@ __all__ = [
     "PairMatcher",
     "PodsMatcher",
     "Rules",
+    "Toleration",
     "VictimReason",
     "compile_rules",
     "kubernetes_rules",
@@ -43,6 +53,16 @@ class VictimReason(NamedTuple):
     rule: str
     text: str
     may_go: bool = False
+
+
+class Toleration(NamedTuple):
+    """Preemptors of a priority `below` this do not evict the pod for `seconds` after its start, maybe infinite."""
+
+    below: int
+    seconds: float
+
+
+NO_TOLERATION = Toleration(-(2**31), 0.0)
 
 
 class PodsMatcher(NamedTuple):
@@ -83,6 +103,10 @@ class Rules:
         if profile.scheduler_name not in victims.scheduler_names:
             names = ", ".join(victims.scheduler_names)
             return VictimReason("scheduler", f"its scheduler is {profile.scheduler_name!r}, the policy is for {names}")
+        annotations = dict(profile.annotations)
+        for signal in victims.signals:
+            if (value := signal.says(signal.protects, annotations)) is not None:
+                return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"')
         if victims.mode is VictimMode.OPT_IN:
             return self._opt_in(profile, classes)
         return self._opt_out(profile, classes)
@@ -101,11 +125,30 @@ class Rules:
         """For how many seconds after its start the pod is protected, as far as `protects_until` goes; 0 for none."""
         if self.policy is None:
             return 0.0
-        text = _first(self.policy.victims.annotations.protection, dict(profile.annotations))
+        victims, annotations = self.policy.victims, dict(profile.annotations)
+        text = _first(victims.annotations.protection, annotations)
         asked = float(int(text)) if text is not None and _WHOLE_SECONDS.fullmatch(text) else None
-        seconds = self.policy.protection.default if asked is None else asked
+        signals = (annotations.get(signal.annotation, "") for signal in victims.signals if signal.duration)
         longest = self.policy.protection.maximum
-        return max(0.0, seconds if longest is None else min(seconds, longest))
+        window = max(
+            self.policy.protection.default if asked is None else asked, *(seconds(one) or 0.0 for one in signals), 0.0
+        )
+        return window if longest is None else min(window, longest)
+
+    def toleration(self, profile: Profile, classes: Classes) -> Toleration:
+        """Whose preemption the pod tolerates, by the annotations of its PriorityClass (PreemptionToleration).
+
+        As there, a number that cannot be read means that it tolerates nobody's.
+        """
+        found = classes.get(profile.priority_class_name)
+        if self.policy is None or not self.policy.victims.preemption_toleration or found is None:
+            return NO_TOLERATION
+        annotations = found.metadata.annotations or {}
+        texts = [annotations.get(MINIMUM_PREEMPTABLE_PRIORITY, ""), annotations.get(TOLERATION_SECONDS, "0")]
+        if not all(_WHOLE_SECONDS.fullmatch(text) for text in texts):
+            return NO_TOLERATION
+        below, seconds_ = map(int, texts)
+        return Toleration(below, math.inf if seconds_ < 0 else float(seconds_))
 
     def protects_until(self, now: float) -> float:
         """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
@@ -126,6 +169,10 @@ class Rules:
             return VictimReason("opt-in", 'its annotation says "true"', may_go=True)
         if own is not None:
             return VictimReason("opt-in", f'its annotation says "{own}", not "true"')
+        annotations = dict(profile.annotations)
+        for signal in self.policy.victims.signals:
+            if (value := signal.says(signal.permits, annotations)) is not None:
+                return VictimReason("signal", f'its annotation {signal.annotation} says "{value}"', may_go=True)
         name = profile.priority_class_name
         if name not in classes:
             return VictimReason("opt-in", f"neither it nor a known PriorityClass says it may go: {name} is not known")
@@ -161,7 +208,6 @@ def kubernetes_rules() -> Rules:
 def compile_rules(policy: PreemptionPolicy) -> Rules:
     """A policy's rules. Raises ClusterError for a label selector that cannot be parsed."""
     victims = policy.victims
-    annotations = frozenset(victims.annotations.preemptible) | frozenset(victims.annotations.protection)
     pairs = None
     if victims.pairs is not None:
         pairs = tuple(
@@ -171,7 +217,7 @@ def compile_rules(policy: PreemptionPolicy) -> Rules:
     return Rules(
         name=policy.name,
         policy=policy,
-        annotations=annotations | KEPT_ANNOTATIONS,
+        annotations=victims.annotations_read | KEPT_ANNOTATIONS,
         pairs=pairs,
         strict_budgets=policy.budgets is BudgetMode.STRICT,
         evicts=policy.eviction is EvictionMode.EVICT,

@@ -325,7 +325,7 @@ class Evaluator:
             schedules = [rate.schedule for rate in limits.now.rates.values() if rate.schedule is not None]
             ending = [end for schedule in schedules if (end := schedule.ends(wall)) is not None]
             dues += [(now + end - wall, "the schedule of a rate ends") for end in ending]
-        ends = protection_ends(self.state.snapshot, rules, wall)
+        ends = protection_ends(self.state.snapshot, rules, wall, pod.spec.priority or 0)
         if ends is not None:
             pods, count = self.state.snapshot.pods, len(ends)
             lower = (pods.priority[:count] < (pod.spec.priority or 0)) & (pods.node[:count] >= 0)

@@ -1,0 +1,210 @@
+"""Annotations of other tools: what each means under a policy that names it, and nothing under one that does not."""
+
+import random
+import re
+
+import pytest
+
+from tests.preemption.building import NOW, as_pod, cluster, node, outcome, pod, priority_class, rules, snapshot_of
+from webhook.policy.model import (
+    CAN_BE_PREEMPTED,
+    MINIMUM_PREEMPTABLE_PRIORITY,
+    PROTECTION_DURATION,
+    TOLERATION_SECONDS,
+    PreemptionPolicy,
+    Protection,
+    Signal,
+    SourcePosition,
+    VictimMode,
+    Victims,
+)
+from webhook.preemption.decision import decide
+from webhook.preemption.victims.rules import compile_rules
+
+KARPENTER = "karpenter.sh/do-not-disrupt"
+AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+DESCHEDULER = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+PINNED = "example.com/pinned"
+SIGNALS = (
+    Signal(annotation=KARPENTER, protects=("true",), duration=True),
+    Signal(annotation=AUTOSCALER, protects=("false",), permits=("true",)),
+    Signal(annotation=DESCHEDULER, protects=("*",)),
+    Signal(annotation=PINNED, permits=("false", "no")),
+)
+
+
+def policy(*, mode=VictimMode.OPT_OUT, signals=SIGNALS, protection=None, toleration=False):
+    victims = Victims(mode=mode, signals=signals, preemption_toleration=toleration)
+    protection = protection or Protection()
+    made = PreemptionPolicy(name="policy", source=SourcePosition(), victims=victims, protection=protection)
+    return compile_rules(made)
+
+
+def kept(by, *, started=60, priority=100, classes=(), **annotations):
+    """The rule that keeps the only pod from going; empty if it goes."""
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
+    victim["metadata"]["annotations"] = annotations
+    preemptor = pod("preemptor", priority=priority, cpu="4")
+    went, excluded = outcome([victim], by, preemptor=preemptor, priorityClasses=list(classes))
+    assert bool(went) is not bool(excluded)
+    return excluded.get("victim", "")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "started", "rule"),
+    [
+        pytest.param(KARPENTER, "true", 10**6, "signal", id="do-not-disrupt for ever"),
+        pytest.param(KARPENTER, "5m", 299, "protection", id="do-not-disrupt for a time"),
+        pytest.param(KARPENTER, "5m", 300, "", id="and no longer"),
+        pytest.param(KARPENTER, "1h30m", 5399, "protection", id="in hours and minutes"),
+        pytest.param(KARPENTER, "True", 0, "", id="a value that means nothing"),
+        pytest.param(KARPENTER, "-5m", 0, "", id="a duration that is none"),
+        pytest.param(KARPENTER, "", 0, "", id="an empty value"),
+        pytest.param(AUTOSCALER, "false", 60, "signal", id="safe-to-evict false"),
+        pytest.param(AUTOSCALER, "true", 60, "", id="safe-to-evict true"),
+        pytest.param(AUTOSCALER, "5m", 60, "", id="a duration where none is read"),
+        pytest.param(DESCHEDULER, "", 60, "signal", id="prefer-no-eviction, whatever it says"),
+    ],
+)
+def test_each_signal(key, value, started, rule):
+    """A pod stays by what it says for another tool, and goes where the policy does not name that."""
+    assert kept(policy(), started=started, **{key: value}) == (f"policy/{rule}" if rule else "")
+    assert kept(policy(signals=()), started=started, **{key: value}) == ""
+
+
+@pytest.mark.parametrize(
+    ("annotations", "rule"),
+    [
+        pytest.param({}, "opt-in", id="nothing is said"),
+        pytest.param({AUTOSCALER: "true"}, "", id="a signal permits"),
+        pytest.param({PINNED: "no"}, "", id="an inverted key permits by its no"),
+        pytest.param({PINNED: "true"}, "opt-in", id="another value does not"),
+        pytest.param({AUTOSCALER: "true", CAN_BE_PREEMPTED: "false"}, "opt-in", id="the pod's own word comes first"),
+        pytest.param({AUTOSCALER: "true", KARPENTER: "true"}, "signal", id="one that protects wins"),
+        pytest.param({CAN_BE_PREEMPTED: "true", KARPENTER: "true"}, "signal", id="over the pod's own word as well"),
+    ],
+)
+def test_signals_under_opt_in(annotations, rule):
+    """A signal lets a pod go that says nothing else."""
+    assert kept(policy(mode=VictimMode.OPT_IN), **annotations) == (f"policy/{rule}" if rule else "")
+
+
+def test_the_longest_window_counts_up_to_the_maximum():
+    """Of the protection annotation and the durations the longest holds, and the policy caps it."""
+    both = {KARPENTER: "10m", PROTECTION_DURATION: "60"}
+    assert kept(policy(), started=599, **both) == "policy/protection"
+    assert kept(policy(), started=600, **both) == ""
+    assert kept(policy(protection=Protection(maximum=120)), started=120, **both) == ""
+
+
+@pytest.mark.parametrize(
+    ("minimum", "seconds", "priority", "started", "rule"),
+    [
+        pytest.param("50", "3600", 49, 60, "toleration", id="below the minimum"),
+        pytest.param("50", "3600", 50, 60, "", id="at the minimum"),
+        pytest.param("50", "3600", 49, 3599, "toleration", id="in the last second"),
+        pytest.param("50", "3600", 49, 3600, "", id="after it"),
+        pytest.param("50", "-1", 49, 10**6, "toleration", id="for ever"),
+        pytest.param("50", "0", 49, 0, "", id="for no time"),
+        pytest.param("50", None, 49, 0, "", id="no time is said"),
+        pytest.param(None, "3600", 49, 60, "", id="no minimum is said"),
+        pytest.param("50.5", "3600", 49, 60, "", id="a minimum that is no number"),
+        pytest.param("50", "1h", 49, 60, "", id="a time that is no number"),
+        pytest.param("50", "60", 49, None, "toleration", id="not started"),
+    ],
+)
+def test_preemption_toleration(minimum, seconds, priority, started, rule):
+    """As the scheduler plugin has it: preemptors below the minimum wait for the seconds to pass; others do not."""
+    given = {MINIMUM_PREEMPTABLE_PRIORITY: minimum, TOLERATION_SECONDS: seconds}
+    classes = [priority_class("low", **{key: text for key, text in given.items() if text is not None})]
+    victim = pod("victim", on="n1", cpu="3", priorityClassName="low", started=started)
+    if started is None:
+        del victim["status"]["startTime"]
+    preemptor = pod("preemptor", priority=priority, cpu="4")
+    for by, expected in ((policy(toleration=True), rule), (policy(), "")):
+        went, excluded = outcome([victim], by, preemptor=preemptor, priorityClasses=classes)
+        assert excluded == ({"victim": f"policy/{expected}"} if expected else {})
+        assert went == ([] if expected else ["victim"])
+
+
+def test_the_reason_names_the_annotation_and_the_time():
+    """People read which annotation keeps the pod, and for how long."""
+    texts = {}
+    for name, annotations in (("signal", {AUTOSCALER: "false"}), ("window", {KARPENTER: "5m"}), ("class", {})):
+        victim = pod(name, on="n1", cpu="1", priorityClassName="low", started=60)
+        victim["metadata"]["annotations"] = annotations
+        classes = [priority_class("low", **{MINIMUM_PREEMPTABLE_PRIORITY: "500", TOLERATION_SECONDS: "90"})]
+        data = cluster([node("n1")], [victim], pod("p", priority=100, cpu="4"), priorityClasses=classes)
+        by = policy(toleration=True)
+        (found,) = decide(snapshot_of(data, by), as_pod(data["preemptor"]), by, NOW).excluded("n1")
+        texts[name] = found.text
+    assert texts == {
+        "signal": f'its annotation {AUTOSCALER} says "false"',
+        "window": "it is protected for 240 s more of 300 s from its start",
+        "class": "its PriorityClass tolerates preemption by priorities below 500 for 30 s more of 90 s from its start",
+    }
+
+
+def go_seconds(text):
+    """The seconds of a duration in h, m, s and ms, in this order; None for anything else."""
+    total, rest, last = 0.0, text, -1
+    units = ["h", "m", "s", "ms"]
+    while rest:
+        found = re.match(r"(\d+)(ms|h|m|s)", rest)
+        if not found or units.index(found[2]) <= last:
+            return None
+        last = units.index(found[2])
+        total += int(found[1]) * (3600, 60, 1, 0.001)[last]
+        rest = rest[found.end() :]
+    return total if text else None
+
+
+def stays(annotations, of_class, started, priority, mode):
+    """Whether the pod stays, by the words of the reference, written down once more."""
+    if annotations.get(KARPENTER) == "true" or annotations.get(AUTOSCALER) == "false" or DESCHEDULER in annotations:
+        return True
+    own = annotations.get(CAN_BE_PREEMPTED)
+    if mode is VictimMode.OPT_OUT and own == "false":
+        return True
+    if mode is VictimMode.OPT_IN:
+        permitted = annotations.get(AUTOSCALER) == "true" or annotations.get(PINNED) in ("false", "no")
+        if own != "true" and not (not own and permitted):
+            return True
+    asked = int(annotations.get(PROTECTION_DURATION, "0"))
+    if started < max(asked, go_seconds(annotations.get(KARPENTER, "")) or 0):
+        return True
+    minimum, seconds = int(of_class.get(MINIMUM_PREEMPTABLE_PRIORITY, -9)), int(of_class.get(TOLERATION_SECONDS, 0))
+    return priority < minimum and (seconds < 0 or started < seconds)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_mix_of_signals_is_judged_as_the_reference_says(seed):
+    """A pod with any of the annotations stays exactly if the words of the reference say so."""
+    dice = random.Random(seed)
+    values = {
+        KARPENTER: ["true", "5m", "1h", "90s", "no", ""],
+        AUTOSCALER: ["true", "false", "x"],
+        DESCHEDULER: ["", "true"],
+        PINNED: ["false", "no", "true"],
+        CAN_BE_PREEMPTED: ["true", "false", ""],
+        PROTECTION_DURATION: ["0", "60", "4000"],
+    }
+    for _ in range(10):
+        annotations = {key: dice.choice(some) for key, some in values.items() if dice.random() < 0.3}
+        of_class = {
+            key: dice.choice(some)
+            for key, some in {MINIMUM_PREEMPTABLE_PRIORITY: ["50", "500"], TOLERATION_SECONDS: ["-1", "300"]}.items()
+            if dice.random() < 0.5
+        }
+        started, priority = dice.choice([10, 100, 1000, 5000]), dice.choice([40, 100, 600])
+        mode = dice.choice(list(VictimMode))
+        by = policy(mode=mode, toleration=True)
+        classes = [priority_class("low", **of_class)]
+        found = kept(by, started=started, priority=priority, classes=classes, **annotations)
+        assert bool(found) is stays(annotations, of_class, started, priority, mode), (annotations, of_class, started)
+
+
+def test_a_snapshot_keeps_what_signals_read():
+    """The annotations that the rules read are among those that a snapshot must keep."""
+    assert {KARPENTER, AUTOSCALER, DESCHEDULER, PINNED} <= policy().annotations
+    assert KARPENTER not in rules().annotations

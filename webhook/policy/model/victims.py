@@ -1,0 +1,164 @@
+"""Whom a PreemptionPolicy lets the reconciler evict, and what pods say of that. Durations are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from webhook.kube.objects import LabelSelector
+from webhook.policy.model.match import SELECTOR
+from webhook.policy.model.values import (
+    CAN_BE_PREEMPTED,
+    CLASS_GLOB,
+    MINIMUM_PREEMPTABLE_PRIORITY,
+    NAMESPACES,
+    PROTECTION_DURATION,
+    RECOGNISED_ANNOTATION,
+    TOLERATION_SECONDS,
+)
+from webhook.policy.shapes.findings import Reader
+from webhook.policy.shapes.object_shape import Checked, Field, Nodes, Values, mapping, shape_of
+from webhook.policy.shapes.shapes import Choice, ListOf, Text
+
+__all__ = ["SCHEDULERS", "PodsMatch", "PreemptibilityAnnotations", "PreemptionPair", "Signal", "VictimMode", "Victims"]
+
+SCHEDULERS = ListOf(Text("the name of a scheduler"), least=1)
+ANY = "*"
+"""Stands for any value of an annotation."""
+_VALUES = ListOf(Text("a value of the annotation, or * for any", longest=253), least=1)
+
+
+class VictimMode(StrEnum):
+    """Whether a pod must say that it may be evicted (Gödel) or that it may not (plain Kubernetes)."""
+
+    OPT_IN = "opt-in"
+    OPT_OUT = "opt-out"
+
+
+@mapping("pods match")
+class PodsMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which pods: everything named must hold, what is absent always does."""
+
+    priority_classes: Annotated[
+        tuple[str, ...] | None, Field("Their PriorityClass is one of these.", ListOf(CLASS_GLOB, least=1))
+    ] = None
+    namespaces: Annotated[
+        tuple[str, ...] | None,
+        Field("Their namespace is one of these; * stands for any characters.", NAMESPACES),
+    ] = None
+    namespace_selector: Annotated[
+        LabelSelector | None, Field("The labels of their namespace are selected.", SELECTOR)
+    ] = None
+    labels: Annotated[LabelSelector | None, Field("Their labels are selected.", SELECTOR)] = None
+
+
+@mapping("pair")
+class PreemptionPair(msgspec.Struct, frozen=True, kw_only=True):
+    """These preemptors may evict these victims."""
+
+    preemptors: Annotated[PodsMatch, Field("Who may evict; all if absent.")] = PodsMatch()
+    victims: Annotated[PodsMatch, Field("Who may be evicted; all if absent.")] = PodsMatch()
+
+
+@mapping("preemptibility annotations")
+class PreemptibilityAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation keys, in the order in which they are read; the first one present counts."""
+
+    preemptible: Annotated[
+        tuple[str, ...],
+        Field(
+            "Exactly true: the pod may be a victim. Absent or empty: its PriorityClass says. Anything else: protected.",
+            ListOf(RECOGNISED_ANNOTATION, least=1),
+        ),
+    ] = (CAN_BE_PREEMPTED,)
+    protection: Annotated[
+        tuple[str, ...],
+        Field("Whole seconds after its start during which a pod is no victim.", ListOf(RECOGNISED_ANNOTATION, least=1)),
+    ] = (PROTECTION_DURATION,)
+
+
+@mapping("signal")
+class Signal(Checked, frozen=True, kw_only=True):
+    """An annotation that pods carry for another tool, and what it means here. Only that of the pod itself is read."""
+
+    annotation: Annotated[str, Field("Its key.", RECOGNISED_ANNOTATION)]
+    protects: Annotated[
+        tuple[str, ...], Field("Values with which the pod is never a victim; * stands for any.", _VALUES)
+    ] = ()
+    permits: Annotated[
+        tuple[str, ...],
+        Field(
+            "Values with which the pod may be a victim under opt-in, if it has none of the preemptible annotations; *"
+            " stands for any.",
+            _VALUES,
+        ),
+    ] = ()
+    duration: Annotated[
+        bool,
+        Field("A value that is a duration, such as 30m, protects the pod for so long after its start, up to maximum."),
+    ] = False
+
+    @staticmethod
+    def check(values: Values, nodes: Nodes, reader: Reader) -> None:
+        """It means something, and no value means both."""
+        wrong = {"protects", "permits", "duration"} & (nodes.keys() - values.keys())
+        if not wrong and not (values.get("protects") or values.get("permits") or values.get("duration")):
+            node = next(iter(nodes.values()))
+            reader.error(node, "the signal says nothing: give it protects, permits or duration")
+        for value in sorted(set(values.get("protects", ())) & set(values.get("permits", ()))):
+            reader.warn(nodes["permits"], f'"{value}" is in protects and in permits; protects wins')
+
+    def says(self, values: tuple[str, ...], annotations: Mapping[str, str]) -> str | None:
+        """What the annotation says if that is one of these values; None if it is not, or is not there."""
+        value = annotations.get(self.annotation)
+        return value if value is not None and (value in values or ANY in values) else None
+
+
+@mapping("victims")
+class Victims(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the reconciler may evict, always of lower priority than the preemptor. System-critical pods never."""
+
+    mode: Annotated[
+        VictimMode,
+        Field(
+            "Whether pods must say that they may be evicted, or that they may not.",
+            Choice(
+                "a mode",
+                {
+                    "opt-in": "only pods that say so, by annotation of the pod or of its class (Gödel)",
+                    "opt-out": "every pod of lower priority that does not say false (plain Kubernetes)",
+                },
+                VictimMode,
+            ),
+        ),
+    ] = VictimMode.OPT_IN
+    annotations: Annotated[PreemptibilityAnnotations, Field("Which annotations say it.")] = PreemptibilityAnnotations()
+    signals: Annotated[
+        tuple[Signal, ...], Field("Annotations of other tools that count as well; one that protects wins.")
+    ] = ()
+    preemption_toleration: Annotated[
+        bool,
+        Field(
+            "Whether the annotations of PreemptionToleration on the victim's PriorityClass hold: preemptors below its"
+            " minimum preemptable priority do not evict its pods for the toleration seconds after their start."
+        ),
+    ] = False
+    scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
+        "default-scheduler",
+    )
+    pairs: Annotated[
+        tuple[PreemptionPair, ...] | None,
+        Field(
+            "Who may evict whom; without it every preemptor every victim.", ListOf(shape_of(PreemptionPair), least=1)
+        ),
+    ] = None
+
+    @property
+    def annotations_read(self) -> frozenset[str]:
+        """Every annotation of pods and PriorityClasses that says something of a victim."""
+        signals = [signal.annotation for signal in self.signals]
+        of_class = (MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS) if self.preemption_toleration else ()
+        return frozenset((*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class))
