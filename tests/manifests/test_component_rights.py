@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from tests.admission.builders import make_policy, make_rule
+from tests.admission.builders import make_policy, make_rule, manage
 from tests.inspection import test_policy_reports as reports
 from tests.inspection.builders import policies
 from tests.manifests.objects import NAMESPACE, POLICIES, ROOT, documents
@@ -153,7 +153,7 @@ async def test_the_scan_needs_its_rights_and_no_more():
             kept = {"metadata": {"name": "giveway-policies-in-force"}, "data": found["data"]}
             await admin.create(resources.CONFIG_MAP.path(NAMESPACE), kept)
             await read_policies(client, None, NAMESPACE)
-            report = await scan(Meanwhile(client, happens), policies(denies), NAMESPACE)  # type: ignore[arg-type]
+            report = await scan(Meanwhile(client, happens), policies(denies, manage("urgent")), NAMESPACE)  # type: ignore[arg-type]
         assert [(row.rule, row.namespace) for row in report.rows] == [("p/no-urgent", "new")]
         assert not report.problems
         user = f"system:serviceaccount:{NAMESPACE}:giveway-scan"

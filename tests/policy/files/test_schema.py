@@ -56,7 +56,9 @@ def conforms(value, schema):
         "then": lambda _of: True,
         "const": lambda of: value == of,
         "enum": lambda of: value in of,
-        "type": lambda of: isinstance(value, {"object": dict, "array": list, "string": str, "integer": int}[of]),
+        "type": lambda of: isinstance(
+            value, {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}[of]
+        ),
         "required": lambda of: all(name in value for name in of),
         "properties": lambda of: all(conforms(value[name], of[name]) for name in of if name in value),
         "additionalProperties": lambda of: all(

@@ -31,10 +31,10 @@ from webhook.preemption.snapshot.snapshot import KEPT_ANNOTATIONS
 
 __all__ = [
     "SYSTEM_CRITICAL",
+    "ClassToleration",
     "PairMatcher",
     "PodsMatcher",
     "Rules",
-    "Toleration",
     "VictimReason",
     "compile_rules",
     "kubernetes_rules",
@@ -55,14 +55,14 @@ class VictimReason(NamedTuple):
     may_go: bool = False
 
 
-class Toleration(NamedTuple):
+class ClassToleration(NamedTuple):
     """Preemptors of a priority `below` this do not evict the pod for `seconds` after its start, maybe infinite."""
 
     below: int
     seconds: float
 
 
-NO_TOLERATION = Toleration(-(2**31), 0.0)
+NO_TOLERATION = ClassToleration(-(2**31), 0.0)
 
 
 class PodsMatcher(NamedTuple):
@@ -135,7 +135,7 @@ class Rules:
         )
         return window if longest is None else min(window, longest)
 
-    def toleration(self, profile: Profile, classes: Classes) -> Toleration:
+    def toleration(self, profile: Profile, classes: Classes) -> ClassToleration:
         """Whose preemption the pod tolerates, by the annotations of its PriorityClass (PreemptionToleration).
 
         As there, a number that cannot be read means that it tolerates nobody's.
@@ -148,7 +148,7 @@ class Rules:
         if not all(_WHOLE_SECONDS.fullmatch(text) for text in texts):
             return NO_TOLERATION
         below, seconds_ = map(int, texts)
-        return Toleration(below, math.inf if seconds_ < 0 else float(seconds_))
+        return ClassToleration(below, math.inf if seconds_ < 0 else float(seconds_))
 
     def protects_until(self, now: float) -> float:
         """Until when protection windows hold at most, in seconds since the epoch; minus infinity if they do not now."""
