@@ -36,6 +36,12 @@ spec:
 BEYOND = TEAMS.replace(
     "priorityClasses: {allow: [batch]}", 'validate: {expression: "object.metadata.?managedFields.orValue([]) == []"}'
 )
+ENTRY = {
+    "name": "pods.validate.giveway.dev",
+    "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
 ROLE = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
 BINDINGS = resources.VALIDATING_ADMISSION_POLICY_BINDING
 
@@ -153,20 +159,32 @@ async def test_a_webhook_that_kubectl_applied_goes_as_well(bare):
 async def test_entries_that_let_pods_pass_are_waited_for(bare):
     """A webhook that is no backstop's any more is done when its entries fail closed again."""
     await install(bare)
-    entry = {
-        "name": "pods.validate.giveway.dev",
-        "clientConfig": {"url": "https://127.0.0.1:1/validate"},
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
     for policy in ("Ignore", "Fail"):
         for path in CONFIGURATIONS:
-            await bare.admin.patch(path, {"webhooks": [{**entry, "failurePolicy": policy}]})
+            await bare.admin.patch(path, {"webhooks": [{**ENTRY, "failurePolicy": policy}]})
         texts = (await look(bare.admin, render(BASE))).waiting
         assert any("still let pods pass" in text for text in texts) == (policy == "Ignore")
         backstop = render(BASE, components(("native-policies", "backstop")))
         webhook = [obj for obj in backstop if obj["metadata"]["name"] in ("giveway", "giveway-webhook")]
         assert not any("pods pass" in text for text in (await look(bare.admin, webhook)).waiting)
+
+
+async def test_a_backstop_is_done_once_nothing_waits_for_the_webhook(bare):
+    """The server writes the entries, here outside the cluster: as long as one is `Fail`, pods wait, and it is told."""
+    arguments = ["install", "--url=https://127.0.0.1:1", "--mode=backstop"]
+    await install(bare, *arguments[1:])
+    for policies, missing in (("Fail", "Ignore"), True), (("Ignore", "Ignore"), False):
+        for path, policy in zip(CONFIGURATIONS, policies, strict=True):
+            entry = {**ENTRY, "failurePolicy": policy}
+            if policy == "Fail":
+                del entry["failurePolicy"]
+            await bare.admin.patch(path, {"webhooks": [entry]})
+        result = await run(bare, *arguments, "--wait=1")
+        assert result.exit_code == 1
+        assert ("pods still wait for the webhook" in result.stderr) == missing, result.stderr
+        assert ("pods.validate.giveway.dev" in result.stderr) == missing
+        assert ("--failure-policy=Ignore" in result.stderr) == missing
+    assert "gets no answer from the webhook" in result.stderr
 
 
 async def test_what_cannot_be_native(bare, tmp_path):

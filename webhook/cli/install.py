@@ -223,7 +223,9 @@ async def command(
             click.echo(f"\nApplied; not waiting. {_BEGINS[mode]}{stays}")
             return
         with shown_progress("waiting") as show:
-            status = await stay_until_it_answers(client, objects, wait, lambda status: show("; ".join(status.waiting)))
+            status = await stay_until_it_answers(
+                client, objects, wait, lambda status: show("; ".join(status.waiting)), backstop=mode == BACKSTOP
+            )
         await _try_policies(client, natively if status.done else None)
         if status.done and left:
             await take_away(cluster, map(key_of, objects), left, told)

@@ -178,17 +178,18 @@ async def take_away(
 
 
 async def stay_until_it_answers(
-    client: Client, objects: Sequence[Json], seconds: float, show: Callable[[Status], None]
+    client: Client, objects: Sequence[Json], seconds: float, show: Callable[[Status], None], *, backstop: bool = False
 ) -> Status:
     """Look until everything runs and the API server has reached the webhook, or the time is over; the last status.
 
-    Native policies among the objects get the time to take effect.
+    Native policies among the objects get the time to take effect. `backstop` is as for `look`.
     """
     begun = time.monotonic()
     end, native = begun + seconds, any("AdmissionPolicy" in obj["kind"] for obj in objects)
     while True:
         try:
-            status = await look(client, objects, time.monotonic() - begun >= min(_REACHED, seconds))
+            late = time.monotonic() - begun >= min(_REACHED, seconds)
+            status = await look(client, objects, late, backstop=backstop)
         except ApiError as error:
             if error.status not in (0, 429, 500, 503):
                 raise
@@ -231,10 +232,11 @@ async def _other_policies(client: Client) -> str:
     return ", ".join(names) or "none"
 
 
-async def look(client: Client, objects: Iterable[Json], late: bool = True) -> Status:
+async def look(client: Client, objects: Iterable[Json], late: bool = True, *, backstop: bool = False) -> Status:
     """How far the installation of these objects has come; `late` says that the webhook should have been reached by now.
 
-    Without webhook configurations among them, only their Deployments are waited for.
+    Without webhook configurations among them, only their Deployments are waited for. With native policies as a
+    `backstop` no entry may make pods wait for the webhook; the server writes the entries.
     """
     waiting: list[str] = []
     asks = fails_closed = False
@@ -247,7 +249,7 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True) -> St
     if not asks:
         return Status(tuple(waiting), answered=True)
     entries: list[set[str]] = []
-    passing = False
+    passing, closed = False, set[str]()
     for kind in (MUTATING_WEBHOOK_CONFIGURATION, VALIDATING_WEBHOOK_CONFIGURATION):
         try:
             found = await client.get(kind.path(name=_CONFIGURATION))
@@ -258,14 +260,20 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True) -> St
         entries.append({entry["name"] for entry in found.get("webhooks") or ()})
         for entry in found.get("webhooks") or ():
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
+            closed |= {entry["name"]} if entry.get("failurePolicy") != "Ignore" else set()
     silent = not all(found - PROBES for found in entries)
     if silent and any(entries):
-        closed = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
-        waiting.append(f"the API server has not reached the webhook yet{closed if late else ''}")
+        port = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
+        waiting.append(f"the API server has not reached the webhook yet{port if late else ''}")
     elif silent:
         waiting.append("no webhook server has been ready yet")
     elif passing and fails_closed:
         waiting.append("the entries still let pods pass while no webhook answers; the server changes that in a minute")
+    elif backstop and closed:
+        waiting.append(
+            f"pods still wait for the webhook if it is away, by {', '.join(sorted(closed))}; a server with"
+            " --failure-policy=Ignore changes that in a minute"
+        )
     if not silent and not waiting and (probe := await send_probe(client, NAMESPACE)).silent:
         waiting.append(f"the API server gets no answer from the webhook: {probe.failure or 'it does not say why'}")
     return Status(tuple(waiting), answered=not silent)
