@@ -48,7 +48,7 @@ def test_differences_are_told_as_sentences():
         "With A 1 pod of Pod/default/p waits in the end that runs with B.",
     ]
     a, _ = both()
-    assert differences(a, a) == ["With A nothing is otherwise than with A."]
+    assert differences(a, a) == ["A and A do the same."]
 
 
 @pytest.mark.parametrize(

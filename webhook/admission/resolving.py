@@ -68,8 +68,8 @@ def disagreement(spec: PodSpecView, value: int, preemption_policy: str) -> bool:
 def owned(obj: dict[str, Any], *path: str) -> Iterator[dict[str, Any]]:
     """What each field manager owns below a path, as `FieldsV1`; managers that own nothing there are left out.
 
-    The API server computes `managedFields` from what the client sent, before admission plugins and webhooks run, and
-    does not attribute to anybody what those add to a new object: so they tell who set what of it.
+    They tell who set which field. The API server computes them from what the client sent, before admission runs. What
+    plugins and webhooks add to a new object is nobody's.
     """
     metadata = obj.get("metadata")
     entries = metadata.get("managedFields") if isinstance(metadata, dict) else None

@@ -122,10 +122,10 @@ async def apply(
     """Apply the objects and take away what an earlier installation had and this one has not.
 
     Those in `kept` are made if they are not there, and otherwise left as they are. What is `unwanted` and not among the
-    objects is taken away whoever applied it. The list of what was applied is
-    written before and after, so that a process that is killed leaves nothing that nobody knows of. If what enforced the
-    policies so far is not wanted any more, nothing is taken away yet: it is returned, for `take_away` once the objects
-    enforce them. Raises ApiError, and TooOldError or UnknownKindError before anything is applied.
+    objects is taken away whoever applied it. The list of applied objects is written before and after: a killed process
+    leaves no object that is in no list. If what enforced the policies so far is not wanted any more, nothing is taken
+    away yet: it is returned, for `take_away` once the objects enforce them. Raises ApiError, and TooOldError or
+    UnknownKindError before anything is applied.
     """
     await cluster.require_version()
     await cluster.require(objects)

@@ -25,7 +25,7 @@ from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import ObjectMeta
 from webhook.kube.resources import LEASE
 
-__all__ = ["LeaderElector", "LeadershipLost"]
+__all__ = ["LeaderElector"]
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,6 @@ _JITTER = 1.2
 _NEVER = float("-inf")
 _LEAST_GAP = 0.25
 """Seconds, at least, from one renewal to another that was asked for before its time."""
-
-
-class LeadershipLost(Exception):  # noqa: N818 - it tells what happened; to the caller it need not be an error
-    """The lease is not provably held, so nothing may be written."""
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
@@ -123,11 +119,6 @@ class LeaderElector:
     def is_leader(self) -> bool:
         """Whether the lease is provably held right now."""
         return self._clock() < self._held_until
-
-    def fence(self) -> None:
-        """To be called right before every write. Raises LeadershipLost unless the lease is provably held."""
-        if not self.is_leader():
-            raise LeadershipLost(f"lease {self._namespace}/{self._name} is not held by {self.identity}")
 
     async def run(self, on_started: Callable[[], Awaitable[None]]) -> None:
         """Contend for the lease until cancelled.

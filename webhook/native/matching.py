@@ -72,10 +72,11 @@ def restricted(match: RequestMatch, asked: Asked) -> str:
 
 
 def who_is_given(match: RequestMatch, asked: Asked) -> str:
-    """The request is one to which `match` gives something, or which it lets off.
+    """The expression that `match` holds for the request, when `match` gives a right or excludes.
 
-    Subjects say nothing of an account that makes a pod for somebody else, so it is given something by namespace only;
-    an account that they name exactly, and that is no controller, asks for itself (docs/policies.md, "Who asks").
+    Service accounts and controllers make pods for others. So subjects say nothing of them, and only namespaces count.
+    One exception: subjects name a service account exactly, and it makes a pod without a controller. Then it asks for
+    itself (docs/policies.md, "Who asks").
     """
     who = TRUE
     if match.subjects is not None:

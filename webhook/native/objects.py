@@ -166,8 +166,8 @@ def validating_policy(
     """A ValidatingAdmissionPolicy.
 
     The API server binds `namespaceObject` everywhere but in match conditions, where it is null
-    (`matchconditions/matcher.go`). So if a condition reads it, that one becomes a part of every validation, and so does
-    each one that may fail: one that is false still decides before one that fails.
+    (`matchconditions/matcher.go`). So a condition that reads it becomes a part of every validation. Then each one that
+    may fail does, too: a false condition still decides before a failing one.
     """
     spec: Object = {"failurePolicy": "Fail", "matchConstraints": _constraints(constraints)}
     if any(_NAMESPACE in one.expression for one in conditions):

@@ -46,10 +46,10 @@ def decide(
 ) -> Decision:
     """Decide for one preemptor, looking at every node; the steps are those of kube-scheduler's `Preempt`.
 
-    `exclusions` are pods that may not go whatever the rules say, by pod row. `candidate_filter` says which candidates
-    may be selected; the codes of the others are in `Decision.rejections`. It judges the victims that go in the end:
-    those that are left once the extenders have answered. On `excluded_nodes` the pod neither fits nor preempts.
-    Victims that are `leaving` anyway, by pod row, are the last that may stay, whatever their importance.
+    `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
+    anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
+    judges the candidates that are left; its codes of those it drops are in `Decision.rejections`. On `excluded_nodes`
+    the pod neither fits nor preempts.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     excluded = np.array([row for name in excluded_nodes if (row := snapshot.nodes.find(name)) is not None], np.intp)

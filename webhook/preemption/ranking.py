@@ -48,8 +48,8 @@ class RankingKey(NamedTuple):
 def _end(candidates: Candidates, rules: Rules, now: float) -> NDArray[np.float64] | None:
     """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it.
 
-    A pod that is asked to leave now stays for its grace period, or what the policy gives instead; one that is leaving
-    already for what is left of it.
+    A pod that is asked now stays for its grace period, or for the policy's. A pod that leaves already stays for the
+    rest of it.
     """
     if rules.policy is None:
         return None

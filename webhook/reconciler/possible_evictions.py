@@ -115,7 +115,10 @@ def _by_policy(
 def _ruled(
     state: State, policy: PreemptionPolicy, row: int, highest: PriorityClass, now: float
 ) -> tuple[float | None, str, str]:
-    """From when the rules about the pod alone let it go for a preemptor of this class, which one, and why."""
+    """What the rules say of the pod for a preemptor of this class, whatever its name: since when, which rule, its text.
+
+    The time is None if the rules never let it go.
+    """
     victims = msgspec.structs.replace(policy.victims, pairs=None)
     rules: Rules = compile_rules(msgspec.structs.replace(policy, victims=victims))
     incoming = compile_pod(Pod(spec=PodSpec(priority=highest.value, priority_class_name=highest.metadata.name)))

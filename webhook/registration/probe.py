@@ -1,7 +1,7 @@
 """A probe through the API server to the webhook, by whoever looks from outside: does it answer, and if not, why.
 
-It is two dry-run requests, of which nothing is stored: one that giveway's probe entries answer with a warning, and if
-that is silent one that fails closed, because only a refusal tells why nobody answers.
+It is one dry-run request or two; nothing is stored. giveway's probe entries answer the first with a warning. If no
+warning comes, the second fails closed: only a refusal tells why nobody answers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Looking objects up live, when an answer hinges on one that the cache may not know in its newest form.
 
-A name that no object can have is not looked up. One look-up serves all who ask for the same name at a time, and for a
-second those who ask later, as long as the watch is open and has told nothing of that name: what it tells comes within
-that time. All look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
+A name that no object can have is not looked up. One look-up serves everybody who asks for the same name meanwhile. Its
+answer holds for a second more if the watch is open and tells nothing of that name: news come within a second. All
+look-ups together are bounded in number and rate, and whoever asks for many waits for his own.
 """
 
 from __future__ import annotations

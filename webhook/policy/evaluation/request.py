@@ -204,7 +204,7 @@ class RequestAttributes:
     def annotation_changes(self, keys: Iterable[str]) -> dict[str, AnnotationChange]:
         """Which of these annotations the request sets, changes or removes.
 
-        At CREATE an annotation that says what the PriorityClass says counts as copied from it, not as set.
+        At CREATE a value equal to the PriorityClass's own counts as copied from there. It is no change.
         """
         new = _strings(self.new, "annotations")
         if self.operation == "CREATE":

@@ -1,8 +1,8 @@
 """What a policy set allows that the one before it did not: rules that are gone, rights that are wider, softer verdicts.
 
-A set that shrinks is more often an accident than a wish: a file that a merge lost, a generator that stopped halfway, an
-`enforce` that somebody turned to `warn` to try something. So whoever replaces one set by another asks here first.
-What cannot be compared is not told: another expression, another order of the same parts. Pure.
+A set that shrinks is more often an accident than a wish: a merge lost a file, a generator stopped halfway, somebody
+tried `warn` in place of `enforce`. So whoever replaces one set by another asks here first. What cannot be compared is
+not told: another expression, another order of the same parts. Pure.
 """
 
 from __future__ import annotations

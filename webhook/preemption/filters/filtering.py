@@ -175,9 +175,9 @@ def without_pods(state: PreFilterState, gone: Rows) -> PreFilterState:
 def run_filters(state: PreFilterState, excluded: Rows = NO_PODS) -> Failures:
     """Run all checks on all nodes: with the nominated pods, and without them if their absence could do harm.
 
-    Pods that are only nominated use things up, so what fits beside them fits without; but company that required
-    affinity asks for, and a volume that is attached for both, may still go elsewhere. On the `excluded` nodes (rows)
-    the preemptor neither fits nor preempts, whatever the checks say.
+    Nominated pods use things up, so what fits beside them mostly fits without them. There are two exceptions, because
+    a nominated pod may still go elsewhere: required affinity to it, and a volume that both use. On the `excluded`
+    nodes (rows) the preemptor neither fits nor preempts, whatever the checks say.
     """
     try:
         return _failures(state, excluded)

@@ -161,7 +161,7 @@ class EvictionLimiter:
                         del counters[name]
 
     def recent(self, now: float) -> Iterator[tuple[int, PlannedEviction, float]]:
-        """The evictions that a rate may still count: ticket, what, and when, which is now for what is only planned."""
+        """The evictions that a rate may still count: ticket, eviction, time. A planned eviction has the time `now`."""
         for ticket, (eviction, at) in self._tickets.items():
             if now - self._horizon < at:
                 yield ticket, eviction, min(at, now)

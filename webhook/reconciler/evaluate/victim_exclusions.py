@@ -1,7 +1,7 @@
-"""Which pods are no victims although the policy's rules allow it, as masks by pod row, and a decision without them.
+"""Pods that the policy's rules allow as victims and that a decision excludes for another reason: masks by pod row.
 
-Some go on running however often they are evicted, some the API server does not remove, of some the rate is used up, and
-some are taken only if nothing else helps.
+There are four reasons. The pod's owner puts it back on the node. The API server does not remove it. The rate of its
+owner or node is used up. Its replacement could run on no other node, so it is taken only if nothing else helps.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ _ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
 class EvictionResult(StrEnum):
     """What became of a request to leave.
 
-    BEGUN and UNWANTED: nobody wanted it any more before it was granted, and the server had said, or had not, that the
-    pod was on its way out. UNKNOWN: asked without effect, the server cannot tell, or says that it would take its time.
+    ASKED: the server granted it. GONE: the pod is not there any more. REFUSED: a budget does not allow it now.
+    UNWANTED: the plan needed it no longer before the server granted it. BEGUN: the same, but the server had said
+    before that the pod is on its way out. UNKNOWN: a request with `dryRun` that the server cannot answer.
     """
 
     ASKED = "asked"
@@ -71,8 +72,8 @@ class Writer(FencedRequests):
 
     async def nominate(
         self, pod: Pod, record: PlanRecord, decision: DecisionRecord, still_wanted: Callable[[Pod], object]
-    ) -> Pod:
-        """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20); returns the new pod.
+    ) -> None:
+        """Write nomination, plan and decision in one patch (docs/kubernetes-behaviour.md K20).
 
         If the pod has changed meanwhile it is read again, and written if `still_wanted`. Raises StaleError if
         it is not, or carries another plan; ApiError if the API refuses.
@@ -83,18 +84,20 @@ class Writer(FencedRequests):
         }
         for attempt in range(TRIES):
             try:
-                return await self.patch_status("nominate", pod, body)
+                await self.patch_status("nominate", pod, body)
             except ApiError as error:
                 await self.pause(error, attempt, also=(409,))
+            else:
+                return
             pod = await self.read(pod.metadata)
             if _plan_id(pod) == record.id:
-                return pod
+                return
             if _plan_id(pod) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
         raise StaleError(f"{key_of(pod)} keeps changing")
 
-    async def clear(self, pod: Pod, plan_id: str, node: str) -> bool:
-        """Take plan and nomination off a preemptor; False if they are not there any more.
+    async def clear(self, pod: Pod, plan_id: str, node: str) -> None:
+        """Take plan and nomination off a preemptor.
 
         A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
         no longer carries this plan. Raises ApiError if trying again would not help.
@@ -106,17 +109,16 @@ class Writer(FencedRequests):
                 if _plan_id(current) == plan_id:
                     ours = current.status.nominated_node_name in {"", node}
                     await self.patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
-                    return True
+                    return
                 if known is None:
-                    return False
+                    return
             except StaleError:
-                return False
+                return
             except ApiError as error:
                 if error.status == 404:
-                    return False
+                    return
                 await self.pause(error, min(attempt, TRIES - 2), also=(409,))
             known = None
-        return False
 
     async def displace(self, pod: Pod) -> bool:
         """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2).

@@ -133,9 +133,9 @@ def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecor
 
 
 def recall_evictions(evaluator: Evaluator, policy_set: PolicySet, ledger: Ledger = NOTHING) -> None:
-    """Let the recent evictions use up the rates: those in the ledger, and what is not in it but told on pods.
+    """Count the recent evictions for the rates.
 
-    Told by the decisions on marked pods of managed classes, that is.
+    The ledger names most of them. The decisions on marked pods of managed classes name the rest.
     """
     now, wall = evaluator.clock.monotonic(), evaluator.clock.wall()
     for policy in policy_set.policies.preemption:

@@ -135,9 +135,9 @@ class Plan:
     judged: tuple[object, ...] = ()
     """What its victims were last judged by."""
     counted_on: bytes = b""
-    """Rows of the pods, leaving anyway, that were counted on then."""
+    """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
     found_needed: set[str] = field(default_factory=set)
-    """uids of victims that were found to be needed then, beside leaving pods that could be nobody's victims, too."""
+    """uids of the victims that the look found to be needed although those pods leave."""
 
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""

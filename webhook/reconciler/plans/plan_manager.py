@@ -189,7 +189,7 @@ class PlanManager:
             plan.tickets[uid] = self.evaluator.limiter.note([eviction], now)[0]
 
     def settle(self, plan: Plan) -> None:
-        """If a plan has ended, expect nothing of it but that those it asked, or is asking, leave."""
+        """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked."""
         if plan.ended is None:
             return
         if plan.asking:

@@ -290,7 +290,10 @@ class Expectations:
         return leaving + held
 
     def overlay(self, key: str, pod: Pod) -> Pod | None:
-        """The pod as it will be seen, None if it counts as gone; what the watch shows already is no longer expected."""
+        """The pod with what is expected of it; None if it counts as gone.
+
+        An expectation ends here once the watch shows it.
+        """
         nominated, leaving = self._nominated.get(key), self._leaving.get(key)
         if key in self.cleared and PLAN not in (pod.metadata.annotations or {}):
             del self.cleared[key]

@@ -16,7 +16,7 @@ _SHARES = frozenset({"cpu-free", "memory-free"})
 
 
 def differences(a: Summary, b: Summary) -> list[str]:
-    """Sentences that say what is otherwise with `b` than with `a`; one that says so if nothing is."""
+    """Sentences that say how `b` differs from `a`; without a difference the sentence that says so."""
     found: list[str] = []
     for metric, words in (
         ("evictions", "evicted"),
@@ -46,7 +46,7 @@ def differences(a: Summary, b: Summary) -> list[str]:
         for name, why in one.refused.items():
             if name not in other.refused:
                 found.append(f"With {one.name} {name} is refused, and with {other.name} it is not: {why}")
-    return found or [f"With {b.name} nothing is otherwise than with {a.name}."]
+    return found or [f"{a.name} and {b.name} do the same."]
 
 
 def ending(summary: Summary) -> str:

@@ -127,7 +127,7 @@ METRICS = {
     "placed-max": "time until the last pod was placed, in seconds",
     "evictions-per-owner": "evictions of the owner with the most",
     "budget-refusals": "evictions that a disruption budget refused",
-    "plans-failed": "plans that ended otherwise than with a bound pod",
+    "plans-failed": "plans that ended without a bound pod",
     "cannot-be-judged": "rules that the snapshot cannot answer",
     "cpu-free": "share of all CPU that is free in the end",
     "memory-free": "share of all memory that is free in the end",
