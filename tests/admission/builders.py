@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import review_of
 from webhook.admission.webhook import Reviewed, review
 from webhook.kube.objects import Namespace, ObjectMeta, PriorityClass
 from webhook.policy.evaluation.engine import Engine
@@ -25,21 +26,6 @@ from webhook.policy.model import (
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 HERE = SourcePosition("policies.yaml", 1, 1)
-RESOURCES = {
-    "Pod": ("", "pods"),
-    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
-    "Deployment": ("apps", "deployments"),
-    "StatefulSet": ("apps", "statefulsets"),
-    "DaemonSet": ("apps", "daemonsets"),
-    "ReplicaSet": ("apps", "replicasets"),
-    "ReplicationController": ("", "replicationcontrollers"),
-    "Job": ("batch", "jobs"),
-    "CronJob": ("batch", "cronjobs"),
-    "PodGroup": ("scheduling.k8s.io", "podgroups"),
-    "Workload": ("scheduling.k8s.io", "workloads"),
-    "ConfigMap": ("", "configmaps"),
-    "Secret": ("", "secrets"),
-}
 
 
 def make_class(name: str, value: int = 0, *, never: bool = False, default: bool = False, **annotations: str):
@@ -94,23 +80,19 @@ def make_workload(kind: str, *, meta: dict[str, Any] | None = None, **spec: Any)
 
 def make_review(obj: Any, old: Any = None, *, operation: str | None = None, user: str = "alice", **more: Any) -> dict:
     shown = obj or old
-    group, resource = RESOURCES[shown["kind"]]
     meta = shown["metadata"]
-    request = {
-        "uid": UID,
-        "kind": {"group": group, "version": "v1", "kind": shown["kind"]},
-        "resource": {"group": group, "version": "v1", "resource": resource},
-        "operation": operation or ("UPDATE" if old else "CREATE"),
-        "userInfo": {"username": user, "groups": ["dev", "system:authenticated"]},
-        "object": obj,
-        "oldObject": old,
-        "dryRun": False,
-        **more,
-    }
-    for field in ("name", "namespace"):
-        if meta.get(field):
-            request.setdefault(field, meta[field])
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    body = review_of(
+        shown["kind"],
+        obj,
+        {"username": user, "groups": ["dev", "system:authenticated"]},
+        operation=operation or ("UPDATE" if old else "CREATE"),
+        old_object=old,
+        namespace=meta.get("namespace", ""),
+        name=meta.get("name", ""),
+        uid=UID,
+    )
+    body["request"] |= more
+    return body
 
 
 def ask(context: Context, phase: Any, body: dict | bytes) -> Reviewed:

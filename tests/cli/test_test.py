@@ -165,3 +165,13 @@ def test_a_time_that_is_none_is_named(write):
     directory = write("standard", "{verdict: allow}", TEST.replace("  objects:", "  now: soon\n  objects:"))
     result = run(directory)
     assert (result.exit_code, "spec.now: 'soon' is not an RFC 3339 instant" in result.output) == (2, True)
+
+
+def test_a_pod_group_is_judged_like_its_pods(write):
+    """Each kind that the webhook judges can stand in a test."""
+    pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: team-a}"
+    group = "{apiVersion: scheduling.k8s.io/v1, kind: PodGroup, metadata: {name: a, namespace: team-a}"
+    assert pod in TEST
+    path = write("other", "{verdict: deny, rule: teams/allowed}", TEST.replace(pod, group))
+    result = CliRunner().invoke(command, [str(path)])
+    assert result.exit_code == 0, result.output

@@ -13,8 +13,8 @@ import msgspec
 
 from tests.native import apiserver
 from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import review
 from webhook.kube.instants import rfc3339
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.objects import Namespace, PriorityClass
@@ -171,8 +171,8 @@ class Both:
             meta["name"] = meta.get("name") or f"{meta.get('generateName', '')}x7k2p"
 
     def _ask(self, phase: Any, request: Json) -> Answer:
-        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", **request}}
-        answer = review(self.context, phase, msgspec.json.encode(body)).answer
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        answer = ask(self.context, phase, body)
         assert answer.code == 200, answer.message
         return answer
 
@@ -229,18 +229,9 @@ def readable(obj: Json) -> Json:
 
 def pod_request(obj: Json, *, user: str = "alice", groups: tuple[str, ...] = (), **more: Any) -> Json:
     """An AdmissionRequest, as an API server sends it, for a pod, a PriorityClass or a Binding."""
-    kinds = {"Pod": ("", "pods"), "PriorityClass": ("scheduling.k8s.io", "priorityclasses"), "Binding": ("", "pods")}
-    group, resource = kinds[obj["kind"]]
-    request: Json = {
-        "kind": {"group": group, "version": "v1", "kind": obj["kind"]},
-        "resource": {"group": group, "version": "v1", "resource": resource},
-        "operation": "CREATE",
-        "name": obj["metadata"].get("name", ""),
-        "namespace": obj["metadata"].get("namespace", ""),
-        "userInfo": {"username": user, "groups": ["system:authenticated", *groups]},
-        "object": obj,
-        "dryRun": False,
-    }
+    asking = {"username": user, "groups": ["system:authenticated", *groups]}
+    name, namespace = obj["metadata"].get("name", ""), obj["metadata"].get("namespace", "")
+    request: Json = review_of(obj["kind"], obj, asking, namespace=namespace, name=name)["request"]
     if obj["kind"] == "Binding":
-        request["subResource"] = "binding"
+        request |= {"resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "binding"}
     return request | more

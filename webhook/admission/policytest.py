@@ -11,12 +11,12 @@ import msgspec
 
 from webhook.admission.context import Context
 from webhook.admission.objectfiles import ObjectsError, objects_from
+from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.policytest_files import Case, Expect, FoundTest, TestFileError, TestRequest, read_tests
 from webhook.admission.review import Answer, Operation
-from webhook.admission.webhook import Phase, review
+from webhook.admission.webhook import Phase
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.json_patch import apply_json_patch, escape
-from webhook.kube.pods import WORKLOADS
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.evaluation.rules import BUILTIN
 from webhook.policy.files.loading import PolicyError, load_or_raise
@@ -26,10 +26,6 @@ from webhook.policy.shapes.findings import Finding, Severity
 __all__ = ["CaseResult", "run", "tests_of", "unknown_rule"]
 
 _SUFFIXES = (".yaml", ".yml")
-_RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
-    "Pod": ("", "pods"),
-    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
-}
 
 
 class CaseResult(msgspec.Struct, kw_only=True):
@@ -104,24 +100,17 @@ def _ask(context: Context, phase: Phase, request: TestRequest) -> Answer:
     """The answer to the request of a case, sent as the review that an API server makes of it."""
     shown = request.object or request.old_object or {}
     meta = shown.get("metadata") if isinstance(shown.get("metadata"), dict) else {}
-    kind = str(shown.get("kind", ""))
-    group, resource = _RESOURCES.get(kind, ("", kind.lower() + "s"))
-    body = {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "request": {
-            "uid": "policy-test",
-            "resource": {"group": group, "version": "v1", "resource": resource},
-            "operation": request.operation,
-            "namespace": (meta or {}).get("namespace", ""),
-            "name": (meta or {}).get("name", ""),
-            "userInfo": {"username": request.user, "groups": request.groups},
-            "object": request.object,
-            "oldObject": request.old_object,
-            "dryRun": request.dry_run,
-        },
-    }
-    return review(context, phase, msgspec.json.encode(body)).answer
+    body = review_of(
+        str(shown.get("kind", "")),
+        request.object,
+        {"username": request.user, "groups": request.groups},
+        operation=request.operation,
+        old_object=request.old_object,
+        namespace=(meta or {}).get("namespace", ""),
+        name=(meta or {}).get("name", ""),
+        dry_run=request.dry_run,
+    )
+    return ask(context, phase, body)
 
 
 def _failures(policies: Policies, expect: Expect, answers: dict[Phase, Answer], last: Answer) -> Iterator[str]:

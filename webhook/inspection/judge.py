@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Lookup
+from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase, review
+from webhook.admission.webhook import Phase
 from webhook.inspection.makers import Maker, bounded
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.pods import WORKLOADS
@@ -140,19 +141,9 @@ def _ask(context: Context, sent: Existing, user: UserInfo, settled: Collection[t
 
 
 def _review(context: Context, phase: Phase, sent: Existing, user: UserInfo) -> Answer:
-    group, kind = KINDS[sent.plural]
-    request = {
-        "uid": "inspection",
-        "kind": {"group": group, "version": "v1", "kind": kind},
-        "resource": {"group": group, "version": "v1", "resource": sent.plural},
-        "operation": "CREATE",
-        "namespace": sent.namespace,
-        "name": sent.name,
-        "userInfo": user,
-        "object": msgspec.Raw(sent.raw),
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return review(context, phase, _encode(body)).answer
+    _, kind = KINDS[sent.plural]
+    body = review_of(kind, msgspec.Raw(sent.raw), user, namespace=sent.namespace, name=sent.name)
+    return ask(context, phase, body)
 
 
 def _said(answer: Answer) -> Iterable[Said]:

@@ -12,11 +12,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import msgspec
-
 from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase, review
+from webhook.admission.webhook import Phase
 from webhook.installation.install import NAMESPACE, TAKES_EFFECT
 from webhook.kube.bounded import bounded
 from webhook.kube.client import ApiError, Client
@@ -89,19 +88,10 @@ def _expected(
 
 
 def _ask(context: Context, phase: Phase, obj: Json, user: Json) -> Answer:
-    request = {
-        "uid": "trial",
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "resource": {"group": "", "version": "v1", "resource": "pods"},
-        "operation": "CREATE",
-        "name": obj["metadata"]["name"],
-        "namespace": obj["metadata"]["namespace"],
-        "userInfo": user,
-        "object": obj,
-        "dryRun": True,
-    }
-    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return review(context, phase, msgspec.json.encode(body)).answer
+    meta = obj["metadata"]
+    return ask(
+        context, phase, review_of("Pod", obj, user, namespace=meta["namespace"], name=meta["name"], dry_run=True)
+    )
 
 
 async def _try(client: Client, namespace: str, refusals: list[str]) -> Trial:

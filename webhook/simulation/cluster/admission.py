@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from webhook.admission.context import Context, Objects
+from webhook.admission.own_reviews import RESOURCES, ask, review_of
 from webhook.admission.review import Answer, say
-from webhook.admission.webhook import Phase, review
+from webhook.admission.webhook import Phase
 from webhook.kube.json_patch import apply_json_patch
 from webhook.kube.label_keys import merge_label_keys
 from webhook.kube.objects import Pod
-from webhook.kube.pods import WORKLOADS
 from webhook.native.compiler import next_end
 from webhook.policy.evaluation.engine import Engine
 from webhook.policy.model import Policies
@@ -23,10 +23,6 @@ from webhook.simulation.cluster.tracker import ObjectTracker
 
 __all__ = ["RefusedError", "SimulatedAdmission", "User"]
 
-_RESOURCES = {workload.kind: key for key, workload in WORKLOADS.items()} | {
-    "Pod": ("", "pods"),
-    "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
-}
 Json = dict[str, Any]
 
 
@@ -76,7 +72,7 @@ class SimulatedAdmission:
     def admit(self, body: Json, user: User) -> Json:
         """The object as it is stored. Raises RefusedError."""
         kind = body["kind"]
-        if kind not in _RESOURCES:
+        if kind not in RESOURCES:
             return body
         mutated = self._ask("mutate", body, user)
         stored = apply_json_patch(body, mutated.patch) if mutated.patch else body
@@ -117,20 +113,12 @@ class SimulatedAdmission:
 
     def _ask(self, phase: Phase, body: Json, user: User) -> Answer:
         """What the webhook answers. Raises RefusedError."""
-        group, resource = _RESOURCES[body["kind"]]
         meta = body.get("metadata") or {}
         namespace, name = meta.get("namespace", ""), meta.get("name", "")
-        request = {
-            "uid": "simulated",
-            "resource": {"group": group, "version": "v1", "resource": resource},
-            "operation": "CREATE",
-            "namespace": namespace,
-            "name": name,
-            "userInfo": {"username": user.name, "groups": user.groups},
-            "object": body,
-        }
-        asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-        answer = review(self._current(), phase, msgspec.json.encode(asked)).answer
+        asked = review_of(
+            body["kind"], body, {"username": user.name, "groups": user.groups}, namespace=namespace, name=name
+        )
+        answer = ask(self._current(), phase, asked)
         for warning in answer.warnings:
             self.warnings.setdefault(warning, f"{body['kind']} {namespace}/{name or meta.get('generateName', '')}")
         if not answer.allowed or answer.code != 200:
