@@ -41,24 +41,24 @@ def decide(
     *,
     exclusions: NDArray[np.bool_] | None = None,
     candidate_filter: CandidateFilter | None = None,
-    excluded_nodes: Collection[str] = (),
+    left_out: Collection[str] = (),
     leaving: NDArray[np.bool_] | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node; the steps are those of kube-scheduler's `Preempt`.
 
     `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
     anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
-    judges the candidates that are left; its codes of those it drops are in `Decision.rejections`. On `excluded_nodes`
+    judges the candidates that remain; its codes of those it rejects are in `Decision.rejections`. On nodes `left_out`
     the pod neither fits nor preempts.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
-    excluded = np.array([row for name in excluded_nodes if (row := snapshot.nodes.find(name)) is not None], np.intp)
+    out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
     potential = potential_victims(snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving)
     # 2. Where it fits, and what fails elsewhere (PreFilter and Filter).
     state = prefilter(snapshot, incoming)
-    failures = run_filters(state, excluded)
+    failures = run_filters(state, out)
     # 3. Whether it may preempt (PodEligibleToPreemptOthers), and has to.
     reason = why_not_eligible(snapshot, state.incoming, rules, failures, now)
     if reason or len(failures.fits):

@@ -249,9 +249,9 @@ class DisruptionBudgets:
         return exhausted, several
 
     def violating(
-        self, rows: NDArray[np.intp], going: Mask, *, strict: bool, evicts: bool, from_end: bool = False
+        self, rows: NDArray[np.intp], victims: Mask, *, strict: bool, evicts: bool, from_end: bool = False
     ) -> Mask:
-        """Which of the pods that are `going` go beyond a budget, counted node by node and pod by pod.
+        """Which of the `victims` go beyond a budget, counted node by node and pod by pod.
 
         `rows` has a column a node, its pods in order of importance; the answer has its shape. Kubernetes counts from
         the most important pod (`filterPodsWithPDBViolation`); counting from the least important one, `from_end`, gives
@@ -261,7 +261,7 @@ class DisruptionBudgets:
         result = np.zeros(rows.shape, np.bool_)
         if not self._index:
             return result
-        places = np.flatnonzero(going)
+        places = np.flatnonzero(victims)
         columns = places % max(1, rows.shape[1])
         result.ravel()[places] = self.violating_by(
             rows.ravel()[places], columns, strict=strict, evicts=evicts, from_end=from_end

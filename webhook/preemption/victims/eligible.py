@@ -44,7 +44,7 @@ class Exclusion(IntEnum):
     PROTECTED = 4
     PAIRS = 5
     BUDGET = 6
-    RESTRAINT = 7
+    EXCLUDED = 7
     """The caller's own exclusions."""
     SEVERAL_BUDGETS = 8
     GROUP = 9
@@ -93,7 +93,7 @@ class PotentialVictims(NamedTuple):
                 rule, text = self._protected(row)
             case Exclusion.PAIRS:
                 rule, text = "pairs", "no pair of the policy lets this preemptor evict it"
-            case Exclusion.RESTRAINT:
+            case Exclusion.EXCLUDED:
                 rule = "exclusion"
                 text = "it is excluded: it would not go, its replacement could run nowhere else, or a rate is used up"
             case Exclusion.SEVERAL_BUDGETS:
@@ -188,18 +188,18 @@ def potential_victims(
     code[0] = Exclusion.PRIORITY
     if rules.policy is not None:
         _apply(code, pods.priority[:count] >= SYSTEM_CRITICAL, Exclusion.CRITICAL)
-        barred: NDArray[np.bool_] = snapshot.table(
+        excluded: NDArray[np.bool_] = snapshot.table(
             ("profiles", rules, snapshot.classes_version),
             pods.profiles,
             np.bool_,
             lambda profile: not rules.reason(profile, snapshot.classes).may_go,
         )
-        _apply(code, barred[pods.profile[:count]], Exclusion.PROFILE)
+        _apply(code, excluded[pods.profile[:count]], Exclusion.PROFILE)
         ends = protection_ends(snapshot, rules, now, incoming.priority)
         _apply(code, None if ends is None else now < ends, Exclusion.PROTECTED)
         if rules.pairs is not None:
             _apply(code, ~_in_pairs(snapshot, incoming, rules.pairs), Exclusion.PAIRS)
-    _apply(code, exclusions, Exclusion.RESTRAINT)
+    _apply(code, exclusions, Exclusion.EXCLUDED)
     if (rules.strict_budgets or rules.evicts) and len(snapshot.budgets):
         rows = np.flatnonzero((code == Exclusion.NONE) & (pods.node[:count] >= 0))
         exhausted, several = snapshot.budgets.refused(rows, strict=rules.strict_budgets, evicts=rules.evicts)
@@ -214,7 +214,7 @@ def only_pods(
     snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp], rules: Rules | None = None
 ) -> PotentialVictims:
     """The pods in these rows may go and no others, whoever they are; by `rules` some of them go together."""
-    code = np.full(snapshot.pods.rows, Exclusion.RESTRAINT, np.int8)
+    code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
     code[rows] = Exclusion.NONE
     units = group_units(snapshot, rules) if rules is not None else None
     return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units)

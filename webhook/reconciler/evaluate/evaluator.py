@@ -184,11 +184,18 @@ class Evaluator:
         setbacks = self.eviction_backoff.next_end(now) is not None
         ahead = self.pods_ahead(pod, promised)
         filters = (ahead,) if policy.eviction is EvictionMode.DELETE else (within_budgets, ahead)
-        limits_now = LimitsNow(limits, self.barred(now), setbacks, exhausted, rates, filters)
+        limits_now = LimitsNow(limits, self.exclusions(now), setbacks, exhausted, rates, filters)
         # 2. Decide, with the pods excluded that evicting would not remove, or must not now.
         try:
             decision = decide_within_limits(
-                self.state, unnominated, rules, wall, limits_now, soon=leaving, extenders=extenders, left_out=left_out
+                self.state,
+                unnominated,
+                rules,
+                wall,
+                limits_now,
+                leaving=leaving,
+                extenders=extenders,
+                left_out=left_out,
             )
         except UnaskedError as unasked:
             return Asks(unasked.question)
@@ -231,11 +238,11 @@ class Evaluator:
 
         Rates are not asked, since the plan's victims count already, and extenders neither, since they have agreed.
         """
-        unnominated, going = _unnominated(pod), self.state.snapshot.pods.leaving()
-        barred = self.barred(self.clock.monotonic())
-        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), barred, going=going)
+        unnominated, leaving = _unnominated(pod), self.state.snapshot.pods.leaving()
+        exclusions = self.exclusions(self.clock.monotonic())
+        return decide_with_exclusions(self.state, unnominated, rules, self.clock.wall(), exclusions, leaving=leaving)
 
-    def barred(self, now: float) -> NDArray[np.bool_]:
+    def exclusions(self, now: float) -> NDArray[np.bool_]:
         """The pods, by row, that evicting does not help now, whatever the rules say."""
         return immovable(self.state, *self.eviction_backoff.excluded(now))
 
@@ -244,8 +251,8 @@ class Evaluator:
         pods, now = self.state.snapshot.pods, self.clock.wall()
         rows = pods.leaving()
         ends = pods.gone_at[rows]
-        soon: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
-        return soon
+        leaving: Rows = rows[(now - _OVERDUE <= ends) & (ends <= now + seconds)]
+        return leaving
 
     def fits_on(self, pod: Pod, node: str) -> bool:
         """Whether the pod fits on the node now."""

@@ -236,7 +236,7 @@ class Rates:
     not keep the preemptor from the next best.
 
     Victims that are leaving anyway are not asked, so they do not count. `surplus` collects, of the candidates that are
-    barred permanently, the victims beyond the rate, the least important ones: with these excluded, others may do.
+    rejected for good, the victims beyond the rate, the least important ones: with these excluded, others may do.
     """
 
     def __init__(self, state: State, limits: Limits, left: Remaining) -> None:
@@ -244,7 +244,7 @@ class Rates:
         self.surplus: list[Rows] = []
 
     def __call__(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate within the rates, else why it is barred."""
+        """0 for every candidate within the rates, else why it is rejected."""
         codes, limits = np.zeros(len(candidates.nodes), np.int8), self._limits
         pods = self._state.snapshot.pods
         candidate, row = candidates.all_victims()
@@ -255,7 +255,7 @@ class Rates:
             some = owner > 0
             group = candidate[some] * (len(left) + 1) + owner[some]
             counted = _Counted(candidate[some], row[some], group, left[owner[some] - 1])
-            self._bar(codes, 2, limits.per_owner, counted)
+            self._reject(codes, 2, limits.per_owner, counted)
         if limits.per_node:
             nodes = self._state.snapshot.nodes
             of_node = np.full(nodes.rows, limits.per_node.evictions, np.int64)
@@ -264,14 +264,14 @@ class Rates:
                     of_node[at] = number
             node = pods.node[row]  # of a group that goes whole some are on other nodes
             counted = _Counted(candidate, row, candidate * nodes.rows + node, of_node[node])
-            self._bar(codes, 3, limits.per_node, counted)
+            self._reject(codes, 3, limits.per_node, counted)
         if limits.per_cluster:
             counted = _Counted(candidate, row, candidate, np.full(len(row), self.left.cluster, np.int64))
-            self._bar(codes, 4, limits.per_cluster, counted)
+            self._reject(codes, 4, limits.per_cluster, counted)
         return codes
 
-    def _bar(self, codes: NDArray[np.int8], code: int, rate: Rate, victims: _Counted) -> None:
-        """Bar the candidates with a group of victims larger than what is left of a rate, or than all of it."""
+    def _reject(self, codes: NDArray[np.int8], code: int, rate: Rate, victims: _Counted) -> None:
+        """Reject the candidates with a group of victims larger than what is left of a rate, or than all of it."""
         candidate, group = victims.candidate, victims.group
         # How many victims of the same group come before each victim.
         order = np.argsort(group, kind="stable")
@@ -303,7 +303,7 @@ class Rates:
         return numbers[kind_of], left
 
 
-def too_large(barred: frozenset[int]) -> str:
-    """Which rates no candidate can ever keep, if all of them are barred by these codes; empty if one may yet."""
-    names = [name for code, name in _NEVER.items() if code in barred]
-    return " and ".join(names) if barred <= _NEVER.keys() else ""
+def too_large(rejections: frozenset[int]) -> str:
+    """Which rates no candidate can ever keep, if all of them are rejected by these codes; empty if one may yet."""
+    names = [name for code, name in _NEVER.items() if code in rejections]
+    return " and ".join(names) if rejections <= _NEVER.keys() else ""

@@ -146,7 +146,7 @@ class LimitsNow(NamedTuple):
 
     now: Limits
     """The policy's limits as they are at this time of day."""
-    barred: Mask
+    exclusions: Mask
     """The pods, by row, that evicting does not help."""
     setbacks: bool
     """Whether some of them only for a while."""
@@ -156,7 +156,7 @@ class LimitsNow(NamedTuple):
     """What else keeps candidates from being selected."""
 
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate that may be selected now, else why not: the code of the first filter that bars it."""
+        """0 for every candidate that may be selected now, else why not: the code of the first filter that rejects it."""
         codes = np.zeros(len(candidates.nodes), np.int8)
         for one in (*((self.rates,) if self.rates is not None else ()), *self.filters):
             open_ = codes == 0
@@ -172,19 +172,19 @@ def decide_within_limits(
     now: float,
     limits: LimitsNow,
     *,
-    soon: Rows,
+    leaving: Rows,
     extenders: Sequence[Extender] = (),
     left_out: Collection[str] = (),
 ) -> Decision:
     """Decide with the pods excluded that asking does not remove, and those whose rate is used up.
 
-    Of the pods that are leaving those that will not be gone `soon` are no victims: asking them again would not help.
-    The others are counted on first: nobody goes in place of one that goes anyway.
+    The pods in the rows `leaving` will be gone in time and are counted on first: nobody goes in place of them. Others
+    that leave take too long, and asking them again would not help: they are no victims.
     If every candidate has more victims than a rate ever allows, it is decided once more with those beyond it excluded:
     fewer pods that are more important may do.
     """
     snapshot, pods, rates = state.snapshot, state.snapshot.pods, limits.rates
-    excluded = limits.barred | _of_rows(state, np.setdiff1d(pods.leaving(), soon))
+    excluded = limits.exclusions | _of_rows(state, np.setdiff1d(pods.leaving(), leaving))
     if limits.exhausted.until is not None:
         excluded |= limits.exhausted.cluster
         for owner in limits.exhausted.owners:
@@ -201,7 +201,7 @@ def decide_within_limits(
         extenders=extenders,
         candidate_filter=limits.selectable if rates is not None or limits.filters else None,
         left_out=left_out,
-        going=soon,
+        leaving=leaving,
     )
     decision = decided(excluded)
     if rates is None or not rates.surplus or decision.selected is not None or NOT_NOW in decision.rejections:
@@ -221,13 +221,13 @@ def decide_with_exclusions(
     extenders: Sequence[Extender] = (),
     candidate_filter: CandidateFilter | None = None,
     left_out: Collection[str] = (),
-    going: Rows = NO_PODS,
+    leaving: Rows = NO_PODS,
 ) -> Decision:
     """Decide with last-resort victims excluded; only if that finds nothing, with them too.
 
-    The pods `excluded` never go, the pods in the rows `going` go anyway; nothing is planned on the nodes `left_out`.
+    The pods `excluded` never go, the pods in the rows `leaving` go anyway; nothing is planned on the nodes `left_out`.
     """
-    leaving, last = _of_rows(state, going) if len(going) else None, last_resort(state)
+    mask, last = _of_rows(state, leaving) if len(leaving) else None, last_resort(state)
     rejections: frozenset[int] = frozenset()
     for exclusions in (excluded | last, excluded):
         decision = decide(
@@ -238,8 +238,8 @@ def decide_with_exclusions(
             extenders,
             exclusions=exclusions,
             candidate_filter=candidate_filter,
-            excluded_nodes=left_out,
-            leaving=leaving,
+            left_out=left_out,
+            leaving=mask,
         )
         decision.rejections |= rejections
         if decision.selected is not None or not decision.eligible or not last.any() or decision.fits:

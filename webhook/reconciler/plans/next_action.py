@@ -218,8 +218,8 @@ def _objection(plan: Plan, context: PlanContext, pod: Pod, left: list[PlanVictim
         return End(Ending.OUTDATED, why)
     # 1. Each of them may go by the rules of now, and none is kept for another reason.
     rows = [state.snapshot.pods.find(victim.namespace, victim.name) for victim in left]
-    barred = evaluator.barred(now)
-    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, evaluator.clock.wall(), exclusions=barred)
+    exclusions = evaluator.exclusions(now)
+    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, evaluator.clock.wall(), exclusions=exclusions)
     for victim, row in zip(left, rows, strict=True):
         if row is not None and (excluded := verdicts.excluded(row)) is not None:
             return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")

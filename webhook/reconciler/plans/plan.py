@@ -204,9 +204,9 @@ def unneeded(
     """
     state = evaluator.state
     pod = state.pods.get(plan.key)
-    soon = evaluator.leaving_within(wait)
-    if (plan.looked, plan.counted_on) != (state.snapshot.version, soon.tobytes()):
-        plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, soon.tobytes(), set()
+    leaving = evaluator.leaving_within(wait)
+    if (plan.looked, plan.counted_on) != (state.snapshot.version, leaving.tobytes()):
+        plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, leaving.tobytes(), set()
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
     if pod is None or unasked <= plan.found_needed:
         return Unneeded()
@@ -220,13 +220,13 @@ def unneeded(
     uids, pods = {victim.uid for victim in plan.record.victims}, state.snapshot.pods
     rows = state.snapshot.pod_rows([victim.key for victim in plan.record.victims]).tolist()
     victims = {pods.uids[row]: row for row in rows if pods.uids[row] in uids}
-    going = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
+    asked = [row for uid, row in victims.items() if uid not in unasked | plan.unneeded]
     among = np.array([row for uid, row in victims.items() if uid in unasked], np.intp)
     leaves = np.zeros(pods.rows, np.bool_)
-    leaves[soon] = True
-    leaves[going] = True
+    leaves[leaving] = True
+    leaves[asked] = True
     leaves[among] = False
-    begun = np.array(going, np.intp)
+    begun = np.array(asked, np.intp)
     must_go = victims_needed(
         state.snapshot, pod, plan.record.node, among, rules=rules, begun=begun, without=np.flatnonzero(leaves)
     )
