@@ -59,6 +59,8 @@ class OutcomeJudge:
         self._returned: dict[str, list[float]] = {}
         """Owner to when a pod of it that names its node cost a plan."""
         self._plans: dict[str, _Evicting] = {}
+        self._served: set[str] = set()
+        """Victims, by uid, of plans that ended as they should: another plan that names one has not evicted it."""
         self._since: dict[str, float] = {}
         self._outside: list[_Outside] = []
 
@@ -106,7 +108,7 @@ class OutcomeJudge:
         if new is None:
             self.outside("the preemptor is gone", evicting.preemptor)
         elif new["spec"].get("nodeName"):
-            del self._plans[plan["id"]]
+            self._served.update(self._plans.pop(plan["id"]).victims)
             return
         elif (_plan_on(new) or {}).get("id") == plan["id"]:
             return
@@ -131,6 +133,9 @@ class OutcomeJudge:
 
     def _judge(self, plan: str, evicting: _Evicting) -> None:
         now = asyncio.get_running_loop().time()
+        others = {uid for other in self._plans.values() for uid in other.victims}
+        if self._served.union(others).issuperset(evicting.victims):
+            return  # they went for another plan, which is judged for them
         concerned = {evicting.preemptor, evicting.node, *evicting.planned, ""}
         reasons = [
             one
@@ -151,6 +156,8 @@ class OutcomeJudge:
         for one in reasons:
             if one.owner and endings[-1:] == ["space-taken"]:  # else it came when the plan was over already
                 self._returned.setdefault(one.owner, []).append(now)
+        if reasons or evicting.node in self.cluster.shunned:
+            self._served.update(evicting.victims)
         if reasons:
             self.excused.append(f"{said}; {reasons[-1].what}")
         elif evicting.node in self.cluster.shunned:

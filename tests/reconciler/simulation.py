@@ -101,6 +101,8 @@ class Simulation:
         """Controller to how it replaces a pod that was evicted: "anywhere", or "here", which names the node itself."""
         self.throttled: tuple[float, float] = (0.0, 0.0)
         """Until when the server answers evictions with 429, and which share of them."""
+        self.ends_after: dict[str, float] = {}
+        """Seconds that pods take to end, whatever their grace period is: by a finalizer, for one."""
         self.evicted: list[str] = []
         self.slow_writes = False
         """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
@@ -222,6 +224,7 @@ class Simulation:
         new["metadata"] |= {"name": f"{base}-r{self._version}", "uid": f"uid-{base}-r{self._version}"}
         new["metadata"].pop("deletionTimestamp", None)
         now = asyncio.get_running_loop().time()
+        new["metadata"]["creationTimestamp"] = rfc3339(START + now)
         if how == "anywhere":
             new["spec"].pop("nodeName")
             new["status"] = {"phase": "Pending"}
@@ -373,7 +376,8 @@ class Simulation:
         self.evicted.append(meta["name"])
         self.outcomes.evicted(meta["uid"])
         self.put(pod)
-        loop.call_later(min(grace, self.dice.choice((0.0, 1.0, 30.0))), self.remove, meta["name"], meta["uid"])
+        seconds = self.ends_after.get(meta["name"], min(grace, self.dice.choice((0.0, 1.0, 30.0))))
+        loop.call_later(seconds, self.remove, meta["name"], meta["uid"])
 
     # What others do.
 

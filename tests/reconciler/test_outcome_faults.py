@@ -2,111 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import random
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
 from tests.preemption.building import budget, node
-from tests.reconciler.builders import START, policy
+from tests.reconciler.builders import policy
+from tests.reconciler.outcome_faults import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
 from tests.reconciler.simulation import Simulation, run
-from webhook.kube.instants import rfc3339
-from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, BudgetMode, PreemptionPolicy
+from webhook.policy.model import PLAN, BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
+from webhook.reconciler.plans import adoption, plan_manager
 from webhook.reconciler.plans import next_action as actions
-from webhook.reconciler.plans import plan_manager
 from webhook.reconciler.preemptors import instant
 from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
-
-Json = dict[str, Any]
-Patch = pytest.MonkeyPatch
-
-
-def victim(
-    name: str, on: str, cpu: str = "4", *, priority: int = 10, owner: str = "", grace: int = 0, **labels: str
-) -> Json:
-    """A pod on a node that may be evicted."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": labels or {"app": "v"},
-            "annotations": {CAN_BE_PREEMPTED: "true"},
-            "ownerReferences": [{"kind": "Job", "name": owner, "uid": owner, "controller": True}] if owner else [],
-        },
-        "spec": {
-            "nodeName": on,
-            "priority": priority,
-            "priorityClassName": "low",
-            "schedulerName": "default-scheduler",
-            "terminationGracePeriodSeconds": grace,
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-        },
-        "status": {"phase": "Running", "startTime": rfc3339(START - 3000 - priority)},
-    }
-
-
-def preemptor(
-    name: str = "p", cpu: str = "4", *, priority: int = 100, managed: bool = True, since: float = 0.0
-) -> Json:
-    """A pod that waits."""
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": f"uid-{name}",
-            "labels": {MARK: MANAGED} if managed else {"app": "ordinary"},
-        },
-        "spec": {
-            "priority": priority,
-            "priorityClassName": "high" if managed else "other",
-            "schedulerName": "default-scheduler",
-            "preemptionPolicy": "Never",
-            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
-        },
-        "status": {
-            "phase": "Pending",
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "Unschedulable",
-                    "message": "preemption: not eligible due to preemptionPolicy=Never.",
-                    "lastTransitionTime": rfc3339(START + since),
-                }
-            ],
-        },
-    }
-
-
-def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Simulation:
-    """A cluster of these nodes."""
-    return Simulation(under or policy(), list(nodes), list(budgets), random.Random(1))
-
-
-def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
-    """Let something happen after so long."""
-    asyncio.get_running_loop().call_later(seconds, what, *arguments)
-
-
-class Fault(NamedTuple):
-    """A cluster in which the fault showed, how long it lives, and how to take the mechanism back.
-
-    `evicted` are the pods that go at most, and `bound` says whether the preemptor is bound in the end.
-    """
-
-    begin: Callable[[], Simulation]
-    seconds: float
-    take_back: Callable[[Patch], None]
-    evicted: int
-    bound: bool = True
 
 
 def names_its_node() -> Simulation:
@@ -213,6 +126,26 @@ def fits_and_waits() -> Simulation:
     return made
 
 
+def leaves_later() -> Simulation:
+    """A pod in front would fit once a pod that is leaving is gone, too, and that is before the preemptor is bound."""
+    made = simulated(node("n1", "8"))
+    kept = victim("stays", "n1", "1")
+    kept["metadata"]["annotations"] = {}
+    made.put(kept)
+    made.put(victim("v", "n1", "2"))
+    made.put(victim("leaving", "n1", "2", grace=90))
+    made.ends_after["leaving"] = 30.0
+    made.leave("leaving")
+    made.put(preemptor("front", "7", priority=1000, managed=False))
+    made.put(preemptor("p", "5"))
+    made.scheduler.away_until = 40.0
+    return made
+
+
+def believe_that_nobody_leaves(patch: Patch) -> None:
+    patch.setattr(PodsAhead, "_leaving_beside", lambda *_: np.zeros(0, np.intp))
+
+
 def place_nobody_first(patch: Patch) -> None:
     patch.setattr(PodsAhead, "__call__", lambda _, candidates: np.zeros(len(candidates.nodes), np.int8))
 
@@ -252,6 +185,39 @@ def judge_by_labels(patch: Patch) -> None:
     patch.setattr(actions, "_objection", compare)
 
 
+def replaced_while_nobody_leads() -> Simulation:
+    """The victim's controller puts the next pod on the same node while one leader follows another."""
+    made = simulated(*(node(f"n{number}", "4") for number in range(3)))
+    made.replacing["agents"] = "here"
+    made.put(victim("agent0", "n0", owner="agents"))
+    made.put(victim("agent1", "n1", owner="agents"))
+    made.put(victim("web", "n2", priority=20))
+    made.ends_after |= {"agent0": 6.0, "agent1": 6.0}
+    made.put(preemptor())
+    made.terms = [(0.0, 5.0, 0.0), (7.0, math.inf, -20.0)]
+    return made
+
+
+def see_nobody_come(patch: Patch) -> None:
+    patch.setattr(adoption, "_came_since", lambda *_: set())
+
+
+def asked_in_vain() -> Simulation:
+    """A pod that a plan asked does not leave in that plan's time, and is still being asked when the next one begins."""
+    limits = Limits(per_owner=Rate(1, 60.0))
+    made = simulated(node("n1", "8"), under=policy(limits=limits, plan_timeout=20.0, wait_for_terminating=0.0))
+    made.put(victim("vm", "n1", "3", priority=80, owner="vms"))
+    made.migrating["vm"] = 120.0
+    made.put(victim("db", "n1", "2", priority=85))
+    made.put(victim("job", "n1", "3", priority=20))
+    made.put(preemptor(cpu="4"))
+    return made
+
+
+def count_on_whoever_is_asked(patch: Patch) -> None:
+    patch.setattr(actions, "_not_answered_for", lambda *_: set())
+
+
 FAULTS = {
     "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
     "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
@@ -260,31 +226,11 @@ FAULTS = {
     "nobody leads for a while": Fault(leader_after_an_outage, 600.0, believe_the_deadline, 1),
     "pods in front": Fault(pods_in_front, 600.0, place_nobody_first, 0, bound=False),
     "a pod in front that fits": Fault(fits_and_waits, 60.0, place_nobody_first, 0, bound=False),
+    "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
+    "replacements while nobody leads": Fault(replaced_while_nobody_leads, 300.0, see_nobody_come, 2),
+    "a pod that was asked in vain": Fault(asked_in_vain, 100.0, count_on_whoever_is_asked, 2),
     "annotations that no rule reads": Fault(labels_change, 300.0, judge_by_labels, 3),
 }
-
-
-def lived(fault: Fault) -> Simulation:
-    """The cluster of a fault after its time."""
-    clusters: list[Simulation] = []
-
-    async def live() -> None:
-        made = fault.begin()
-        clusters.append(made)
-        await made.live(fault.seconds)
-
-    run(live())
-    return clusters[0]
-
-
-def wrong_with(fault: Fault, made: Simulation) -> list[str]:
-    """What the outcome is not as it should be."""
-    found = list(made.outcomes.in_vain)
-    if len(made.evicted) > fault.evicted:
-        found.append(f"{len(made.evicted)} pods went: {made.evicted}")
-    if bool(made.pods["p"]["spec"].get("nodeName")) != fault.bound:
-        found.append(f"the preemptor is on {made.pods['p']['spec'].get('nodeName')}")
-    return found
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -298,3 +244,28 @@ def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
     """With the mechanism taken back the outcome is wrong, and the judge says so."""
     FAULTS[name].take_back(monkeypatch)
     assert wrong_with(FAULTS[name], lived(FAULTS[name]))
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_pod_that_two_plans_name_is_judged_once(bound: bool):
+    """It went in vain only if neither of them ended with its preemptor bound."""
+    found: list[str] = []
+
+    async def live() -> None:
+        made = simulated(node("n1", "8"))
+        plans = {name: f'{{"id":"{name}","node":"n1","victims":[{{"uid":"uid-v"}}]}}' for name in ("a", "b")}
+        for name, plan in plans.items():
+            pod = preemptor(name)
+            pod["metadata"]["annotations"] = {PLAN: plan}
+            made.put(pod)
+        made.outcomes.evicted("uid-v")
+        made.put({**made.pods["a"], "metadata": {**made.pods["a"]["metadata"], "annotations": {}}})
+        assert not made.outcomes.in_vain, "it may have gone for the other one"
+        ended = preemptor("b")
+        if bound:
+            ended["spec"]["nodeName"] = "n1"
+        made.put(ended)
+        found.extend(made.outcomes.in_vain)
+
+    run(live())
+    assert bool(found) is not bound

@@ -231,7 +231,7 @@ class Evaluator:
         def is_overdue(ahead: Pod, fits: bool) -> bool:
             return self.unplaced.overdue(ahead, fits=fits, chance=partial(self.schedulers.chance, ahead), now=now)
 
-        return PodsAhead(self.state, pod, is_overdue, promised.held)
+        return PodsAhead(self.state, pod, is_overdue, promised.held, self.leaving_within(math.inf))
 
     def decide_again(self, pod: Pod, rules: Rules) -> Decision:
         """What a decision made now says for a pod that carries an earlier leader's plan, as if it had no nomination.

@@ -1,12 +1,13 @@
 """Which candidates pods of higher priority would take: kube-scheduler places these first (docs/semantics.md D11).
 
 A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
-for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those.
+for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those, when
+its victims are gone, and also when the pods are gone that leave the node anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ _GROUPS = 100
 """Groups of pods ahead that are looked at."""
 
 Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
@@ -55,6 +57,7 @@ class PodsAhead:
 
     `is_overdue` says of a pod that fits somewhere or not whether its scheduler does not want to place it. `held` are
     preemptors of lower priority, by node, for which pods were evicted there: they get the room that was made for them.
+    `leaving` are the rows of the pods that leave anyway: how long they take is not known, at most their grace period.
     """
 
     def __init__(
@@ -63,8 +66,10 @@ class PodsAhead:
         pod: Pod,
         is_overdue: Callable[[Pod, bool], bool],
         held: Mapping[str, Sequence[Pod]],
+        leaving: Rows,
     ) -> None:
         self._state, self._pod, self._is_overdue, self._held = state, pod, is_overdue, held
+        self._leaving = leaving
         self.blocking: Pod | None = None
         """The first pod found that keeps the preemptor from a candidate."""
 
@@ -85,6 +90,25 @@ class PodsAhead:
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
                     beside[:, place] += need
                     self._note_lost(codes, free - beside, own, np.arange(len(codes)) == place, pod)
+        later = self._leaving_beside(candidates)
+        for gone in (later[:0], later) if len(later) else (later,):
+            room = free.copy()
+            _add(room, snapshot.pods.amounts, gone, _columns(snapshot, candidates)[snapshot.pods.node[gone]])
+            for example, count in self._coming(groups, candidates, np.concatenate((candidates.pods, gone)), room):
+                self._note_lost(codes, room - beside, own, count > 0, example)
+        return codes
+
+    def _leaving_beside(self, candidates: Candidates) -> Rows:
+        """The pods that leave the candidates anyway, beside their victims."""
+        rows = np.setdiff1d(self._leaving, candidates.pods)
+        found: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
+        return found
+
+    def _coming(
+        self, groups: Sequence[WaitingGroup], candidates: Candidates, gone: Rows, room: Ints
+    ) -> Iterator[tuple[Pod, Ints]]:
+        """Place the groups in the room that there is with these pods gone: who comes, how many to each candidate."""
+        snapshot = self._state.snapshot
         for group in groups:
             try:
                 ahead = compile_pod(group.example)
@@ -93,10 +117,9 @@ class PodsAhead:
             need = _needs(snapshot, ahead)
             if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
-            count = self._count_that_come(group, ahead, candidates, _times(free, need))
-            free -= need[:, None] * count
-            self._note_lost(codes, free - beside, own, count > 0, group.example)
-        return codes
+            count = self._count_that_come(group, ahead, candidates, gone, _times(room, need))
+            room -= need[:, None] * count
+            yield group.example, count
 
     def _note_lost(self, codes: NDArray[np.int8], free: Ints, own: Ints, among: Mask, to: Pod) -> None:
         """Mark the candidates `among` these on which the preemptor does not fit beside another pod."""
@@ -105,12 +128,14 @@ class PodsAhead:
             self.blocking = to
         codes[lost] = AHEAD
 
-    def _count_that_come(self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, most: Ints) -> Ints:
+    def _count_that_come(
+        self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, gone: Rows, most: Ints
+    ) -> Ints:
         """How many pods of a group would come to each candidate, of the `most` for which there is room."""
         snapshot, count = self._state.snapshot, np.minimum(most, len(group.pods))
         if not count.any():
             return count
-        code = run_filters(prefilter(snapshot, ahead, candidates.pods)).code[candidates.nodes]
+        code = run_filters(prefilter(snapshot, ahead, gone)).code[candidates.nodes]
         count = np.where(code == 0, count, 0)
         if not count.any():
             return count
@@ -142,15 +167,21 @@ def _free_without(snapshot: Snapshot, candidates: Candidates) -> Ints:
 
 def _kept_for_equals(snapshot: Snapshot, candidates: Candidates, incoming: PodInfo) -> Ints:
     """What pods of the preemptor's own priority hold that are nominated to the candidates, as `_needs` counts it."""
-    pods, rows = snapshot.pods, candidates.nodes
-    place = np.full(snapshot.nodes.rows, -1, np.intp)
-    place[rows] = np.arange(len(rows))
+    pods = snapshot.pods
+    place = _columns(snapshot, candidates)
     nominees = pods.nominees()
     equal = nominees[(pods.priority[nominees] == incoming.priority) & (place[pods.nominated[nominees]] >= 0)]
     equal = equal[equal != pods.find(incoming.namespace, incoming.name)]
-    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(rows)), np.int64)
+    kept = np.zeros((1 + len(snapshot.nodes.resources.names), len(candidates.nodes)), np.int64)
     _add(kept, pods.amounts, equal, place[pods.nominated[equal]])
     return kept
+
+
+def _columns(snapshot: Snapshot, candidates: Candidates) -> NDArray[np.intp]:
+    """Node's row to its column among the candidates, -1 for others."""
+    place = np.full(snapshot.nodes.rows, -1, np.intp)
+    place[candidates.nodes] = np.arange(len(candidates.nodes))
+    return place
 
 
 def _add(total: Ints, amounts: Ints, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> None:

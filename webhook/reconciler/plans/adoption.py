@@ -87,10 +87,14 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     plan.timeout = policy.plan_timeout
     plan.ends = {one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining}
     plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing
+    if (decision := decision_of(pod)) is not None and decision.plan == record.id:
+        plan.owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
+        plan.newcomers = _came_since(manager.evaluator, record, instant(decision.at))
     manager.add(plan)
     manager.observe_nomination(plan, pod)
     if not remaining:
         plan.step = PlanStep.WAITING
+        manager.unchecked[plan.key] = None
         return Adopted(plan, remaining)
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has
     #    evicted goes on where it is, by the rules of now: what was done would have been in vain.
@@ -99,6 +103,13 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         log.info("plan %s for %s: going on with it, %d victims remain", record.id, plan.key, len(remaining))
         manager.expect(plan, policy, remaining)
     return Adopted(plan, remaining, outdated)
+
+
+def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]:
+    """The owners of the pods on a plan's node that are younger than the decision for it, as far as clocks agree."""
+    victims, state = {victim.uid for victim in record.victims}, evaluator.state
+    there = [state.pod_of(one.key, one.uid) for one in state.pods_on(record.node) if one.uid not in victims]
+    return {workload_of(pod) for pod in there if pod and instant(pod.metadata.creation_timestamp) >= at - _AHEAD}
 
 
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:

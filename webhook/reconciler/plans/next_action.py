@@ -45,11 +45,15 @@ __all__ = [
 
 
 class PlanContext(NamedTuple):
-    """What a plan is judged by, beside itself; `beside` are all plans for a node."""
+    """What a plan is judged by, beside itself; `beside` are all plans for a node.
+
+    `unanswered` are those that are over, whose victims are still being asked: they may leave, or stay.
+    """
 
     evaluator: Evaluator
     policy_set: PolicySet
     beside: Callable[[str], Iterable[Plan]]
+    unanswered: Callable[[], Iterable[Plan]] = tuple
 
 
 class Nominate(NamedTuple):
@@ -128,7 +132,8 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
     # 5. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - now)
     rules = context.policy_set.rules[policy.name]
-    if (spare := unneeded(context.evaluator, plan, rules, wait, frozenset(asking))).uids:
+    unsure = _not_answered_for(plan, context)
+    if (spare := unneeded(context.evaluator, plan, rules, wait, frozenset(asking), unsure=unsure)).uids:
         return Spare(spare.uids, spare.why)
     # 6. The room must go to nobody of lower priority.
     if not plan.displaced:
@@ -139,9 +144,9 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
         if untried:
             return Try(tuple(untried))
     # 8. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
-    unsure = [victim for victim in left if plan.tried.get(victim.uid) is False]
+    slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
     covered = [victim for victim in left if _has_budget(context, victim)]
-    return Ask(tuple(unsure or (covered if len(covered) < len(left) else left[:-1]) or left))
+    return Ask(tuple(slow or (covered if len(covered) < len(left) else left[:-1]) or left))
 
 
 def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
@@ -194,6 +199,14 @@ def _asked_for_others(plan: Plan, context: PlanContext) -> set[str]:
         if other is not plan and (other.started, other.record.id) < (plan.started, plan.record.id)
     ]
     return {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}
+
+
+def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
+    """Pods, by `namespace/name`, that other plans count on, and of which the server has not said that they leave."""
+    others = [other for other in context.beside(plan.record.node) if other is not plan]
+    expected = {one.key for other in others for one in other.record.victims if other.needs(one.uid)}
+    over = [one for other in context.unanswered() for one in other.record.victims if one.uid in other.asking]
+    return expected | {one.key for one in over}
 
 
 def _who_took(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -122,8 +123,8 @@ class Plan:
     """Whether something happened to its node since it began."""
     newcomer: str = ""
     """Who came to its node last, and with which priority."""
-    newcomer_owner: str = ""
-    """Whose pod that was (`workload_of`)."""
+    newcomers: set[str] = field(default_factory=set)
+    """Whose pods (`workload_of`) came to its node since it began."""
     rehearsed: bool = False
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
@@ -193,18 +194,25 @@ class Unneeded(NamedTuple):
 
 
 def unneeded(
-    evaluator: Evaluator, plan: Plan, rules: Rules, wait: float, asking: frozenset[str] = frozenset()
+    evaluator: Evaluator,
+    plan: Plan,
+    rules: Rules,
+    wait: float,
+    asking: frozenset[str] = frozenset(),
+    *,
+    unsure: Collection[str] = (),
 ) -> Unneeded:
     """Which victims of a plan may stay; not those that have been asked or, by uid, are being asked.
 
     What goes together by the rules stays or goes whole: if one of a group has been asked, the others are needed.
 
     All of them if the preemptor fits by now. Otherwise those without which it fits once the other victims are gone,
-    however long these take, and the pods that leave anyway within `wait` seconds.
+    however long these take, and the pods that leave anyway within `wait` seconds; those that are `unsure` to leave, by
+    `namespace/name`, are not counted on.
     """
     state = evaluator.state
     pod = state.pods.get(plan.key)
-    leaving = evaluator.leaving_within(wait)
+    leaving = np.setdiff1d(evaluator.leaving_within(wait), state.snapshot.pod_rows(list(unsure)))
     if (plan.looked, plan.counted_on) != (state.snapshot.version, leaving.tobytes()):
         plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, leaving.tobytes(), set()
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking

@@ -86,7 +86,6 @@ class PlanManager:
         self.unchecked: dict[str, None] = {}
         """Preemptors of plans that something happened to since they were last looked at."""
         self.evaluator = evaluator
-        self.context = PlanContext(evaluator, policy_set, self._plans_for)
         self.clock = evaluator.clock
         self.dry_run = dry_run
         self._state = evaluator.state
@@ -94,6 +93,7 @@ class PlanManager:
         """Node to the preemptors whose plans hold room there."""
         self._unanswered: dict[str, Plan] = {}
         """Plans that have ended, by id, as long as a victim that they asked has not been answered for."""
+        self.context = PlanContext(evaluator, policy_set, self._plans_for, self._unanswered.values)
         self._next_check = 0.0
 
     def begin(
@@ -218,8 +218,9 @@ class PlanManager:
             del self._on_node[plan.record.node]
         plan.ended = ending
         self._touch_others(plan)
-        if ending is Ending.SPACE_TAKEN and plan.gone and plan.newcomer_owner in plan.owners:
-            self.evaluator.eviction_backoff.returned(plan.newcomer_owner, self.clock.monotonic())
+        if ending is Ending.SPACE_TAKEN and plan.gone:
+            for owner in plan.newcomers & plan.owners:
+                self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
             self.ended[plan.record.id] = None
         while len(self.ended) > _REMEMBERED:
@@ -281,7 +282,7 @@ class PlanManager:
                 plan.freed = self.clock.monotonic()
             if newcomer is not None and key_of(newcomer) != plan.key:
                 plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
-                plan.newcomer_owner = workload_of(newcomer)
+                plan.newcomers.add(workload_of(newcomer))
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
