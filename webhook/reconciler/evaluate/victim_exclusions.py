@@ -156,7 +156,7 @@ class LimitsNow(NamedTuple):
     """What else keeps candidates from being selected."""
 
     def selectable(self, candidates: Candidates) -> NDArray[np.int8]:
-        """0 for every candidate that may be selected now, else why not: the code of the first filter that rejects it."""
+        """0 for every candidate that may be selected now, else the code of the first filter that rejects it."""
         codes = np.zeros(len(candidates.nodes), np.int8)
         for one in (*((self.rates,) if self.rates is not None else ()), *self.filters):
             open_ = codes == 0
