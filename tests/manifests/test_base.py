@@ -254,6 +254,8 @@ def test_the_reconciler_may_what_it_needs_and_no_more():
         ("storage.k8s.io", ["storageclasses", "csinodes"], ["list", "watch"], []),
         ("resource.k8s.io", ["deviceclasses", "resourceslices", "resourceclaims"], ["list", "watch"], []),
         ("scheduling.k8s.io", ["priorityclasses", "podgroups"], ["list", "watch"], []),
+        ("scheduling.x-k8s.io", ["podgroups"], ["list", "watch"], []),
+        ("scheduling.volcano.sh", ["podgroups"], ["list", "watch"], []),
         ("policy", ["poddisruptionbudgets"], ["list", "watch"], []),
         (
             "admissionregistration.k8s.io",

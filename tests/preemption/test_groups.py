@@ -6,6 +6,7 @@ import random
 from itertools import chain, combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.preemption.building import NOW, as_pod, budget, cluster, node, outcome, pod, rules, snapshot_of
@@ -154,6 +155,68 @@ def test_what_is_needed_of_a_plan_is_whole_groups():
     assert [snapshot.pods.names[row] for row in needed.tolist()] == ["a-0", "a-1"]
 
 
+FOUR = [
+    member("a-0", "a", on="n1", priority=10, cpu="1"),
+    member("a-1", "a", on="n2", priority=10, cpu="1"),
+    member("a-2", "a", on="n1", priority=10, cpu="1"),
+    member("a-10", "a", on="n1", priority=10, cpu="1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "minimum", "cpu", "gone"),
+    [
+        pytest.param(None, 0, "2", ["a-0", "a-1", "a-10", "a-2"], id="without a minimum it goes whole"),
+        pytest.param(None, 3, "2", ["a-10"], id="the highest index goes first"),
+        pytest.param(None, 2, "3", ["a-10", "a-2"], id="all that is above the minimum"),
+        pytest.param(None, 2, "4", ["a-0", "a-1", "a-10", "a-2"], id="below it the group goes whole"),
+        pytest.param(None, 4, "2", ["a-0", "a-1", "a-10", "a-2"], id="nothing is above the minimum"),
+        pytest.param(None, 9, "2", ["a-0", "a-1", "a-10", "a-2"], id="it is below its minimum already"),
+        pytest.param("PodGroup", 2, "2", ["a-0", "a-1", "a-10", "a-2"], id="its PodGroup says that it goes whole"),
+    ],
+)
+def test_what_is_above_the_minimum_goes_one_by_one(mode, minimum, cpu, gone):
+    """Of a group with a minimum those above it go by themselves, numbers compared as numbers."""
+    groups = [pod_group("a", mode, minimum=minimum)]
+    went, _ = outcome(
+        FOUR, WHOLE, nodes=[node("n1"), node("n2", "2")], preemptor=pod("p", priority=100, cpu=cpu), podGroups=groups
+    )
+    assert sorted(went) == gone
+
+
+@pytest.mark.parametrize("of", ["coscheduling", "volcano"])
+def test_minima_of_other_schedulers_count(of):
+    """`minMember` of coscheduling's and of Volcano's PodGroups is a minimum, each for those that name it that way."""
+    named = {
+        "coscheduling": {"labels": {"scheduling.x-k8s.io/pod-group": "a"}},
+        "volcano": {"annotations": {"scheduling.k8s.io/group-name": "a"}},
+    }
+    pods = [pod(f"a-{number}", on="n1", priority=10, cpu="2") for number in range(2)]
+    for one in pods:
+        one["metadata"] |= named[of]
+    for kind, gone in (("coscheduling", 1), ("volcano", 1), ("", 2)):
+        groups = [{"metadata": {"name": "a", "namespace": "default"}, "spec": {"minMember": 1}}]
+        field = f"{kind}PodGroups" if kind else "podGroups"
+        went, _ = outcome(pods, WHOLE, preemptor=pod("p", priority=100, cpu="2"), **{field: groups})
+        assert len(went) == (gone if kind == of else 2)
+
+
+def test_whoever_leaves_is_not_kept():
+    """Of three with a minimum of two of which one is leaving nobody else can be spared."""
+    pods = [member(f"a-{number}", "a", on="n1", priority=10, cpu="1") for number in range(3)]
+    groups = [pod_group("a", minimum=2)]
+    data = cluster([node("n1")], pods, pod("p", priority=100, cpu="4"), podGroups=groups)
+    snapshot = snapshot_of(data, WHOLE)
+    leaving = np.zeros(snapshot.pods.rows, np.bool_)
+    leaving[snapshot.pod_rows(["default/a-0"])] = True
+    wanted = as_pod(data["preemptor"])
+    assert [one.name for one in decide(snapshot, wanted, WHOLE, NOW).selected.victims] == ["a-0", "a-1", "a-2"]
+    wanted = as_pod(pod("p", priority=100, cpu="2"))
+    assert [one.name for one in decide(snapshot, wanted, WHOLE, NOW).selected.victims] == ["a-2"]
+    victims = decide(snapshot, wanted, WHOLE, NOW, leaving=leaving).selected.victims
+    assert [one.name for one in victims] == ["a-0"]
+
+
 # Random clusters.
 
 
@@ -174,7 +237,12 @@ def random_cluster(seed):
         pods.append(member(name, dice.choice(groups), **made) if dice.random() < 0.6 else pod(name, **made))
         pods[-1]["metadata"]["labels"] = {"app": dice.choice("xyz")}
     objects = [
-        pod_group(name, dice.choice(("Pod", "PodGroup", None)), dice.choice((None, 5, 120)))
+        pod_group(
+            name,
+            dice.choice(("Pod", "PodGroup", None, None)),
+            dice.choice((None, 5, 120)),
+            dice.choice((0, 0, 1, 2, 3)),
+        )
         for name in groups
         if dice.random() < 0.7
     ]
@@ -186,7 +254,10 @@ def random_cluster(seed):
 
 
 def units_of(data):
-    """The units by a second opinion: lists of pods, each with the priority that counts."""
+    """The units by a second opinion: lists of pods, each with the priority that counts and the group that goes whole.
+
+    A group that is whole by the policy goes whole but for the pods above its minimum, which have the highest numbers.
+    """
     objects = {one["metadata"]["name"]: one["spec"] for one in data["podGroups"]}
     whole, single = {}, []
     for one in data["pods"]:
@@ -196,11 +267,23 @@ def units_of(data):
             single.append([one])
         else:
             whole.setdefault(name, []).append(one)
-    found = [(pods, pods[0]["spec"]["priority"]) for pods in single]
+    found = [(pods, pods[0]["spec"]["priority"], "", "") for pods in single]
     for name, pods in whole.items():
         own = objects.get(name, {}).get("priority")
-        found.append((pods, max(one["spec"]["priority"] for one in pods) if own is None else own))
+        priority = max(one["spec"]["priority"] for one in pods) if own is None else own
+        least = objects.get(name, {}).get("schedulingPolicy", {}).get("gang", {}).get("minCount", len(pods))
+        least = len(pods) if objects.get(name, {}).get("disruptionMode") == "PodGroup" else least
+        pods.sort(key=lambda one: int(one["metadata"]["name"].removeprefix("p")))
+        found.append((pods[:least], priority, name, ""))
+        found += [([one], priority, "", name) for one in pods[least:]]
     return found
+
+
+def is_closed(data, chosen):
+    """Whether with the core of a group all go that it could spare."""
+    going = {name for _, _, name, _ in chosen if name}
+    spared = [pods[0]["metadata"]["name"] for pods, _, _, above in units_of(data) if above in going and above]
+    return {pods[0]["metadata"]["name"] for pods, _, _, above in chosen if above}.issuperset(spared)
 
 
 def prices(data):
@@ -212,20 +295,15 @@ def prices(data):
         name = one["metadata"]["name"]
         free = 8 - sum(cpu_of(there) for there in data["pods"] if there["spec"]["nodeName"] == name)
         here = [unit for unit in usable if any(there["spec"]["nodeName"] == name for there in unit[0])]
-        for chosen in chain.from_iterable(combinations(here, size) for size in range(1, len(here) + 1)):
-            gone = [there for pods, _ in chosen for there in pods]
+        for picked in chain.from_iterable(combinations(here, size) for size in range(1, len(here) + 1)):
+            going = {group for _, _, group, _ in picked if group}
+            also = [unit for unit in units_of(data) if unit[3] in going and unit[3] and unit not in picked]
+            chosen = [*picked, *also]
+            gone = [there for pods, *_ in chosen for there in pods]
             freed = sum(cpu_of(there) for there in gone if there["spec"]["nodeName"] == name)
             spent = sum(there["metadata"]["labels"]["app"] == "x" for there in gone)
             if free + freed >= wanted and spent <= allowed.get("b", spent):
-                groups = sum(unit_is_group(data, pods[0]) for pods, _ in chosen)
-                yield max(priority for _, priority in chosen), groups, len(gone)
-
-
-def unit_is_group(data, one):
-    """Whether the pod's group goes whole."""
-    objects = {group["metadata"]["name"]: group["spec"] for group in data["podGroups"]}
-    name = one["spec"].get("schedulingGroup", {}).get("podGroupName")
-    return name is not None and objects.get(name, {}).get("disruptionMode") != "Pod"
+                yield max(priority for _, priority, *_ in chosen), len(going), len(gone)
 
 
 def cpu_of(one):
@@ -235,14 +313,13 @@ def cpu_of(one):
 def price_of(data, victims):
     """What the victims of a decision cost; fails if a unit is broken."""
     names = {victim.name for victim in victims}
-    highest = groups = 0
-    for pods, priority in units_of(data):
-        taken = [one["metadata"]["name"] in names for one in pods]
+    chosen = []
+    for unit in units_of(data):
+        taken = [one["metadata"]["name"] in names for one in unit[0]]
         assert all(taken) or not any(taken), "a unit is broken"
-        if any(taken):
-            highest = max(highest, priority)
-            groups += unit_is_group(data, pods[0])
-    return highest, groups, len(names)
+        chosen += [unit] if any(taken) else []
+    assert is_closed(data, chosen), "what a group could spare stays without it"
+    return max(priority for _, priority, *_ in chosen), sum(bool(name) for _, _, name, _ in chosen), len(names)
 
 
 @pytest.mark.slow

@@ -294,7 +294,7 @@ async def test_a_live_cluster_is_written_and_read(tmp_path):
             count, absent = await collect(client, stream, {PLAN}, None, lambda what, *_: seen.append(what))
         found = read_cluster([tmp_path / "s.gz"])
         assert count == sum(len(found.of(kind.name)) for kind in KINDS)
-        assert set(absent) <= {kind.resource.kind for kind in SNAPSHOT_KINDS if kind.optional}
+        assert set(absent) <= {kind.resource.title for kind in SNAPSHOT_KINDS if kind.optional}
         assert "pods" in seen
         assert set(found.of("Node")) == {"node-1", "node-2"}
         assert found.of("Deployment")["default/web"].spec.template.spec.containers[0].image == ""

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 __all__ = [
     "CONFIG_MAP",
+    "COSCHEDULING_POD_GROUP",
     "CRON_JOB",
     "CSI_NODE",
     "DAEMON_SET",
@@ -43,6 +44,7 @@ __all__ = [
     "VALIDATING_ADMISSION_POLICY",
     "VALIDATING_ADMISSION_POLICY_BINDING",
     "VALIDATING_WEBHOOK_CONFIGURATION",
+    "VOLCANO_POD_GROUP",
     "Resource",
     "minor_of",
 ]
@@ -65,11 +67,18 @@ class Resource:
     plural: str
     kind: str
     namespaced: bool = True
+    of: str = ""
+    """Whose kind it is, if another one has the same name."""
 
     @property
     def api_version(self) -> str:
         """`apiVersion` of its objects: `v1`, `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def title(self) -> str:
+        """A name for the kind that no other kind has: `Pod`, `VolcanoPodGroup`."""
+        return self.of + self.kind
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The path of the collection, of one namespace's part of it, of an object or of its sub-resource.
@@ -108,6 +117,8 @@ POD_GROUPS_BY_VERSION = tuple(
     Resource("scheduling.k8s.io", version, "podgroups", "PodGroup") for version in ("v1alpha2", "v1beta1", "v1")
 )
 """PodGroups in every version that an API server may serve; most serve none."""
+COSCHEDULING_POD_GROUP = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", of="Coscheduling")
+VOLCANO_POD_GROUP = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", of="Volcano")
 CSI_NODE = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 STORAGE_CLASS = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 DEVICE_CLASS = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)

@@ -59,7 +59,7 @@ class SimulatedReconciler:
         policy_set = PolicySet(policies)
         self._state = State(client, policy_set.annotations())
         for resource, informer in self._state.caches.items():
-            api.tracker.feed(resource.kind, informer)
+            api.tracker.feed(resource.title, informer)
         self._state.eviction_reviews.expect_nobody()
         self._reporter = _Reporter(api.history, clock)
         self._reconciler = Reconciler(client, self._state, policy_set, self._reporter, clock, fence=lambda: math.inf)
@@ -101,7 +101,7 @@ def offline_state(objects: ClusterObjects, annotations: Collection[str]) -> Stat
     """The state of a reconciler that has listed these objects and will hear of nothing more."""
     state = State(cast("Client", None), annotations)
     for resource, cache in state.caches.items():
-        for key, item in objects.of(resource.kind).items():
+        for key, item in objects.of(resource.title).items():
             cache.take(key, item)
         cache.synced.set()
     state.eviction_reviews.expect_nobody()

@@ -46,6 +46,8 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
         Needed("storage.k8s.io", ("storageclasses", "csinodes"), _READ),
         Needed("resource.k8s.io", ("deviceclasses", "resourceslices", "resourceclaims"), _READ),
         Needed("scheduling.k8s.io", ("priorityclasses", "podgroups"), _READ),
+        Needed("scheduling.x-k8s.io", ("podgroups",), _READ),
+        Needed("scheduling.volcano.sh", ("podgroups",), _READ),
         Needed("policy", ("poddisruptionbudgets",), _READ),
         Needed(_ADMISSION, ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"), _READ),
         Needed(_ADMISSION, ("validatingadmissionpolicies",), _READ),

@@ -1,4 +1,4 @@
-"""PodGroups (`scheduling.k8s.io`), as far as they decide who is evicted together."""
+"""PodGroups of Kubernetes, coscheduling and Volcano, as far as they decide who is placed and evicted together."""
 
 from __future__ import annotations
 
@@ -23,20 +23,35 @@ class PodGroupPolicy(KubeStruct):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraint(KubeStruct):
+    """All members go to nodes that have the same value of the label `key`."""
+
+    key: str = ""
+
+
+class SchedulingConstraints(KubeStruct):
+    """Where the members of a group may be; the API server takes one entry of `topology`."""
+
+    topology: list[TopologyConstraint] | None = None
+
+
 class PodGroupSpec(KubeStruct):
     """What decides of a group.
 
     `disruption_mode` is `Pod` or `PodGroup` in Kubernetes 1.36, and `{single: {}}` or `{all: {}}` in 1.37.
+    `min_member` is what coscheduling and Volcano call the least number of members.
     """
 
     priority: int | None = None
     priority_class_name: str = ""
     disruption_mode: Any = None
     scheduling_policy: PodGroupPolicy = msgspec.field(default_factory=PodGroupPolicy)
+    scheduling_constraints: SchedulingConstraints | None = None
+    min_member: int = 0
 
 
 class PodGroup(KubeStruct):
-    """A group of pods that its members name in `spec.schedulingGroup.podGroupName`."""
+    """A group of pods that its members name: in `spec.schedulingGroup`, or by the label or annotation of its maker."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
@@ -53,4 +68,10 @@ class PodGroup(KubeStruct):
     def minimum(self) -> int:
         """How many members it needs; 0 if it does not say so."""
         gang = self.spec.scheduling_policy.gang
-        return gang.min_count if gang else 0
+        return gang.min_count if gang else self.spec.min_member
+
+    @property
+    def topology_keys(self) -> tuple[str, ...]:
+        """The labels whose values have to be the same on the nodes of all members."""
+        constraints = self.spec.scheduling_constraints
+        return tuple(one.key for one in constraints.topology or () if one.key) if constraints else ()

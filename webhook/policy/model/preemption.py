@@ -135,7 +135,7 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
                 "a way with groups",
                 {
                     "Pod": "its pods go one by one",
-                    "Group": "all of them go, on all nodes, or none",
+                    "Group": "all of them go, on all nodes, or none, but for those above the group's minimum",
                     "Never": "none of them goes",
                 },
                 GroupDisruption,

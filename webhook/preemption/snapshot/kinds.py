@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from webhook.kube import resources
@@ -29,6 +30,7 @@ from webhook.kube.objects import (
     ResourceSlice,
     StorageClass,
 )
+from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP, VOLCANO
 from webhook.preemption.snapshot.snapshot import Snapshot
 
 __all__ = ["BUDGETS", "NODES", "PODS", "PRIORITY_CLASSES", "SNAPSHOT_KINDS", "SnapshotKind"]
@@ -54,15 +56,26 @@ class SnapshotKind:
     @property
     def field(self) -> str:
         """The name of a list of these objects in JSON: `pods`, `csiNodes`, `priorityClasses`."""
-        kind = self.resource.kind
-        return _LEADING_CAPITALS.sub(lambda found: found[0].lower(), kind) + self.resource.plural[len(kind) :]
+        name = self.resource.title + self.resource.plural[len(self.resource.kind) :]
+        return _LEADING_CAPITALS.sub(lambda found: found[0].lower(), name)
 
     def other_paths(self) -> list[str]:
         """The paths of the collection in its other API versions."""
         return [replace(self.resource, version=version).path() for version in self.other_versions]
 
 
-_POD_GROUPS, *_OTHER_POD_GROUPS = resources.POD_GROUPS_BY_VERSION
+def _pod_groups(source: str, resource: resources.Resource, *others: resources.Resource) -> SnapshotKind:
+    """The PodGroups that pods name in the way of this source."""
+    return SnapshotKind(
+        resource,
+        PodGroup,
+        partial(Snapshot.set_pod_group, source=source),
+        partial(Snapshot.remove_pod_group, source=source),
+        optional=True,
+        other_versions=tuple(one.version for one in others),
+    )
+
+
 PRIORITY_CLASSES = SnapshotKind(
     resources.PRIORITY_CLASS, PriorityClass, Snapshot.set_priority_class, Snapshot.remove_priority_class
 )
@@ -86,14 +99,9 @@ SNAPSHOT_KINDS = (
         Snapshot.set_persistent_volume_claim,
         Snapshot.remove_persistent_volume_claim,
     ),
-    SnapshotKind(
-        _POD_GROUPS,
-        PodGroup,
-        Snapshot.set_pod_group,
-        Snapshot.remove_pod_group,
-        optional=True,
-        other_versions=tuple(one.version for one in _OTHER_POD_GROUPS),
-    ),
+    _pod_groups(POD_GROUP, *resources.POD_GROUPS_BY_VERSION),
+    _pod_groups(COSCHEDULING, resources.COSCHEDULING_POD_GROUP),
+    _pod_groups(VOLCANO, resources.VOLCANO_POD_GROUP),
     SnapshotKind(resources.CSI_NODE, CSINode, Snapshot.set_csi_node, Snapshot.remove_csi_node),
     SnapshotKind(resources.STORAGE_CLASS, StorageClass, Snapshot.set_storage_class, Snapshot.remove_storage_class),
     SnapshotKind(

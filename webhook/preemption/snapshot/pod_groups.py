@@ -1,10 +1,12 @@
 """Which pods belong together, and the PodGroups that say more about it (docs/semantics.md D10).
 
 A group is known by who defines it, its namespace and its name. Its members are the pods on nodes that name it, by row.
+What a group with a minimum has above it are its members of the highest indices.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,8 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import Pod, PodGroup
+from webhook.preemption.snapshot.interning import Interner
 
-__all__ = ["GROUP_SOURCES", "NO_GROUP", "GroupKey", "PodGroups", "group_of"]
+__all__ = [
+    "COSCHEDULING",
+    "GROUP_SOURCES",
+    "NO_GROUP",
+    "POD_GROUP",
+    "VOLCANO",
+    "GroupKey",
+    "PodGroups",
+    "group_of",
+    "index_of",
+]
 
 
 class GroupKey(NamedTuple):
@@ -38,6 +51,19 @@ class GroupSource(NamedTuple):
 
 
 POD_GROUP = "PodGroup"
+COSCHEDULING = "coscheduling PodGroup"
+VOLCANO = "Volcano PodGroup"
+_INDEX_LABELS = (
+    "jobset.sigs.k8s.io/job-global-index",
+    "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
+    "volcano.sh/task-index",
+    "apps.kubernetes.io/pod-index",
+)
+"""Labels that number the members of a group; the first that is there counts, then the number at the end of the name."""
+_NUMBER_AT_END = re.compile(r"-(\d{1,18})$", re.ASCII)
+_HIGHEST_INDEX = 2**31 - 1
 
 
 def _label(key: str) -> Callable[[Pod], str]:
@@ -69,8 +95,8 @@ def _indexed_job(pod: Pod) -> str:
 
 GROUP_SOURCES = (
     GroupSource(POD_GROUP, _scheduling_group),
-    GroupSource("coscheduling PodGroup", _label("scheduling.x-k8s.io/pod-group")),
-    GroupSource("Volcano PodGroup", _annotation("scheduling.k8s.io/group-name")),
+    GroupSource(COSCHEDULING, _label("scheduling.x-k8s.io/pod-group")),
+    GroupSource(VOLCANO, _annotation("scheduling.k8s.io/group-name")),
     GroupSource("Kueue pod group", _label("kueue.x-k8s.io/pod-group-name")),
     GroupSource("LeaderWorkerSet replica", _leader_worker_set),
     GroupSource("JobSet", _label("jobset.sigs.k8s.io/jobset-name")),
@@ -89,35 +115,58 @@ def group_of(pod: Pod) -> GroupKey:
     return NO_GROUP
 
 
+def index_of(pod: Pod) -> int:
+    """The number of a pod within its group; 0 if nothing says one."""
+    labels = pod.metadata.labels or {}
+    for text in (labels.get(key, "") for key in _INDEX_LABELS):
+        if text.isascii() and text.isdigit():
+            return min(int(text[:18]), _HIGHEST_INDEX)
+    found = _NUMBER_AT_END.search(pod.metadata.name)
+    return min(int(found[1]), _HIGHEST_INDEX) if found else 0
+
+
 class PodGroups:
-    """PodGroups by `namespace/name`, and the members of each group by its id; `version` counts changes of PodGroups."""
+    """PodGroups by what their members call them, and the members of each group by its id.
+
+    `version` counts changes of PodGroups.
+    """
 
     def __init__(self) -> None:
-        self.objects: dict[str, PodGroup] = {}
+        self.objects: dict[GroupKey, PodGroup] = {}
         self.version = 0
+        self._changed: set[GroupKey] = set()
+        self._changed_ids: set[int] = set()
+        self._above: dict[int, list[int]] = {}
+        """By id of a group, the members above its minimum, if there are any."""
+        self._above_rows: NDArray[np.intp] = np.zeros(0, np.intp)
         self._members: dict[int, set[int]] = {}
         self._group_of: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def put(self, group: PodGroup) -> None:
-        """Add or update a PodGroup."""
+    def put(self, group: PodGroup, source: str) -> None:
+        """Add or update a PodGroup of this source."""
+        key = GroupKey(source, group.metadata.namespace, group.metadata.name)
         self.version += 1
-        self.objects[f"{group.metadata.namespace}/{group.metadata.name}"] = group
+        self.objects[key] = group
+        self._changed.add(key)
 
-    def remove(self, key: str) -> None:
-        """Forget a PodGroup."""
+    def remove(self, key: str, source: str) -> None:
+        """Forget the PodGroup `namespace/name` of this source."""
+        namespace, _, name = key.rpartition("/")
         self.version += 1
-        self.objects.pop(key, None)
+        self.objects.pop(GroupKey(source, namespace, name), None)
+        self._changed.add(GroupKey(source, namespace, name))
 
     def object_of(self, key: GroupKey) -> PodGroup | None:
-        """The PodGroup of a group, None if it is of another kind or not known."""
-        return self.objects.get(f"{key.namespace}/{key.name}") if key.source == POD_GROUP else None
+        """The PodGroup of a group, None if it has none or that is not known."""
+        return self.objects.get(key)
 
     def move(self, row: int, group: int) -> None:
-        """The pod in this row is a member of the group (id) from now on, of none if that is 0."""
+        """The pod in this row, which is new or has changed, is a member of the group (id), of none if that is 0."""
         before = self._group_of.get(row, 0)
+        self._changed_ids |= {before, group}
         if before == group:
             return
         if before:
@@ -133,3 +182,26 @@ class PodGroups:
     def members(self, group: int) -> NDArray[np.intp]:
         """The rows of the members on nodes, ascending."""
         return np.array(sorted(self._members.get(group, ())), np.intp)
+
+    def above_minimum(
+        self, groups: Interner[GroupKey, GroupKey], spare: Callable[[set[int], int], list[int]]
+    ) -> NDArray[np.intp]:
+        """The rows of the members that their groups can spare, ascending.
+
+        `groups` has the ids, and `spare` says which of the members are beyond a minimum. Only groups that have changed
+        are looked at again.
+        """
+        if not self._changed and not self._changed_ids:
+            return self._above_rows
+        ids = self._changed_ids | {one for key in self._changed if (one := groups.find(key)) is not None}
+        for one in ids:
+            self._above.pop(one, None)
+            key = groups.values[one]
+            known = self.objects.get(key) if key else None
+            if known is None or known.goes_whole:  # who says so himself spares nobody
+                continue
+            if len(self._members.get(one, ())) > known.minimum > 0:
+                self._above[one] = spare(self._members[one], known.minimum)
+        self._above_rows = np.array(sorted(row for rows in self._above.values() for row in rows), np.intp)
+        self._changed, self._changed_ids = set(), set()
+        return self._above_rows

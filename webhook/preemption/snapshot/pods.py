@@ -8,6 +8,7 @@ is always the same.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from webhook.kube.objects import Pod, PodAffinityTerm
 from webhook.preemption.snapshot.amounts import occupied
 from webhook.preemption.snapshot.interning import Interner
 from webhook.preemption.snapshot.nodes import Nodes, grown
-from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of
+from webhook.preemption.snapshot.pod_groups import NO_GROUP, GroupKey, PodGroups, group_of, index_of
 from webhook.preemption.snapshot.pod_info import HostPorts, PodClaims, anti_affinity_terms, claims_of, host_ports
 from webhook.preemption.snapshot.pod_view import (
     Identity,
@@ -57,6 +58,7 @@ _COLUMNS: dict[str, tuple[type[np.generic], int]] = {
     "anti_set": (np.int32, 0),
     "claim_set": (np.int32, 0),
     "group": (np.int32, 0),
+    "member_index": (np.int32, 0),
 }
 """Every column with one value a row: its type, and what a row without a pod holds. They are made and grow by this."""
 
@@ -86,6 +88,7 @@ class Pods:
     anti_set: NDArray[np.int32]
     claim_set: NDArray[np.int32]
     group: NDArray[np.int32]
+    member_index: NDArray[np.int32]
 
     def __init__(self, nodes: Nodes, annotations: frozenset[str]) -> None:
         self.nodes = nodes
@@ -200,6 +203,7 @@ class Pods:
         self.port_set[row] = self.ports.take(ports, ports) if ports else 0
         self.anti_set[row] = self.anti.take(*anti) if anti else 0
         self.claim_set[row] = self.claims.take(claims, claims) if claims else 0
+        self.member_index[row] = index_of(pod) if group is not NO_GROUP else 0
         self._join(row, self.groups.take(group, group) if group is not NO_GROUP else 0, counts=bool(spec.node_name))
         self._put_amounts(row, amounts)
         self._enter(row, spec.node_name, stays=stays)
@@ -245,6 +249,22 @@ class Pods:
         if self.group[row]:
             self.groups.drop(int(self.group[row]))
         self.group[row] = group
+
+    def above_minimum(self) -> NDArray[np.intp]:
+        """The rows of the pods on nodes that their groups can spare, ascending (`PodGroups.above_minimum`)."""
+        return self.grouped.above_minimum(self.groups, self.beyond)
+
+    def beyond(self, members: Iterable[int], minimum: int, leaving: Collection[int] = ()) -> list[int]:
+        """Of the members of a group in these rows those that it can spare: all but the `minimum` of lowest index.
+
+        It keeps nobody who is terminating or `leaving`. If fewer stay than the minimum, it can spare nobody.
+        """
+        order = sorted(
+            members,
+            key=lambda row: (self.terminating[row] or row in leaving, int(self.member_index[row]), self.names[row]),
+        )
+        staying = sum(not self.terminating[row] and row not in leaving for row in order)
+        return order[minimum:] if staying >= minimum else []
 
     def advertise(self) -> None:
         """Take into the columns what pods asked for of resources that no node had until now."""

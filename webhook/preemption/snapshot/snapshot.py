@@ -33,6 +33,7 @@ from webhook.preemption.snapshot.claim_index import ClaimIndex
 from webhook.preemption.snapshot.device_index import DeviceIndex
 from webhook.preemption.snapshot.interning import Tables
 from webhook.preemption.snapshot.nodes import Nodes, Resources
+from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
@@ -175,17 +176,18 @@ class Snapshot:
         self.storage_classes.pop(name, None)
         self.attached.class_changed()
 
-    def set_pod_group(self, group: PodGroup) -> None:
-        """Add or update a PodGroup. Raises ClusterError for a priority that is no int32."""
-        if group.spec.priority is not None:
-            int32(group.spec.priority, f"podgroup {group.metadata.namespace}/{group.metadata.name}: spec.priority")
+    def set_pod_group(self, group: PodGroup, source: str = POD_GROUP) -> None:
+        """Add or update a PodGroup of this source. Raises ClusterError for a number that is no int32."""
+        place = f"podgroup {group.metadata.namespace}/{group.metadata.name}"
+        int32(group.spec.priority or 0, f"{place}: spec.priority")
+        int32(group.minimum, f"{place}: its minimum")
         self.version += 1
-        self.pods.grouped.put(group)
+        self.pods.grouped.put(group, source)
 
-    def remove_pod_group(self, key: str) -> None:
+    def remove_pod_group(self, key: str, source: str = POD_GROUP) -> None:
         """Forget a PodGroup."""
         self.version += 1
-        self.pods.grouped.remove(key)
+        self.pods.grouped.remove(key, source)
 
     def set_csi_node(self, csi_node: CSINode) -> None:
         """Add or update what the CSI drivers say of a node. Raises ClusterError for a count that is no int32."""

@@ -67,7 +67,7 @@ class Candidates(NamedTuple):
     They stand most important first, and every candidate has at least one. `violating` are the victims beyond a budget,
     `violations` their number by candidate. `given` are the same candidates as objects if they came as such;
     `violations` are then what they say. With `units` a candidate's victims on its own node stand for the groups that go
-    with them, and `costs` says what those add.
+    with them: `group` has the id of each one's, 0 for a pod that goes by itself, and `costs` says what those add.
     """
 
     snapshot: Snapshot
@@ -79,6 +79,7 @@ class Candidates(NamedTuple):
     violations: Ints
     given: tuple[Candidate, ...] | None = None
     units: Units | None = None
+    group: Index | None = None
     costs: GroupCosts | None = None
 
     @classmethod
@@ -90,9 +91,11 @@ class Candidates(NamedTuple):
         sizes = np.diff(np.append(starts, len(pods)))
         violations = np.add.reduceat(violating.astype(np.int64), starts) if len(starts) else np.zeros(0, np.int64)
         made = cls(snapshot, nodes[starts], starts, sizes, pods, violating, violations)
-        if units is None or not units.group[pods].any():
+        if units is None or not units.member_of[pods].any():
             return made
-        return made._replace(units=units, costs=_group_costs(units, pods, sizes))
+        group = _groups_that_go(units, pods, sizes)
+        costs = _group_costs(units, pods, group, sizes) if group.any() else None
+        return made._replace(units=units, group=group, costs=costs)
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Sequence[Candidate]) -> Candidates:
@@ -127,16 +130,16 @@ class Candidates(NamedTuple):
             violations=self.violations[chosen],
             given=self.given and tuple(one for one, keep in zip(self.given, chosen.tolist(), strict=True) if keep),
             units=self.units,
+            group=None if self.group is None else self.group[pods],
             costs=self.costs and self.costs.only(chosen),
         )
 
     def all_victims(self) -> tuple[Index, Index]:
         """Every victim on whatever node: the number of its candidate, and its row."""
         of = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        if self.units is None:
+        if self.group is None:
             return of, self.pods
-        grouped = self.snapshot.pods.grouped
-        group = self.units.group[self.pods].astype(np.intp)
+        grouped, group = self.snapshot.pods.grouped, self.group
         single = group == 0
         pairs = np.unique(np.stack([of[~single], group[~single]]), axis=1)
         members = [grouped.members(one) for one in pairs[1].tolist()]
@@ -169,8 +172,8 @@ class Candidates(NamedTuple):
         """The chosen candidates; equally important victims beyond a budget come first, as in Kubernetes."""
         if self.given is not None:
             return [self.given[number] for number in numbers]
-        if self.units is not None:
-            return [self._with_groups(int(number), self.units) for number in numbers]
+        if self.units is not None and self.group is not None:
+            return [self._with_groups(int(number), self.units, self.group) for number in numbers]
         chosen = np.asarray(numbers, np.intp)
         sizes = self.sizes[chosen]
         ends = np.cumsum(sizes)
@@ -194,17 +197,18 @@ class Candidates(NamedTuple):
             for name, start, end, count in zip(names, starts, ends.tolist(), violations, strict=True)
         ]
 
-    def _with_groups(self, number: int, units: Units) -> Candidate:
+    def _with_groups(self, number: int, units: Units, group: Index) -> Candidate:
         """A candidate with all members of the groups that go, wherever they are."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
         start = int(self.starts[number])
         here = self.pods[start : start + int(self.sizes[number])]
-        groups = dict.fromkeys(units.group[here].tolist())
-        whole = [pods.grouped.members(group) for group in groups if group]
-        rows = np.unique(np.concatenate([here[units.group[here] == 0], *whole]))
+        groups = np.unique(group[start : start + len(here)])
+        whole = [pods.grouped.members(one) for one in groups[groups > 0].tolist()]
+        rows = np.unique(np.concatenate([here[group[start : start + len(here)] == 0], *whole]))
         beyond = np.isin(rows, here[self.violating[start : start + len(here)]])
-        size = units.sizes[units.group[rows]]
-        order = np.lexsort((rows, ~beyond, pods.start[rows], units.group[rows], -size, -units.priority[rows]))
+        goes_with = np.where(np.isin(units.member_of[rows], groups), units.member_of[rows], 0)
+        size = units.sizes[goes_with]
+        order = np.lexsort((rows, ~beyond, pods.start[rows], goes_with, -size, -units.priority[rows]))
         victims = [
             Victim(
                 pods.namespaces[row],
@@ -225,11 +229,20 @@ class Candidates(NamedTuple):
         return self.objects(np.argsort(self.snapshot.nodes.alphabetical()[self.nodes]))
 
 
-def _group_costs(units: Units, pods: Index, sizes: Index) -> GroupCosts:
+def _groups_that_go(units: Units, pods: Index, sizes: Index) -> Index:
+    """The id of each victim's group if that goes; who could be spared goes with it as well."""
+    group = units.group[pods].astype(np.intp)
+    if units.above is None:
+        return group
+    above, first = units.above[pods], np.repeat(np.arange(len(sizes)) * len(units.sizes), sizes)
+    goes_with = (above > 0) & np.isin(first + above, (first + group)[group > 0])
+    return np.where(goes_with, above, group)
+
+
+def _group_costs(units: Units, pods: Index, group: Index, sizes: Index) -> GroupCosts:
     """What the groups of the victims add, candidate by candidate."""
     count = len(sizes)
     candidate = np.repeat(np.arange(count), sizes)
-    group = units.group[pods].astype(np.int64)
     grouped = np.flatnonzero(group)
     key, here = np.unique(candidate[grouped] * len(units.sizes) + group[grouped], return_counts=True)
     of, which = np.divmod(key, len(units.sizes))

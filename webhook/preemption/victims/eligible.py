@@ -182,7 +182,7 @@ def potential_victims(
         raise ValueError(f"the snapshot does not keep {', '.join(sorted(unknown))}: make it with rules.annotations")
     pods = snapshot.pods
     count = pods.rows
-    units = group_units(snapshot, rules)
+    units = group_units(snapshot, rules, leaving)
     priority = pods.priority[:count] if units is None else units.priority
     code = (priority >= incoming.priority).view(np.int8) * np.int8(Exclusion.PRIORITY)
     code[0] = Exclusion.PRIORITY
@@ -226,14 +226,19 @@ def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, inc
     _apply(code, units.never, Exclusion.NEVER_DISRUPTED)
     own = pods.groups.find(group_of(incoming.pod))
     if own:
-        _apply(code, units.group == own, Exclusion.OWN_GROUP)
+        _apply(code, units.member_of == own, Exclusion.OWN_GROUP)
     if rules.strict_budgets and len(snapshot.budgets):
         # All members of a group go at once: as many as its budgets let go, counted over the whole cluster
-        rows = np.flatnonzero((units.group > 0) & (code == Exclusion.NONE))
-        beyond = snapshot.budgets.violating_by(rows, units.group[rows], strict=True, evicts=rules.evicts)
-        code[rows[beyond]] = Exclusion.GROUP_BUDGET
-    members = units.group > 0
-    _apply(code, members & units.spread(members & (code != Exclusion.NONE)), Exclusion.GROUP)
+        group = units.member_of
+        rows = np.flatnonzero((group > 0) & (code == Exclusion.NONE))
+        beyond = rows[snapshot.budgets.violating_by(rows, group[rows], strict=True, evicts=rules.evicts)]
+        if units.above is not None:
+            # What the group can spare may go by itself; the others may not go with it
+            hit = np.bincount(group[beyond], minlength=len(units.sizes)) > 0
+            beyond = np.flatnonzero(hit[units.group] & (code == Exclusion.NONE) & (units.group > 0))
+        code[beyond] = Exclusion.GROUP_BUDGET
+    members = units.member_of > 0
+    _apply(code, units.kept_by(members & (code != Exclusion.NONE)), Exclusion.GROUP)
 
 
 def _apply(code: NDArray[np.int8], excluded: NDArray[np.bool_] | None, rule: int) -> None:

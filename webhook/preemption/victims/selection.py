@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from webhook.preemption.filters.filtering import PreFilterState
 from webhook.preemption.filters.volume_limits import Attached
+from webhook.preemption.snapshot.pods import Pods
 from webhook.preemption.victims.candidates import Candidates
 from webhook.preemption.victims.device_room import DeviceRoom
 from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
@@ -30,23 +31,28 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
+_MOST = 2**28 - 1
+
 
 class _Pods(NamedTuple):
     """The pods of some nodes: one column a node, most important first; `may_go` are the evictable ones.
 
     `leader` is for each pod the place in its column of the pod that stands for its unit; None if every pod stands for
-    itself.
+    itself. `core` is for a pod that its group can spare the place of the unit that is the rest of the group, if that
+    has a pod on the node, else the pod's own place; None if no group has any to spare.
     """
 
     nodes: Index
     rows: Index
     may_go: Mask
     leader: Index | None = None
+    core: Index | None = None
 
     def only(self, columns: Index) -> _Pods:
         """The same of some of the nodes."""
         leader = None if self.leader is None else self.leader[:, columns]
-        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], leader)
+        core = None if self.core is None else self.core[:, columns]
+        return _Pods(self.nodes[columns], self.rows[:, columns], self.may_go[:, columns], leader, core)
 
     def of_units(self, some: Mask) -> Mask:
         """At the places of the leaders, whether some pod of their unit is among these."""
@@ -287,8 +293,8 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
         columns = np.flatnonzero(fits)
         pods, shares = pods.only(columns), shares.only(columns)
         room = _Room(state, binding, pods.nodes, shares.together())
-    if victims.units is not None and (victims.units.group[pods.rows] * pods.may_go).any():
-        pods = _by_unit(pods, victims.units)
+    if victims.units is not None and (victims.units.member_of[pods.rows] * pods.may_go).any():
+        pods = _by_unit(pods, victims.units, state.snapshot.pods)
         shares = _shares_of(state, binding, pods).of_units(pods.leader)
     # Put back whom it fits beside; a strict budget belongs to the least important of its pods
     violating = beyond(pods.rows, pods.may_go, from_end=rules.strict_budgets)
@@ -325,25 +331,36 @@ def _put_back(room: _Room, shares: _Shares, violating: Mask, pods: _Pods, leavin
     """Put the pods back, those beyond a budget first, those that go anyway last; returns which of them have to go."""
     may_go, violating = pods.of_units(pods.may_go), pods.of_units(violating)
     kept = np.zeros(may_go.shape, np.bool_)
-    phases = [violating, may_go & ~violating] if violating.any() else [may_go]
+    turn = np.where(violating, 0, 1)
     if leaving is not None:
-        last = may_go & leaving[pods.rows]
-        phases = [*(phase & ~last for phase in phases), last]
-    for phase in phases:
+        turn[leaving[pods.rows]] = 2
+    if pods.core is not None:
+        turn = np.maximum(turn, np.take_along_axis(turn, pods.core, axis=0))
+    columns = np.arange(may_go.shape[1])
+    for phase in (may_go & (turn == number) for number in np.flatnonzero(np.bincount(turn[may_go])).tolist()):
         for step in np.flatnonzero(phase.any(axis=1)).tolist():
-            kept[step] |= room.put_back(shares.at(step).of(phase[step])) & phase[step]
+            back = phase[step]
+            if pods.core is not None:  # whom a group can spare stays only if the rest of it does
+                back = back & ((pods.core[step] == step) | kept[pods.core[step], columns])
+            kept[step] |= room.put_back(shares.at(step).of(back)) & back
     return pods.members(may_go & ~kept)
 
 
-def _by_unit(pods: _Pods, units: Units) -> _Pods:
+def _by_unit(pods: _Pods, units: Units, pods_of: Pods) -> _Pods:
     """The pods in the order of their units' importance, with the leaders of those that have several pods on a node.
 
-    More important is the higher priority, then a group, then the larger one, then the earlier start.
+    More important is the higher priority, then a group, then the larger one, then the earlier start. After single pods
+    come those that their groups can spare, the lowest index first.
     """
     group = np.where(pods.may_go, units.group[pods.rows], 0)
-    # One number to order by: 33 bits of priority, then single pods after groups, then 29 bits of size
-    sizes = np.minimum(units.sizes[group], 2**29 - 1)
-    key = ((2**31 - units.priority[pods.rows]) << 30) | ((group == 0).astype(np.int64) << 29) | (2**29 - 1 - sizes)
+    above = None if units.above is None else np.where(pods.may_go, units.above[pods.rows], 0)
+    # One number to order by: 33 bits of priority, then groups, single pods, spared ones, then 28 bits of size or index
+    rest = _MOST - np.minimum(units.sizes[group], _MOST)
+    kind = (group == 0).astype(np.int64)
+    if above is not None:
+        indices = np.minimum(pods_of.member_index[pods.rows], _MOST)
+        rest, kind = np.where(above > 0, indices, rest), kind + (above > 0)
+    key = ((2**31 - units.priority[pods.rows]) << 30) | (kind << 28) | rest
     key[pods.rows == 0] = np.iinfo(np.int64).max
     order = np.argsort(key, axis=0, kind="stable")
     rows, may_go, group = (np.take_along_axis(part, order, axis=0) for part in (pods.rows, pods.may_go, group))
@@ -352,4 +369,11 @@ def _by_unit(pods: _Pods, units: Units) -> _Pods:
         same = (group[:step] == group[step]) & (group[step] != 0)
         there = np.flatnonzero(same.any(axis=0))
         leader[step, there] = same[:, there].argmax(axis=0)
-    return _Pods(pods.nodes, rows, may_go, leader)
+    if above is None:
+        return _Pods(pods.nodes, rows, may_go, leader)
+    above, core = np.take_along_axis(above, order, axis=0), leader.copy()
+    for step in (1 + np.flatnonzero(above[1:].any(axis=1))).tolist():
+        same = (group[:step] == above[step]) & (above[step] != 0)
+        there = np.flatnonzero(same.any(axis=0))
+        core[step, there] = same[:, there].argmax(axis=0)
+    return _Pods(pods.nodes, rows, may_go, leader, core)

@@ -2,6 +2,9 @@
 
 A group goes whole if its PodGroup or the policy says so. Then its members are one unit: it has one priority, and if one
 member may not go, none may. By Kubernetes' own rules for one preemptor every pod is a unit of its own.
+
+What a group has above its minimum may go one by one: its members of the highest indices are units of their own, at the
+group's priority. If the others go, these go, too.
 """
 
 from __future__ import annotations
@@ -29,26 +32,46 @@ _UNSAID = -(2**31) - 1
 class Units(NamedTuple):
     """The groups that are no matter of single pods. Columns by pod row, if nothing else is said.
 
-    `group` is the id of the pod's group if that goes whole, else 0. `never` are the pods whose group is never
-    disrupted. `priority` is the group's for its members, else the pod's own. `sizes` has the number of members on nodes
-    by the id of the group.
+    `group` is the id of the pod's group if it goes only with all of that, else 0. `above` is the id of its group if
+    that goes whole but can spare the pod, else 0; None if no group has members above a minimum. `never` are the pods
+    whose group is never disrupted. `priority` is the group's for its members, else the pod's own. `sizes` has the
+    number of members on nodes by the id of the group.
     """
 
     group: NDArray[np.int32]
     never: Mask
     priority: Ints
     sizes: Ints
+    above: NDArray[np.int32] | None = None
+
+    @property
+    def member_of(self) -> NDArray[np.int32]:
+        """The id of the pod's group if that goes whole, whether it can spare the pod or not; else 0."""
+        return self.group if self.above is None else np.maximum(self.group, self.above)
+
+    def hit(self, marked: Mask) -> Mask:
+        """By id, the groups of which a member is marked that goes only with all of it."""
+        hit: Mask = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0
+        hit[0] = False
+        return hit
 
     def spread(self, marked: Mask) -> Mask:
-        """The marked pods, and all members of each group that has one of them."""
-        hit = np.bincount(self.group[marked], minlength=len(self.sizes)) > 0
-        hit[0] = False
-        spread: Mask = marked | hit[self.group]
+        """The marked pods, and all members of each group that goes whole with one of them."""
+        spread: Mask = marked | self.hit(marked)[self.member_of]
         return spread
 
+    def kept_by(self, staying: Mask) -> Mask:
+        """The pods that stay because another member of their group is `staying`, which these are."""
+        kept = np.bincount(self.member_of[staying], minlength=len(self.sizes)) > 0
+        kept[0] = False
+        return kept[self.group] & ~staying
 
-def group_units(snapshot: Snapshot, rules: Rules) -> Units | None:
-    """The units of the snapshot under these rules; None if every pod is a unit of its own."""
+
+def group_units(snapshot: Snapshot, rules: Rules, leaving: Mask | None = None) -> Units | None:
+    """The units of the snapshot under these rules; None if every pod is a unit of its own.
+
+    Members that are `leaving` anyway, by pod row, are none that a group keeps.
+    """
     pods, policy = snapshot.pods, rules.policy
     if policy is None or not pods.grouped:
         return None
@@ -83,4 +106,30 @@ def group_units(snapshot: Snapshot, rules: Rules) -> Units | None:
     if len(unsaid):
         np.maximum.at(said, group[unsaid], pods.priority[unsaid])
     priority = np.where(group > 0, said[group], pods.priority[: pods.rows])
-    return Units(group, (fates == _NEVER)[of_pod], priority, sizes)
+    units = Units(group, (fates == _NEVER)[of_pod], priority, sizes)
+    spared = _spared(snapshot, leaving)
+    spared = spared[group[spared] > 0]
+    if not len(spared):
+        return units
+    core, above = group.copy(), np.zeros(len(group), np.int32)
+    core[spared], above[spared] = 0, group[spared]
+    return units._replace(group=core, above=above)
+
+
+def _spared(snapshot: Snapshot, leaving: Mask | None) -> NDArray[np.intp]:
+    """The members that their groups can spare, beside those that are leaving."""
+    pods = snapshot.pods
+    spared = pods.above_minimum()
+    if leaving is None or not len(spared):
+        return spared
+    going = np.flatnonzero(leaving & ~pods.terminating[: pods.rows])
+    found = [spared]
+    for group in np.intersect1d(pods.group[going], pods.group[spared]).tolist():
+        members = pods.grouped.members(group)
+        key = pods.groups.values[group]
+        known = pods.grouped.object_of(key) if key else None
+        assert known is not None
+        spared = spared[pods.group[spared] != group]
+        found.append(np.array(pods.beyond(members.tolist(), known.minimum, set(going.tolist())), np.intp))
+    found[0] = spared
+    return np.sort(np.concatenate(found))

@@ -37,7 +37,7 @@ class ObjectTracker:
         """A copy of a resource that is told of every change, as `scheduling.cluster_state.Informers`."""
         del type_, optional
         made: ObjectCache[Any] = ObjectCache(resource.path())
-        self.feed(resource.kind, made)
+        self.feed(resource.title, made)
         return made
 
     def feed(self, kind: str, cache: ObjectCache[Any]) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "PodTemplate",
     "SnapshotService",
     "SnapshotWorkload",
+    "kind_of",
 ]
 
 
@@ -94,7 +95,7 @@ class Kind:
     @property
     def name(self) -> str:
         """`Pod`, `Node` and so on."""
-        return self.resource.kind
+        return self.resource.title
 
 
 _NEEDED = frozenset({NAMESPACE, PRIORITY_CLASS, NODE, POD})
@@ -113,6 +114,14 @@ KINDS: tuple[Kind, ...] = (
 """In the order in which they are read and written: pods last, when what they are judged by is there."""
 
 BY_KIND = {kind.name: kind for kind in KINDS}
+_BY_GROUP = {(kind.resource.group, kind.resource.kind): kind for kind in KINDS}
+
+
+def kind_of(api_version: str, name: str) -> Kind | None:
+    """The kind of an object that says so; if it says no `apiVersion`, that of this name."""
+    return _BY_GROUP.get((api_version.rpartition("/")[0], name)) if api_version else BY_KIND.get(name)
+
+
 WORKLOADS = tuple(kind for kind in KINDS if kind.type is SnapshotWorkload)
 
 

@@ -25,7 +25,7 @@ from webhook.simulation.snapshot.format import (
     next_line,
     objects_in,
 )
-from webhook.simulation.snapshot.objects import BY_KIND, KINDS, ClusterObjects
+from webhook.simulation.snapshot.objects import KINDS, ClusterObjects, kind_of
 from webhook.simulation.snapshot.redacting import redact
 
 __all__ = ["is_snapshot", "read_cluster"]
@@ -48,6 +48,7 @@ def is_snapshot(path: Path) -> bool:
 class _Item(msgspec.Struct, rename="camel"):
     """As much of an object as tells what it is; a list has `items`."""
 
+    api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     items: list[msgspec.Raw] | None = None
@@ -141,7 +142,7 @@ def _take(name: str, text: Any, kind_name: str, found: ClusterObjects, share: Sh
         return
     if not kind_name:
         raise SnapshotError(f"{name} is neither a snapshot nor a list as `kubectl get -o json` prints it: no kind")
-    kind = BY_KIND.get(kind_name)
+    kind = kind_of(item.api_version if item.kind else "", kind_name)
     if kind is None:
         return
     try:
