@@ -33,10 +33,10 @@ from webhook.kube.objects import Node, PersistentVolume, PersistentVolumeClaim, 
 from webhook.kube.resources import POD, PRIORITY_CLASS
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.reconciler import Reconciler as InProcess
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import PlanRecord
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage
 
 __all__ = ["main"]
 
@@ -196,7 +196,7 @@ def _patrol() -> None:
         waiting = preemptor(f"p{number}", "1", spec={"volumes": [volume]})
         setting.add(waiting)
         record = PlanRecord(id=f"x{number}", node=f"n{number}")
-        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, step=PlanStep.WAITING)
+        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, stage=PlanStage.WAITING)
         reconciler.plan_manager.add(plan)
     setting.clock.now = 60.0
     stalls = []

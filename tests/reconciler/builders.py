@@ -191,7 +191,7 @@ class Desk:
             step = self.clock.now + 5.0
             if min(step, until) <= self.clock.now:
                 return
-            self.clock.now = min(step, until, step if due is None else max(due, self.clock.now))
+            self.clock.now = min(step, until, max(due, self.clock.now))
 
     def _tell(self, line: dict[str, Any]) -> None:
         self.told.append(line)

@@ -31,10 +31,11 @@ from webhook.reconciler.evaluate.extender_client import ExtenderAnswered, Extend
 from webhook.reconciler.evaluate.verdicts import Moment, Verdicts, shape_of
 from webhook.reconciler.evict.executor import Concluded, Displaced, Executor, no_checkpoint
 from webhook.reconciler.evict.writer import Writer
-from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.plans import news as plan_news
 from webhook.reconciler.plans.adoption import Adopted, TakeOff, adopt, recall_evictions
 from webhook.reconciler.plans.eviction_ledger import NO_STORE, EvictionLedger, LedgerStore
 from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.queue.event_handlers import EventHandlers
 from webhook.reconciler.queue.queue import Queue, QueuedPreemptor
@@ -46,7 +47,7 @@ __all__ = ["Reconciler"]
 
 log = logging.getLogger(__name__)
 
-News = Concluded | Displaced | ExtenderAnswered | plan_manager.News
+News = Concluded | Displaced | ExtenderAnswered | plan_news.News
 _TURN = 0.01
 """Seconds of decisions after which watch events and answers get their turn."""
 _LONGEST_SLEEP = 5.0
@@ -79,7 +80,7 @@ class Reconciler:
         self.verdicts = Verdicts()
         self.event_handlers = EventHandlers(state, self.queue, policy_set, clock)
         self.evaluator = Evaluator(state, EvictionLimiter(), clock)
-        self.plan_manager = plan_manager.PlanManager(self.evaluator, policy_set, dry_run=dry_run)
+        self.plan_manager = PlanManager(self.evaluator, policy_set, dry_run=dry_run)
         self.plans = self.plan_manager.plans
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
@@ -203,11 +204,9 @@ class Reconciler:
                 await asyncio.sleep(0)
                 continue
             now = self.clock.monotonic()
-            dues = [plan.deadline for plan in self.plans.values()]
-            if (due := self.queue.next_due()) is not None:
-                dues.append(due)
+            dues = [now + _LONGEST_SLEEP, self.queue.next_due(), *(plan.due for plan in self.plans.values())]
             try:
-                async with asyncio.timeout(max(0.0, min([*dues, now + _LONGEST_SLEEP]) - now)):
+                async with asyncio.timeout(max(0.0, min(dues) - now)):
                     first = await self._news.get()
             except TimeoutError:
                 continue
@@ -266,10 +265,12 @@ class Reconciler:
         """Follow up one piece of news."""
         try:
             match news:
-                case plan_manager.PlanEnded():
+                case plan_news.PlanEnded():
                     self._follow_up(news)
-                case plan_manager.PlanGoesOn(plan):
+                case plan_news.PlanGoesOn(plan):
                     self.executor.carry_out(plan)
+                case plan_news.StageLasts(plan):
+                    self.executor.write_stage(plan)
                 case Concluded(plan, None):
                     self.ledger.write_soon()
                     self.plan_manager.all_asked(plan)
@@ -279,9 +280,9 @@ class Reconciler:
                     self._end(plan, ending)
                 case Displaced(pod) if (displaced := self.plans.get(key_of(pod))) is not None:
                     self._end(displaced, Ending.DISPLACED)
-                case plan_manager.NominationCleared(plan, pod):
+                case plan_news.NominationCleared(plan, pod):
                     self.reporter.nomination_cleared(plan, pod)
-                case plan_manager.VictimsCountAsGone():
+                case plan_news.VictimsCountAsGone():
                     self.queue.wake(self.clock.monotonic())
                 case ExtenderAnswered(preemptor):
                     # Decide again, if the preemptor still waits for that.
@@ -370,7 +371,7 @@ class Reconciler:
         if (ended := self.plan_manager.end(plan, ending, note)) is not None:
             self._follow_up(ended)
 
-    def _follow_up(self, ended: plan_manager.PlanEnded) -> None:
+    def _follow_up(self, ended: plan_news.PlanEnded) -> None:
         """A plan is over: tell, take it off its pod, and decide again for its preemptor if that is not bound."""
         plan, ending, note = ended
         # 1. Tell.

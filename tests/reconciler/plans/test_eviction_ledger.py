@@ -35,11 +35,17 @@ def limiter(*evictions: tuple[str, float], limits: Limits = HOURLY) -> EvictionL
 
 def under_way(made: EvictionLimiter, *owners: str, gone: int = 0) -> Plan:
     """A plan whose victims are charged now, of which so many have been asked."""
-    plan = Plan(PlanRecord(id="p1", node="n1"), "default/p", "uid-p", 100, 0.0, 300.0)
     tickets = made.note([PlannedEviction(owner, "n1") for owner in owners], 100.0)
-    plan.tickets = {f"uid-{number}": ticket for number, ticket in enumerate(tickets)}
-    plan.gone = {f"uid-{number}" for number in range(gone)}
-    return plan
+    return Plan(
+        PlanRecord(id="p1", node="n1"),
+        "default/p",
+        "uid-p",
+        100,
+        0.0,
+        300.0,
+        tickets={f"uid-{number}": ticket for number, ticket in enumerate(tickets)},
+        gone={f"uid-{number}" for number in range(gone)},
+    )
 
 
 def test_what_is_written_is_read():

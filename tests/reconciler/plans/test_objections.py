@@ -7,8 +7,8 @@ import pytest
 from tests.reconciler.builders import START, Setting, node, pod, preemptor
 from webhook.kube.instants import rfc3339
 from webhook.reconciler.plans.next_action import Action, End, PlanContext, next_action
-from webhook.reconciler.plans.plan import Plan, PlanStep
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.plans.plan import Plan, PlanLook
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 
 
 def full(*more, under=None) -> Setting:
@@ -25,9 +25,8 @@ def begun(setting: Setting) -> Plan:
     setting.expect(made, outcome)
     victims = tuple(PlanVictim("default", victim.metadata.name, victim.metadata.uid) for victim in outcome.victims)
     record = PlanRecord(id="plan", node=outcome.node, victims=victims)
-    plan = Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, looked=setting.state.snapshot.version)
-    plan.step, plan.displaced = PlanStep.EVICTING, True
-    return plan
+    look = PlanLook(setting.state.snapshot.version)
+    return Plan(record, "default/p1", "uid-p1", 100, 0.0, 300.0, stage=PlanStage.EVICTING, displaced=True, look=look)
 
 
 def action(setting: Setting, plan: Plan) -> Action:
@@ -101,5 +100,5 @@ def test_objection_when_the_room_was_taken():
     setting = full()
     plan = begun(setting)
     setting.add(pod("thief", "6", node="n1", priority=1000))
-    plan.touched = True
+    plan.touch()
     assert "would not make room" in objection(setting, plan)

@@ -17,11 +17,11 @@ from webhook.kube.objects import Pod
 from webhook.policy.model import GroupDisruption, Groups, Schedule
 from webhook.reconciler.evaluate import evaluator
 from webhook.reconciler.metrics import ReconcilerMetrics
-from webhook.reconciler.plans.plan import Plan, PlanStep, unneeded
+from webhook.reconciler.plans.plan import Plan, PlanLook, unneeded
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.reporting import Reporter
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 
 pytestmark = pytest.mark.skipped_waits
 
@@ -130,7 +130,7 @@ def planned(setting: Setting, cpu: str) -> Plan:
         100,
         0.0,
         300.0,
-        looked=setting.state.snapshot.version,
+        look=PlanLook(setting.state.snapshot.version),
     )
 
 
@@ -163,7 +163,7 @@ def test_victims_that_are_not_needed_any_more(asked: list[str], happens: list[st
     plan = planned(setting, "6")
     assert [victim.name for victim in plan.record.victims] == ["a", "b", "c"]
     for name in asked:
-        plan.gone.add(f"uid-{name}")
+        plan.note_asked(f"uid-{name}", 0.0, 0)
         setting.add(leaving(name, sizes[name]))
     for name in happens:
         setting.remove(f"default/{name}")
@@ -188,7 +188,7 @@ def test_a_new_pod_of_a_victims_name_is_not_counted_on():
     setting = Setting(node("n1"))
     setting.add(*(pod(name, "3", node="n1") for name in ("a", "b")), pod("other", "2", node="n1", priority=1000))
     plan = planned(setting, "5")
-    plan.gone.add("uid-a")
+    plan.note_asked("uid-a", 0.0, 0)
     setting.remove("default/a")
     setting.add(pod("a", "3", node="n1", uid="another"))
     setting.remove("default/other")
@@ -222,8 +222,8 @@ def test_patrol_gives_way(monkeypatch: pytest.MonkeyPatch):
     for number in range(20):
         waiting = preemptor(f"p{number}", "1m")
         setting.add(waiting)
-        plan = Plan(PlanRecord(id=f"x{number}", node="n1"), f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0)
-        plan.step = PlanStep.WAITING
+        record = PlanRecord(id=f"x{number}", node="n1")
+        plan = Plan(record, f"default/p{number}", waiting.metadata.uid, 100, 0.0, 300.0, stage=PlanStage.WAITING)
         reconciler.plan_manager.add(plan)
 
     def slow(looking):
@@ -262,7 +262,7 @@ def test_a_group_goes_whole_or_stays(asked: list[str], staying: set[str]):
     plan = planned(setting, "5")
     assert {victim.name for victim in plan.record.victims} == {"a", "b"}
     for name in asked:
-        plan.gone.add(f"uid-{name}")
+        plan.note_asked(f"uid-{name}", 0.0, 0)
         setting.add(leaving(name, "6", **group))
     assert unneeded(setting.evaluator, plan, setting.rules, 0.0).uids == staying
 

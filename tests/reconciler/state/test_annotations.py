@@ -12,6 +12,7 @@ from webhook.reconciler.state.annotations import (
     DecidedVictim,
     DecisionRecord,
     PlanRecord,
+    PlanStage,
     PlanVictim,
     UnreadableError,
     decision_of,
@@ -44,6 +45,39 @@ def test_plan_round_trip():
 @pytest.mark.parametrize(
     "text",
     [
+        '{"id":"a","node":"n"}',
+        '{"id":"a","node":"n","version":1}',
+        '{"id":"a","node":"n","version":2,"digests":"8:AAAA"}',
+    ],
+    ids=["no version", "names", "digests"],
+)
+def test_plans_of_versions_before_stages(text: str):
+    """They are read as in the stage in which the victims are asked: what is left of it is seen by the victims."""
+    read = plan_of(annotated(PLAN, text))
+    assert (read.stage, read.stages) == (PlanStage.EVICTING, {})
+
+
+def test_a_version_before_takes_it_off():
+    """Versions up to 2 refuse what says that it is later, so whatever is written says so."""
+    assert all(
+        '"version":3' in encode(msgspec.structs.replace(RECORD, victims=victims_of(count, "long")))
+        for count in (1, 1000)
+    )
+
+
+def test_stages_in_a_record():
+    """The stage it is in, and when each began, however often."""
+    record = RECORD
+    for number, stage in enumerate((PlanStage.EVICTING, PlanStage.WAITING) * 20):
+        record = record.entering(stage, f"2026-01-01T00:00:{number:02}Z")
+    read = plan_of(annotated(PLAN, encode(record)))
+    assert read.stage is PlanStage.WAITING
+    assert read.stages == {PlanStage.EVICTING: "2026-01-01T00:00:38Z", PlanStage.WAITING: "2026-01-01T00:00:39Z"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "",
         "{",
         "null",
@@ -51,7 +85,11 @@ def test_plan_round_trip():
         '{"id":"a"}',
         '{"id":"","node":"n"}',
         '{"id":"a","node":"n","victims":[{"name":1}]}',
-        '{"id":"a","node":"n","version":3}',
+        '{"id":"a","node":"n","version":4}',
+        '{"id":"a","node":"n","version":3,"stage":"Later"}',
+        '{"id":"a","node":"n","version":3,"stage":"Nominating"}',
+        '{"id":"a","node":"n","version":3,"stages":{"Waiting":"soon"}}',
+        '{"id":"a","node":"n","version":3,"stages":{"Later":"2026-01-01T00:00:00Z"}}',
         '{"id":"a","node":"n","version":2,"digests":"9:AAAA"}',
         '{"id":"a","node":"n","version":2,"digests":"8:A"}',
         msgspec.json.encode({"id": "a", "node": "n", "digests": "8:AAAA", "victims": [VICTIM]}).decode(),
@@ -76,6 +114,10 @@ def test_plan_round_trip():
         "no-id",
         "victim",
         "later-version",
+        "stage-unknown",
+        "stage-unwritten",
+        "stage-instant",
+        "stages-unknown",
         "digest-length",
         "digest-cut",
         "digests-and-names",
@@ -139,13 +181,6 @@ def test_victims_of_a_long_plan_are_found_by_their_digests():
     found, gone = with_names(read, victims[500:] + others)
     assert set(found.victims) == set(victims[500:])
     assert len(gone) == 500
-
-
-def test_a_plan_that_names_its_victims_can_be_read_by_earlier_versions():
-    """Only what they could not read either is of a later version."""
-    assert '"version":1' in encode(RECORD)
-    assert "digests" not in encode(RECORD)
-    assert with_names(RECORD, ()) == (RECORD, frozenset())
 
 
 def test_unknown_fields_are_passed_over():

@@ -1,8 +1,8 @@
 """Carrying plans out (docs/semantics.md E1 to E4), and taking them off their pods when they are over.
 
 What the next step is says `plans.next_action`: nominate, displace lower nominations, try whether the victims would go,
-ask them. Every step can be the last one of this process: the plan written on the preemptor says to the next leader how
-to go on.
+ask them. `Executor._step` does it, and has a case for each action. Every step can be the last one of this process: the
+plan written on the preemptor says to the next leader how to go on.
 """
 
 from __future__ import annotations
@@ -13,16 +13,28 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339_micro
 from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import EvictionMode, PreemptionPolicy
 from webhook.reconciler.evict.fenced_requests import DeposedError, StaleError
 from webhook.reconciler.evict.writer import EvictionResult, Writer
-from webhook.reconciler.plans.next_action import Action, Ask, Displace, End, Spare, Try, policy_for
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, is_there
+from webhook.reconciler.plans.next_action import (
+    Action,
+    Ask,
+    Displace,
+    End,
+    Enter,
+    Nominate,
+    Spare,
+    Try,
+    Wait,
+    policy_for,
+)
+from webhook.reconciler.plans.plan import Ending, Plan, is_there
 from webhook.reconciler.plans.plan_manager import PlanManager
 from webhook.reconciler.preemptors import PolicySet
 from webhook.reconciler.reporting import Reporter
-from webhook.reconciler.state.annotations import DecisionRecord, PlanVictim
+from webhook.reconciler.state.annotations import DecisionRecord, PlanStage, PlanVictim
 
 __all__ = ["FAULT_POINTS", "Concluded", "Displaced", "Executor", "no_checkpoint"]
 
@@ -112,58 +124,99 @@ class Executor:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def write_stage(self, plan: Plan) -> None:
+        """Write on the preemptor which stage its plan has been in for a while."""
+        self._start(self._write_lasting_stage(plan))
+
     async def _carry_out(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> None:
         """From the nomination to the last victim, and tell what came of it."""
         ending: Ending | None
         try:
-            # 1. Nominate, unless an earlier leader has.
-            ending = await self._nominate(plan, pod, decision) if pod is not None and decision is not None else None
-            # 2. Displace lower nominations, and evict.
-            ending = ending or plan.ended or await self._evict(plan)
+            ending = await self._go_on(plan, pod, decision)
         except DeposedError:
             ending = Ending.DEPOSED
         except Exception:
             log.exception("plan %s for %s failed", plan.record.id, plan.key)
             ending = Ending.FAILED
-        self._news.put_nowait(Concluded(plan, ending))
+        pauses = ending is None and plan.stage is not PlanStage.WAITING
+        self._news.put_nowait(None if pauses else Concluded(plan, ending))
 
-    async def _nominate(self, plan: Plan, pod: Pod, decision: DecisionRecord) -> Ending | None:
-        """Write nomination, plan and decision; why the plan must end, None if it goes on."""
+    async def _go_on(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> Ending | None:
+        """Do what is to be done next until only waiting is left; why the plan must end, None if it goes on."""
+        while plan.ended is None:
+            await self._state.wait_until_whole()
+            match self._look(plan):
+                case End(ending, note):
+                    log.info("plan %s for %s: %s before all were asked: %s", plan.record.id, plan.key, ending, note)
+                    return ending
+                case Wait(until):
+                    if plan.stage is not PlanStage.WAITING:
+                        plan.pause(until)
+                    break
+                case action:
+                    endings = await self._step(plan, action, pod, decision)
+            if endings:
+                if plan.stage is not PlanStage.NOMINATING:
+                    await self._checkpoint("evicted")
+                return min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)))
+        return plan.ended
+
+    async def _step(self, plan: Plan, action: Action, pod: Pod | None, decision: DecisionRecord | None) -> list[Ending]:
+        """Do one thing for a plan; why it must end, nothing if it goes on."""
+        results: list[Ending | None] = []
+        match action:
+            case Nominate(stage):
+                assert pod is not None, "a plan of an earlier leader is nominated"
+                assert decision is not None
+                results = [await self._nominate(plan, stage, pod, decision)]
+            case Enter(stage):
+                results = [await self._enter(plan, stage)]
+            case Displace(pods):
+                results = [await self._displace(plan, pods)]
+            case Try(victims):
+                # Evictions wait rather than work, so they are asked side by side.
+                results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
+            case Ask(victims):
+                results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
+        return [ending for ending in results if ending is not None]
+
+    async def _nominate(self, plan: Plan, stage: PlanStage, pod: Pod, decision: DecisionRecord) -> Ending | None:
+        """Write nomination, plan and decision, with which a stage begins; why the plan must end, None if it goes on."""
+        clock = self._manager.clock
         try:
             await self._checkpoint("decided")
-            await self._writer.nominate(pod, plan.record, decision, self._policy_set.policy_to_act_by)
+            record = plan.record.entering(stage, rfc3339_micro(clock.wall()))
+            await self._writer.nominate(pod, record, decision, self._policy_set.policy_to_act_by)
+            plan.note_written(stage)
             await self._checkpoint("nominated")
         except (ApiError, StaleError) as error:
             log.warning("plan %s for %s: not nominated: %s", plan.record.id, plan.key, error)
             return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
-        return None
-
-    async def _evict(self, plan: Plan) -> Ending | None:
-        """From a nomination that stands to the last victim; None if all have been asked to leave."""
-        plan.step = PlanStep.EVICTING
-        while plan.ended is None:
-            results: list[Ending | None] = []
-            await self._state.wait_until_whole()
-            match self._look(plan):
-                case Displace(pods):
-                    results = [await self._displace(plan, pods)]
-                case Try(victims):
-                    # Evictions wait rather than work, so they are asked side by side.
-                    results = await asyncio.gather(*(self._try(plan, victim) for victim in victims))
-                case Ask(victims):
-                    results = await asyncio.gather(*(self._ask(plan, victim) for victim in victims))
-                case End(ending, note):
-                    log.info("plan %s for %s: %s before all were asked: %s", plan.record.id, plan.key, ending, note)
-                    return ending
-                case _:
-                    await self._checkpoint("evicted")
-                    plan.step = PlanStep.WAITING
-                    return plan.ended
-            endings = [ending for ending in results if ending is not None]
-            if endings:
-                await self._checkpoint("evicted")
-                return min(endings, key=lambda one: _WEIGHTS.get(one, len(_WEIGHTS)))
+        self._manager.enter(plan, stage)
         return plan.ended
+
+    async def _enter(self, plan: Plan, stage: PlanStage) -> Ending | None:
+        """Begin a stage; one that must be known before anything is done in it is written first."""
+        if stage is PlanStage.WAITING:
+            await self._checkpoint("evicted")
+        self._manager.enter(plan, stage)
+        pod = self._state.pods.get(plan.key)
+        if plan.write_due <= self._manager.clock.monotonic() and pod is not None:
+            try:
+                await self._writer.write_plan(pod, plan.record)
+            except (ApiError, StaleError) as error:
+                log.warning("plan %s for %s: stage %s is not written: %s", plan.record.id, plan.key, stage, error)
+                return Ending.OUTDATED if isinstance(error, StaleError) else Ending.FAILED
+            plan.note_written(stage)
+        return plan.ended
+
+    async def _write_lasting_stage(self, plan: Plan) -> None:
+        pod = self._state.pods.get(plan.key)
+        try:
+            if pod is not None and plan.ended is None:
+                await self._writer.write_plan(pod, plan.record)
+        except (ApiError, StaleError, DeposedError) as error:
+            log.info("plan %s for %s: its stage is not written: %s", plan.record.id, plan.key, error)
 
     def _look(self, plan: Plan, asking: frozenset[str] = frozenset()) -> Action:
         """What to do next by the newest state; victims that the plan does not need stay.
@@ -186,7 +239,7 @@ class Executor:
 
         A failure is reported, not fatal: kube-scheduler gives room to the higher priority anyway.
         """
-        plan.displaced = True
+        plan.note_displaced()
         for pod in pods:
             try:
                 displaced = await self._writer.displace(pod)
@@ -227,7 +280,7 @@ class Executor:
         if result is EvictionResult.REFUSED:
             self._reporter.budget_refused(plan, victim)
             return Ending.REFUSED
-        plan.tried[victim.uid] = result is not EvictionResult.UNKNOWN
+        plan.note_tried(victim.uid, goes=result is not EvictionResult.UNKNOWN)
         return None
 
     async def _ask(self, plan: Plan, victim: PlanVictim) -> Ending | None:
@@ -247,7 +300,7 @@ class Executor:
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
-        plan.asking.add(victim.uid)
+        plan.note_asking(victim.uid, asking=True)
         try:
             if policy.eviction is EvictionMode.DELETE:
                 result = await self._writer.delete(victim, pod, grace, self._manager.clock.wall(), wanted)
@@ -261,7 +314,7 @@ class Executor:
         except DeposedError:
             return Ending.DEPOSED
         finally:
-            plan.asking.discard(victim.uid)
+            plan.note_asking(victim.uid, asking=False)
             self._manager.settle(plan)
 
     async def _note_result(self, plan: Plan, victim: PlanVictim, pod: Pod, left: EvictionResult) -> Ending | None:
@@ -278,7 +331,6 @@ class Executor:
             if left is EvictionResult.BEGUN and ending is Ending.TIMED_OUT:
                 self._evaluator.eviction_backoff.refused(pod, self._manager.clock.monotonic())
             return ending
-        plan.gone.add(victim.uid)
         self._manager.asked(plan, pod)
         if left is EvictionResult.ASKED:
             self._reporter.victim_asked(plan, pod)
@@ -294,7 +346,7 @@ class Executor:
         try:
             if ended is not None:
                 nominating = self._task_of.get(plan_id)
-                if ended.step is PlanStep.NOMINATING and nominating is not None:
+                if ended.stage is PlanStage.NOMINATING and nominating is not None:
                     await asyncio.wait((nominating,))  # what is written last must be the clearing
                 if ended.ended is Ending.BOUND:
                     await self._checkpoint("bound")

@@ -32,6 +32,7 @@ from webhook.reconciler.state.annotations import (
     PlanVictim,
     UnreadableError,
     encode,
+    not_own,
     plan_of,
 )
 
@@ -94,6 +95,27 @@ class Writer(FencedRequests):
                 return
             if _plan_id(pod) or not still_wanted(pod):
                 raise StaleError(f"{key_of(pod)} has changed since the decision")
+        raise StaleError(f"{key_of(pod)} keeps changing")
+
+    async def write_plan(self, pod: Pod, record: PlanRecord) -> None:
+        """Write the plan again, at another stage. A bound preemptor needs it no more.
+
+        Raises StaleError if the pod does not carry this plan any more; ApiError if the API refuses.
+        """
+        body = {"metadata": {"annotations": {PLAN: encode(record)}}}
+        for attempt in range(TRIES):
+            if _plan_id(pod) == record.id:
+                if pod.spec.node_name:
+                    return
+                try:
+                    await self.patch_status("stage", pod, body)
+                except ApiError as error:
+                    await self.pause(error, attempt, also=(409,))
+                else:
+                    return
+            elif attempt:
+                raise StaleError(f"{key_of(pod)} does not carry plan {record.id} any more")
+            pod = await self.read(pod.metadata)
         raise StaleError(f"{key_of(pod)} keeps changing")
 
     async def clear(self, pod: Pod, plan_id: str, node: str) -> None:
@@ -255,13 +277,13 @@ class Writer(FencedRequests):
     async def _version_if_same(self, victim: PlanVictim, seen: Pod, conflict: ApiError) -> str:
         """The victim's resourceVersion now, if only its status has changed since it was seen; else raise `conflict`."""
         try:
-            fresh = (await self.read(victim)).metadata
+            fresh = await self.read(victim)
         except StaleError:
             raise ApiError(404, "NotFound", f"{victim.key} is gone") from conflict
-        same = (fresh.labels, fresh.annotations) == (seen.metadata.labels, seen.metadata.annotations)
-        if fresh.deletion_timestamp or not same:
+        same = (fresh.metadata.labels, not_own(fresh)) == (seen.metadata.labels, not_own(seen))
+        if fresh.metadata.deletion_timestamp or not same:
             raise conflict
-        return fresh.resource_version
+        return fresh.metadata.resource_version
 
     async def _leaving(
         self, victim: PlanVictim, ask: Callable[[], Awaitable[Any]], wanted: Callable[[], Awaitable[bool]]

@@ -26,19 +26,26 @@ from webhook.page.model import (
 from webhook.policy.model import Policies
 from webhook.reconciler.decision_history import Known
 from webhook.reconciler.overview.priorities import ladder
-from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.plans.next_action import STAGES
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.preemptors import instant, is_marked, unschedulable_since
 from webhook.reconciler.queue.queue import QueueState
 from webhook.reconciler.reconciler import Reconciler
 from webhook.reconciler.service import ReconcilerService
-from webhook.reconciler.state.annotations import Alternative, PlanVictim, UnreadableError, plan_of, with_names
+from webhook.reconciler.state.annotations import (
+    Alternative,
+    PlanStage,
+    PlanVictim,
+    UnreadableError,
+    plan_of,
+    with_names,
+)
 from webhook.reconciler.state.state import State
 
 __all__ = ["Surroundings", "overview"]
 
 _WAITING, _PLANS, _VICTIMS, _DECISIONS, _POLICIES = 50, 20, 12, 20, 50
 """How many of each are shown."""
-_STEPS = {PlanStep.NOMINATING: 1, PlanStep.EVICTING: 2, PlanStep.WAITING: 3}
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -111,7 +118,7 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
             priority=plan.priority,
             node=plan.record.node,
             policy=plan.record.policy,
-            step=_STEPS[plan.step],
+            step=STAGES[plan.stage].step,
             begun=wall + plan.started - now,
             until=None if math.isinf(plan.deadline) else wall + plan.deadline - now,
             reserved=plan.reserved,
@@ -124,7 +131,10 @@ def _under_way(reconciler: Reconciler) -> tuple[_Shown[WaitingPod], _Shown[PlanS
 
 
 def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], _Shown[PlanShown]]:
-    """The same as the pods tell it to a process that does not lead: a plan's step can be read off its victims."""
+    """The same as the pods tell it to a process that does not lead.
+
+    A plan's stage is written on its preemptor, the last one after a moment: that can be read off the victims, too.
+    """
     marked = [pod for pod in pending if is_marked(pod)]
     unplaced = [pod for pod in marked if unschedulable_since(pod) is not None]
     waiting = []
@@ -146,7 +156,8 @@ def _written(state: State, pending: Iterable[Pod]) -> tuple[_Shown[WaitingPod], 
             priority=pod.spec.priority or 0,
             node=record.node,
             policy=record.policy,
-            step=3 if "to be asked" not in states else 2 if len(states) > 1 else 1,
+            step=STAGES[record.stage if "to be asked" in states else PlanStage.WAITING].step,
+            begun=min(map(instant, record.stages.values()), default=None),
             until=instant(record.deadline) or None,
             reserved=pod.status.nominated_node_name == record.node,
             victims=tuple(victims[:_VICTIMS]),

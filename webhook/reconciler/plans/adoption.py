@@ -20,12 +20,13 @@ from webhook.preemption.victims.rules import Rules
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
-from webhook.reconciler.plans.plan import Plan, PlanStep
+from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.plans.plan_manager import PlanManager, time_for
 from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
     PlanRecord,
+    PlanStage,
     UnreadableError,
     decision_of,
     plan_of,
@@ -83,17 +84,28 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     there = [known for victim in record.victims if (known := state.pod_of(victim.key, victim.uid)) is not None]
     remaining = tuple(one for one in there if not (one.metadata.deletion_timestamp or is_terminal(one)))
     now = manager.clock.monotonic()
-    plan = Plan(record, key, pod.metadata.uid, pod.spec.priority or 0, now, now + time_for(there, policy), seen=True)
-    plan.timeout = policy.plan_timeout
-    plan.ends = {one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining}
-    plan.gone = {victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing
+    wall = manager.clock.wall()
+    plan = Plan(
+        record,
+        key,
+        pod.metadata.uid,
+        pod.spec.priority or 0,
+        now,
+        now + time_for(there, policy),
+        timeout=policy.plan_timeout,
+        stage=record.stage if remaining else PlanStage.WAITING,
+        since={stage: now - max(0.0, wall - instant(at)) for stage, at in record.stages.items()},
+        written=record.stage,
+        seen=True,
+        ends={one.metadata.uid: _ends(manager, one, policy) for one in there if one not in remaining},
+        gone={victim.uid for victim in record.victims} - {one.metadata.uid for one in remaining} | missing,
+    )
     if (decision := decision_of(pod)) is not None and decision.plan == record.id:
-        plan.owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
-        plan.newcomers = _came_since(manager.evaluator, record, instant(decision.at))
+        owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
+        plan.recall(owners, _came_since(manager.evaluator, record, instant(decision.at)))
     manager.add(plan)
     manager.observe_nomination(plan, pod)
     if not remaining:
-        plan.step = PlanStep.WAITING
         manager.unchecked[plan.key] = None
         return Adopted(plan, remaining)
     # 4. If nobody was asked, go on only if a decision made now asks for just the victims that remain. A plan that has

@@ -2,38 +2,46 @@
 
 The executor asks before each step and before each try, the plan manager whenever something has happened, a new leader
 for what it finds on pods, and a rehearsal for what it only imagines: so all of them go by the same rules.
+
+A plan goes through stages. `STAGES` has a row for each: what to do next in it, when it is written on the preemptor, and
+which step of a plan the page shows. A new stage, say one that tells the victims and waits before they are asked, is
+1. a name in `PlanStage` (`state.annotations`), at its place in the order,
+2. a function here from a `Situation` to the next action, and its row: `Enter` goes on to another stage, `Wait` has the
+   plan looked at again at that time or when something happens to its node; `plan.since` has when each stage began,
+3. an `Enter` of it in the stage before (`_nominating`: the stage that the nomination is written with),
+4. if it does something new, an action here and a step in `evict.executor.Executor._step`.
+Adoption, rehearsal, the page and the record follow. What must survive the process beside the times is a field of
+`PlanRecord`; annotations that the reconciler writes on victims are to be listed in `RECONCILER_ANNOTATIONS`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
-
-import numpy as np
 
 from webhook.kube.objects import Pod
 from webhook.kube.pods import is_terminal
-from webhook.policy.model import EvictionMode, PreemptionPolicy
-from webhook.preemption.decision import fits
-from webhook.preemption.snapshot.pod_info import compile_pod
-from webhook.preemption.victims.candidates import Candidates
-from webhook.preemption.victims.eligible import potential_victims
-from webhook.reconciler.evaluate.budget_checks import beyond_budget
+from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.evaluate.pods_ahead import blocked_text
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep, remaining, to_displace, unneeded
+from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
+from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace, unneeded
 from webhook.reconciler.preemptors import PolicySet, is_marked
-from webhook.reconciler.state.annotations import PlanVictim, carries
+from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
 __all__ = [
+    "STAGES",
     "Action",
     "Ask",
     "Displace",
     "End",
+    "Enter",
     "Nominate",
     "PlanContext",
+    "Situation",
     "Spare",
+    "Stage",
     "Try",
     "Wait",
     "next_action",
@@ -56,8 +64,29 @@ class PlanContext(NamedTuple):
     unanswered: Callable[[], Iterable[Plan]] = tuple
 
 
+class Situation(NamedTuple):
+    """What the next action is worked out from: the preemptor is there, its plan is not over.
+
+    Victims `asking`, by uid, are being asked; `now` is in monotonic seconds.
+    """
+
+    plan: Plan
+    context: PlanContext
+    pod: Pod
+    now: float
+    asking: Collection[str]
+
+
 class Nominate(NamedTuple):
-    """Write nomination and plan."""
+    """Write nomination and plan, with which that stage begins."""
+
+    stage: PlanStage
+
+
+class Enter(NamedTuple):
+    """The stage is over: go on with this one."""
+
+    stage: PlanStage
 
 
 class Displace(NamedTuple):
@@ -86,7 +115,7 @@ class Ask(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """All have been asked: wait until the preemptor is bound, or until then, in monotonic seconds."""
+    """Nothing is to be done until something happens, or until then, in monotonic seconds."""
 
     until: float
 
@@ -98,13 +127,13 @@ class End(NamedTuple):
     note: str = ""
 
 
-Action = Nominate | Displace | Spare | Try | Ask | Wait | End
+Action = Nominate | Enter | Displace | Spare | Try | Ask | Wait | End
 
 
 def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection[str] = ()) -> Action:
     """What to do next for a plan; the victims `asking`, by uid, are being asked, so it is too late for them.
 
-    `now` is in monotonic seconds. The plan is not changed but for notes of what need not be worked out again.
+    `now` is in monotonic seconds. The plan is not changed, but for `plan.look`.
     """
     state = context.evaluator.state
     pod = state.pods.get(plan.key)
@@ -114,39 +143,77 @@ def next_action(plan: Plan, context: PlanContext, now: float, asking: Collection
     assert pod is not None
     if state.nodes.get(plan.record.node) is None:
         return End(Ending.NODE_GONE)
-    # 2. First of all the nomination is written.
-    if plan.step is PlanStep.NOMINATING:
-        return Nominate()
-    # 3. If all victims have been asked, for this plan or another one, the room is there, or will be, or it was taken.
-    others = _asked_for_others(plan, context)
-    left = [victim for victim in remaining(state, plan) if victim.uid not in asking and victim.uid not in others]
-    if plan.rehearsed or not left:
-        if math.isinf(plan.roomy) and not context.evaluator.has_room(pod, plan.record.node):
-            return End(Ending.SPACE_TAKEN, _who_took(plan))
-        return Wait(plan.deadline)
-    # 4. By the rules of now, the rest of it still has to be right.
+    # 2. Its stage says the rest.
+    return STAGES[plan.stage].next_action(Situation(plan, context, pod, now, asking))
+
+
+def _nominating(situation: Situation) -> Action:
+    """Before anything else the nomination is written."""
+    del situation
+    return Nominate(PlanStage.EVICTING)
+
+
+def _evicting(situation: Situation) -> Action:
+    """Ask the victims, as long as the plan is right by the rules of now."""
+    plan, context, pod, now, asking = situation
+    # 1. All victims have been asked, for this plan or another one.
+    left = _unasked(situation)
+    if not left:
+        return Enter(PlanStage.WAITING)
+    # 2. By the rules of now, the rest of it still has to be right.
     if (policy := policy_for(pod, context.policy_set)) is None:
         return End(Ending.OUTDATED, "no policy lets the reconciler preempt for it any more")
-    if (end := _objection(plan, context, pod, left, fresh=not (plan.gone or asking))) is not None:
-        return end
-    # 5. Whoever need not go stays.
+    if (refused := objection(plan, context.evaluator, context.policy_set, policy, left, asking=asking)) is not None:
+        return End(*refused)
+    # 3. Whoever need not go stays.
     wait = min(policy.wait_for_terminating, plan.deadline - now)
     rules = context.policy_set.rules[policy.name]
     unsure = _not_answered_for(plan, context)
     if (spare := unneeded(context.evaluator, plan, rules, wait, frozenset(asking), unsure=unsure)).uids:
         return Spare(spare.uids, spare.why)
-    # 6. The room must go to nobody of lower priority.
+    # 4. The room must go to nobody of lower priority.
     if not plan.displaced:
-        return Displace(tuple(to_displace(state, plan)))
-    # 7. If one of several victims may be kept, ask first whether they are.
+        return Displace(tuple(to_displace(context.evaluator.state, plan)))
+    # 5. If one of several victims may be kept, ask first whether they are.
+    evaluator = context.evaluator
     if len(left) + len(plan.gone) > 1:
-        untried = [one for one in left if one.uid not in plan.tried and _is_doubtful(context, one, policy)]
+        untried = [one for one in left if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
         if untried:
             return Try(tuple(untried))
-    # 8. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
+    # 6. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
-    covered = [victim for victim in left if _has_budget(context, victim)]
+    covered = [victim for victim in left if has_budget(evaluator, victim)]
     return Ask(tuple(slow or (covered if len(covered) < len(left) else left[:-1]) or left))
+
+
+def _waiting(situation: Situation) -> Action:
+    """All have been asked: the room is there, or will be, or it was taken."""
+    plan, context, pod, _, _ = situation
+    if not plan.rehearsed and _unasked(situation):
+        return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
+    if math.isinf(plan.roomy) and not context.evaluator.has_room(pod, plan.record.node):
+        return End(Ending.SPACE_TAKEN, _who_took(plan))
+    return Wait(plan.deadline)
+
+
+class Stage(NamedTuple):
+    """A stage of a plan."""
+
+    next_action: Callable[[Situation], Action]
+    step: int
+    """The step of a plan that the page shows, a place in `page.html.STEPS`."""
+    write_after: float
+    """Seconds that it lasts before it is written on the preemptor; 0 for before anything is done in it."""
+
+
+STAGES: Mapping[PlanStage, Stage] = MappingProxyType(
+    {
+        PlanStage.NOMINATING: Stage(_nominating, 1, math.inf),
+        PlanStage.EVICTING: Stage(_evicting, 2, 0.0),
+        PlanStage.WAITING: Stage(_waiting, 3, 2.0),
+    }
+)
+"""In their order. A plan that is bound within a moment is not written once more for that it waits."""
 
 
 def over(plan: Plan, pod: Pod | None, now: float) -> Ending | None:
@@ -191,14 +258,17 @@ def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
     return policy if known and pod.spec.preemption_policy == "Never" else None
 
 
-def _asked_for_others(plan: Plan, context: PlanContext) -> set[str]:
-    """Victims, by uid, that an earlier plan for the node asks, or will: no pod is asked twice at once."""
+def _unasked(situation: Situation) -> list[PlanVictim]:
+    """The victims that are to be asked; not those that an earlier plan for the node asks, or will."""
+    plan, context, _, _, asking = situation
     earlier = [
         other
         for other in context.beside(plan.record.node)
         if other is not plan and (other.started, other.record.id) < (plan.started, plan.record.id)
     ]
-    return {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}
+    others = {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}
+    left = remaining(context.evaluator.state, plan)
+    return [victim for victim in left if victim.uid not in asking and victim.uid not in others]
 
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:
@@ -214,66 +284,3 @@ def _who_took(plan: Plan) -> str:
         return ""
     why = "" if plan.reserved else "; the scheduler cleared the nomination, so nothing was reserved"
     return f"{plan.newcomer} came to the node{why}"
-
-
-def _objection(plan: Plan, context: PlanContext, pod: Pod, left: list[PlanVictim], *, fresh: bool) -> End | None:
-    """Why a plan whose nomination stands must not go on to evict the victims that are left; None if it may.
-
-    It is `fresh` before anybody was asked. What has not changed since the last look is not worked out again.
-    """
-    evaluator, policy = context.evaluator, policy_for(pod, context.policy_set)
-    assert policy is not None
-    state, rules, now = evaluator.state, context.policy_set.rules[policy.name], evaluator.clock.monotonic()
-    basis = (state.snapshot.version, rules, evaluator.eviction_backoff.version, frozenset(one.uid for one in left))
-    if plan.judged == basis:
-        return None
-    if why := rules.outside(evaluator.clock.wall()):
-        return End(Ending.OUTDATED, why)
-    # 1. Each of them may go by the rules of now, and none is kept for another reason.
-    rows = [state.snapshot.pods.find(victim.namespace, victim.name) for victim in left]
-    exclusions = evaluator.exclusions(now)
-    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, evaluator.clock.wall(), exclusions=exclusions)
-    for victim, row in zip(left, rows, strict=True):
-        if row is not None and (excluded := verdicts.excluded(row)) is not None:
-            return End(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
-    # 2. Neither budgets nor rates are used up by others.
-    if why := beyond_budget(state, policy, left):
-        return End(Ending.REFUSED, why)
-    limits = policy.limits.at(evaluator.clock.wall())
-    if why := evaluator.limiter.overdrawn(limits, [plan.tickets.get(one.uid, 0) for one in left], now):
-        return End(Ending.OUTDATED, why)
-    # 3. It helps, and is needed.
-    if plan.looked != state.snapshot.version:
-        if not evaluator.has_room(pod, plan.record.node):
-            return End(Ending.OUTDATED, f"evicting would not make room on {plan.record.node} any more")
-        found = fits(state.snapshot, pod) if fresh else ()
-        if plan.record.node not in found and not plan.left_out.issuperset(found):
-            return End(Ending.OUTDATED, "it fits without preemption by now")
-    # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
-    if fresh:
-        ahead = evaluator.pods_ahead(pod)
-        place = state.snapshot.nodes.find(plan.record.node)
-        known = np.array([row for row in rows if row is not None and state.snapshot.pods.node[row] == place], np.intp)
-        node = np.full(len(known), place, np.intp)
-        nobody = np.zeros(len(known), np.bool_)
-        if len(known) and ahead(Candidates.on_nodes(state.snapshot, node, known, nobody)).any():
-            return End(Ending.OUTDATED, blocked_text(ahead.blocking))
-    plan.judged = basis
-    return None
-
-
-def _is_doubtful(context: PlanContext, victim: PlanVictim, policy: PreemptionPolicy) -> bool:
-    """Whether the API server may refuse to let this victim go."""
-    if _has_budget(context, victim):
-        return True
-    evaluator = context.evaluator
-    pod = evaluator.state.pods.get(victim.key)
-    if pod is not None and evaluator.eviction_backoff.remembers(pod):
-        return True
-    return evaluator.state.eviction_reviews.may_refuse(deletes=policy.eviction is EvictionMode.DELETE)
-
-
-def _has_budget(context: PlanContext, victim: PlanVictim) -> bool:
-    state = context.evaluator.state
-    pod = state.pods.get(victim.key)
-    return pod is not None and bool(state.disruptions.covering(pod))

@@ -1,4 +1,7 @@
-"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing."""
+"""A plan for one preemptor, from the decision to the binding, and who is concerned by it. Acts on nothing.
+
+What changes of a plan are methods of `Plan`: nobody else writes its fields (a test holds it).
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,23 @@ from typing import NamedTuple
 import numpy as np
 
 from webhook.kube.objects import Pod, key_of
-from webhook.kube.pods import is_terminal
+from webhook.kube.pods import is_terminal, workload_of
 from webhook.preemption.decision import fits, fits_on, victims_needed
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
 
 __all__ = [
     "Ending",
     "Plan",
-    "PlanStep",
+    "PlanLook",
     "Unneeded",
     "is_there",
     "remaining",
     "to_displace",
     "unneeded",
 ]
-
-
-class PlanStep(StrEnum):
-    """How far a plan has come."""
-
-    NOMINATING = "nominating"
-    EVICTING = "evicting"
-    WAITING = "waiting"
 
 
 class Ending(StrEnum):
@@ -70,6 +65,20 @@ class Ending(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
+class PlanLook:
+    """What the last look before an eviction found (`next_action`, `unneeded`): it need not be worked out again."""
+
+    version: int = -1
+    """`Snapshot.version` when the plan was decided or last looked at."""
+    judged: tuple[object, ...] = ()
+    """What its victims were last judged by."""
+    counted_on: bytes = b""
+    """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
+    needed: set[str] = field(default_factory=set)
+    """uids of the victims that the look found to be needed although those pods leave."""
+
+
+@dataclass(slots=True, eq=False)
 class Plan:
     """A plan and what became of it so far; all instants are monotonic seconds."""
 
@@ -83,7 +92,15 @@ class Plan:
     """When it is given up if nothing happens, infinite for not before something does."""
     timeout: float = math.inf
     """Seconds that it may take, by the policy that it was made by."""
-    step: PlanStep = PlanStep.NOMINATING
+    stage: PlanStage = PlanStage.NOMINATING
+    since: dict[PlanStage, float] = field(default_factory=dict)
+    """When each stage so far began."""
+    written: PlanStage = PlanStage.NOMINATING
+    """The stage that the record on the preemptor names."""
+    resumes: float = math.inf
+    """When to go on with a plan that waits in a stage before the last one; infinite if it does not wait there."""
+    write_due: float = math.inf
+    """When its stage is to be written on the preemptor, if it lasts as long."""
     ended: Ending | None = None
 
     # What was decided.
@@ -129,20 +146,106 @@ class Plan:
     """Whether it is only imagined that its victims were asked."""
     emptied: float = math.inf
     """When the victims of a rehearsed plan count as gone, in monotonic seconds."""
+    look: PlanLook = field(default_factory=PlanLook)
 
-    # What the last look before an eviction found (`next_action`, `unneeded`): it need not be worked out again.
-    looked: int = -1
-    """`Snapshot.version` when it was decided or last looked at."""
-    judged: tuple[object, ...] = ()
-    """What its victims were last judged by."""
-    counted_on: bytes = b""
-    """The pods that the look took for gone because they are leaving: the mask of their rows, as bytes."""
-    found_needed: set[str] = field(default_factory=set)
-    """uids of the victims that the look found to be needed although those pods leave."""
+    @property
+    def due(self) -> float:
+        """When it is to be looked at though nothing happens."""
+        return min(self.deadline, self.resumes, self.write_due)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it only waits: no task is carrying it out."""
+        return self.stage is PlanStage.WAITING or math.isfinite(self.resumes)
 
     def needs(self, uid: str) -> bool:
         """Whether this victim has yet to be asked to leave."""
         return uid not in self.gone and uid not in self.unneeded
+
+    # What changes.
+
+    def enter(self, stage: PlanStage, now: float, at: str, write_after: float = math.inf) -> None:
+        """Begin a stage now, which is the instant `at`; it is to be written on the preemptor after so many seconds."""
+        self.stage, self.resumes = stage, math.inf
+        self.since[stage] = now
+        self.record = self.record.entering(stage, at)
+        self.write_due = now + write_after if stage is not self.written else math.inf
+
+    def note_written(self, stage: PlanStage) -> None:
+        """The record on the preemptor names this stage, or need not."""
+        self.written, self.write_due = stage, math.inf
+
+    def pause(self, until: float) -> None:
+        """Nothing is to be done before then unless something happens."""
+        self.resumes = until
+
+    def rehearse(self, emptied: float) -> None:
+        """Imagine that the victims have been asked, and are gone at `emptied`; it lasts as long as it may."""
+        self.stage, self.deadline, self.rehearsed, self.emptied = PlanStage.WAITING, math.inf, True, emptied
+
+    def count_as_empty(self) -> None:
+        """The victims of a rehearsed plan count as gone."""
+        self.emptied = math.inf
+
+    def note_expected(self, owners: frozenset[str], tickets: dict[str, int]) -> None:
+        """Later decisions count its victims: whose they are, and their tickets in the rates."""
+        self.owners |= owners
+        self.tickets = tickets
+
+    def recall(self, owners: frozenset[str], newcomers: set[str]) -> None:
+        """What an earlier leader's decision, and the cluster since, tell: whose pods its victims are, and who came."""
+        self.owners |= owners
+        self.newcomers |= newcomers
+
+    def note_displaced(self) -> None:
+        """The nominations of lower priority were looked at."""
+        self.displaced = True
+
+    def spare(self, uids: Collection[str]) -> None:
+        """These victims stay."""
+        self.unneeded |= set(uids)
+
+    def note_tried(self, uid: str, *, goes: bool) -> None:
+        """The server was asked without effect whether this victim goes; False if it cannot tell."""
+        self.tried[uid] = goes
+
+    def note_asking(self, uid: str, *, asking: bool) -> None:
+        """This victim is being asked, or has been."""
+        if asking:
+            self.asking.add(uid)
+        else:
+            self.asking.discard(uid)
+
+    def note_asked(self, uid: str, ends: float, ticket: int) -> None:
+        """This victim goes, and its grace period ends then; the ticket counts it in the rates."""
+        self.gone.add(uid)
+        self.ends[uid] = ends
+        self.tickets[uid] = ticket
+
+    def note_nomination(self, *, seen: bool = False, reserved: bool | None = None) -> None:
+        """The watch has shown our nomination, or whether it stands."""
+        self.seen = self.seen or seen
+        self.reserved = self.reserved if reserved is None else reserved
+
+    def touch(self, *, freed: float | None = None, newcomer: Pod | None = None) -> None:
+        """Something happened to its node: room may have come up then, or a pod came."""
+        self.touched = True
+        self.freed = self.freed if freed is None else freed
+        if newcomer is not None and key_of(newcomer) != self.key:
+            self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
+            self.newcomers.add(workload_of(newcomer))
+
+    def note_room(self, since: float) -> None:
+        """The preemptor has fitted on the node since then; infinite if it does not."""
+        self.roomy = min(self.roomy, since) if math.isfinite(since) else math.inf
+
+    def postpone(self, deadline: float) -> None:
+        """It is given up then if nothing happens."""
+        self.deadline = deadline
+
+    def end(self, ending: Ending) -> None:
+        """It is over."""
+        self.ended = ending
 
 
 def to_displace(state: State, plan: Plan) -> list[Pod]:
@@ -213,12 +316,13 @@ def unneeded(
     state = evaluator.state
     pod = state.pods.get(plan.key)
     leaving = np.setdiff1d(evaluator.leaving_within(wait), state.snapshot.pod_rows(list(unsure)))
-    if (plan.looked, plan.counted_on) != (state.snapshot.version, leaving.tobytes()):
-        plan.looked, plan.counted_on, plan.found_needed = state.snapshot.version, leaving.tobytes(), set()
+    look = plan.look
+    if (look.version, look.counted_on) != (state.snapshot.version, leaving.tobytes()):
+        look.version, look.counted_on, look.needed = state.snapshot.version, leaving.tobytes(), set()
     unasked = frozenset(victim.uid for victim in plan.record.victims if is_there(state, plan, victim)) - asking
-    if pod is None or unasked <= plan.found_needed:
+    if pod is None or unasked <= look.needed:
         return Unneeded()
-    plan.found_needed |= unasked
+    look.needed |= unasked
     found = fits(state.snapshot, pod)
     if plan.record.node in found:
         return Unneeded(unasked, f"it fits on {plan.record.node} by now")

@@ -9,19 +9,21 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
 
 from webhook.kube.informer import Change
-from webhook.kube.instants import rfc3339
+from webhook.kube.instants import rfc3339, rfc3339_micro
 from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Promised, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
+from webhook.reconciler.plans.news import NominationCleared, PlanEnded, PlanGoesOn, StageLasts, VictimsCountAsGone
 from webhook.reconciler.plans.next_action import (
+    STAGES,
     Action,
     End,
+    Enter,
     PlanContext,
     Wait,
     next_action,
@@ -30,12 +32,12 @@ from webhook.reconciler.plans.next_action import (
     time_limit,
     was_cleared,
 )
-from webhook.reconciler.plans.plan import Ending, Plan, PlanStep
+from webhook.reconciler.plans.plan import Ending, Plan
 from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
-from webhook.reconciler.state.annotations import PlanRecord, PlanVictim, carries
+from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim, carries
 
-__all__ = ["News", "NominationCleared", "PlanEnded", "PlanGoesOn", "PlanManager", "VictimsCountAsGone", "time_for"]
+__all__ = ["PlanManager", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -43,36 +45,6 @@ _TURN = 0.01
 """Seconds of looking at plans after which everything else gets its turn."""
 _REMEMBERED = 10_000
 """Ids of ended plans that are remembered."""
-
-
-class PlanEnded(NamedTuple):
-    """A plan is over: nothing of it is expected any more but that the pods it asked leave."""
-
-    plan: Plan
-    ending: Ending
-    note: str = ""
-
-
-class PlanGoesOn(NamedTuple):
-    """A plan that seemed to have only to wait has victims to ask."""
-
-    plan: Plan
-
-
-class NominationCleared(NamedTuple):
-    """The scheduler cleared a plan's nomination, though nobody may have taken the room."""
-
-    plan: Plan
-    pod: Pod
-
-
-class VictimsCountAsGone(NamedTuple):
-    """The victims of a rehearsed plan have had their time to end."""
-
-    plan: Plan
-
-
-News = PlanEnded | PlanGoesOn | NominationCleared | VictimsCountAsGone
 
 
 class PlanManager:
@@ -113,18 +85,24 @@ class PlanManager:
             policy=policy.name,
             attempt=attempts + 1,
         )
-        plan = Plan(record, key_of(pod), pod.metadata.uid, pod.spec.priority or 0, now, now + seconds)
-        plan.timeout = policy.plan_timeout
-        plan.left_out = frozenset(left_out)
-        if isinstance(outcome, Evicts):
-            plan.grounds = {one.metadata.uid: outcome.grounds[key_of(one)] for one in victims}
+        grounds = outcome.grounds if isinstance(outcome, Evicts) else {}
+        plan = Plan(
+            record,
+            key_of(pod),
+            pod.metadata.uid,
+            pod.spec.priority or 0,
+            now,
+            now + seconds,
+            timeout=policy.plan_timeout,
+            left_out=frozenset(left_out),
+            grounds={one.metadata.uid: grounds[key_of(one)] for one in victims if grounds},
+        )
         self.add(plan)
         self.expect(plan, policy, victims)
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
-            plan.step, plan.deadline, plan.rehearsed = PlanStep.WAITING, math.inf, True
-            plan.emptied = now + max((_grace_under(policy, victim) for victim in victims), default=0)
+            plan.rehearse(now + max((_grace_under(policy, victim) for victim in victims), default=0))
         return plan
 
     def add(self, plan: Plan) -> None:
@@ -138,19 +116,19 @@ class PlanManager:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         now = self.clock.wall()
         shared = self.planned(but=plan)
-        plan.owners |= {owner for pod in victims if (owner := workload_of(pod))}
         ends = {pod.metadata.uid: now + _grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
-        plan.looked = self._state.snapshot.version
+        plan.look.version = self._state.snapshot.version
         own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
         evictions = [PlannedEviction(workload_of(pod), pod.spec.node_name) for pod in own]
         limiter, begun = self.evaluator.limiter, self.clock.monotonic()
         tickets = limiter.note(evictions, begun) if self.dry_run else limiter.plan(evictions, begun)
-        plan.tickets = dict(zip((pod.metadata.uid for pod in own), tickets, strict=True))
+        owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
+        plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
 
     def planned(self, *, but: Plan | None = None) -> set[str]:
         """The pods, by `namespace/name`, that plans, `but` for this one, count on and have yet to ask."""
-        under_way = [one for one in self.plans.values() if one.step is not PlanStep.WAITING and one is not but]
+        under_way = [one for one in self.plans.values() if one.stage is not PlanStage.WAITING and one is not but]
         return {
             victim.key
             for plan in (*under_way, *self._unanswered.values())
@@ -173,7 +151,7 @@ class PlanManager:
 
     def exclude(self, plan: Plan, unneeded: Collection[str]) -> None:
         """These victims, by uid, turned out not to be needed: they stay, and nothing counts them as leaving."""
-        plan.unneeded |= set(unneeded)
+        plan.spare(unneeded)
         self._expect_only(plan, {victim.uid for victim in plan.record.victims} - plan.unneeded, nominated=True)
         self._touch_others(plan)
 
@@ -181,12 +159,16 @@ class PlanManager:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
-        plan.ends[uid] = now + (_grace_under(policy, victim) if policy is not None else grace_of(victim))
+        ends = now + (_grace_under(policy, victim) if policy is not None else grace_of(victim))
         if (ticket := plan.tickets.get(uid)) is not None:
             self.evaluator.limiter.happened(ticket, now)
         else:
-            eviction = PlannedEviction(workload_of(victim), victim.spec.node_name)
-            plan.tickets[uid] = self.evaluator.limiter.note([eviction], now)[0]
+            ticket = self.evaluator.limiter.note([PlannedEviction(workload_of(victim), victim.spec.node_name)], now)[0]
+        plan.note_asked(uid, ends, ticket)
+
+    def enter(self, plan: Plan, stage: PlanStage) -> None:
+        """Begin a stage of a plan."""
+        plan.enter(stage, self.clock.monotonic(), rfc3339_micro(self.clock.wall()), STAGES[stage].write_after)
 
     def settle(self, plan: Plan) -> None:
         """Once a plan has ended, expect only its asked victims to leave; those that are being asked count as asked."""
@@ -216,7 +198,7 @@ class PlanManager:
         keys.discard(plan.key)
         if not keys:
             del self._on_node[plan.record.node]
-        plan.ended = ending
+        plan.end(ending)
         self._touch_others(plan)
         if ending is Ending.SPACE_TAKEN and plan.gone:
             for owner in plan.newcomers & plan.owners:
@@ -235,7 +217,7 @@ class PlanManager:
             return None
         now = self.clock.monotonic()
         if pod is not None and pod.status.nominated_node_name == plan.record.node and carries(pod, plan.record.id):
-            plan.seen = True
+            plan.note_nomination(seen=True)
         if (ending := over(plan, pod, now)) not in (None, Ending.TIMED_OUT):
             return self.end(plan, ending)
         return self.observe_nomination(plan, pod) if pod is not None and plan.seen else None
@@ -246,7 +228,8 @@ class PlanManager:
         A pod of higher priority may be behind that, for which kube-scheduler preempts there: then the room is taken,
         or will be, and the next look at the node finds that.
         """
-        plan.reserved, before = not was_cleared(plan, pod), plan.reserved
+        before = plan.reserved
+        plan.note_nomination(reserved=not was_cleared(plan, pod))
         if plan.reserved:
             return None
         self._state.hold(plan.record.id, (plan.key, plan.uid), plan.record.node)
@@ -275,14 +258,9 @@ class PlanManager:
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
-        for key in self._on_node.get(node, ()):
-            plan = self.plans[key]
-            self._note_touched(plan)
-            if newcomer is None:
-                plan.freed = self.clock.monotonic()
-            if newcomer is not None and key_of(newcomer) != plan.key:
-                plan.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
-                plan.newcomers.add(workload_of(newcomer))
+        for plan in self._plans_for(node):
+            plan.touch(freed=self.clock.monotonic() if newcomer is None else None, newcomer=newcomer)
+            self.unchecked[plan.key] = None
 
     def _touch_others(self, plan: Plan) -> None:
         """A plan will not ask some of its victims: those plans are to be looked at that counted on it."""
@@ -291,7 +269,7 @@ class PlanManager:
                 self._note_touched(other)
 
     def _note_touched(self, plan: Plan) -> None:
-        plan.touched = True
+        plan.touch()
         self.unchecked[plan.key] = None
 
     def all_asked(self, plan: Plan) -> None:
@@ -309,14 +287,14 @@ class PlanManager:
         pod, now = self._state.pods.get(plan.key), self.clock.monotonic()
         if pod is None or self.dry_run:
             return
-        if plan.step is PlanStep.WAITING and self.evaluator.fits_on(pod, plan.record.node):
-            plan.roomy = min(plan.roomy, max(plan.started, plan.freed) if math.isfinite(plan.freed) else now)
+        if plan.stage is PlanStage.WAITING and self.evaluator.fits_on(pod, plan.record.node):
+            plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now)
         else:
-            plan.roomy = math.inf
+            plan.note_room(math.inf)
         policy = policy_for(pod, self.context.policy_set)
-        plan.deadline = time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout)
+        plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
 
-    def check(self) -> Iterator[PlanEnded | PlanGoesOn | VictimsCountAsGone]:
+    def check(self) -> Iterator[PlanEnded | PlanGoesOn | StageLasts | VictimsCountAsGone]:
         """Look at the plans whose time is over, and for a moment at those that something happened to."""
         now = self.clock.monotonic()
         # 1. Plans seem to have timed out.
@@ -327,11 +305,22 @@ class PlanManager:
         # 2. The victims of rehearsed plans have had their time to end.
         for rehearsed in list(self.plans.values()) if self.dry_run else ():
             if rehearsed.emptied <= now:
-                rehearsed.emptied = math.inf
+                rehearsed.count_as_empty()
                 self._state.count_as_gone(rehearsed.record.id)
                 yield VictimsCountAsGone(rehearsed)
-        # 3. A waiting plan that something happened to may be over, or have lost its node or its room; now and then
+        # 3. A stage has lasted long enough to be written, or a pause is over.
+        for plan in [one for one in self.plans.values() if one.idle and min(one.write_due, one.resumes) <= now]:
+            if plan.write_due <= now:
+                plan.note_written(plan.stage)
+                yield StageLasts(plan)
+            if plan.resumes <= now:
+                self.unchecked[plan.key] = None
+        # 4. A waiting plan that something happened to may be over, or have lost its node or its room; now and then
         #    all of them are looked at.
+        yield from self._check_unchecked(now)
+
+    def _check_unchecked(self, now: float) -> Iterator[PlanEnded | PlanGoesOn]:
+        """Look for a moment at idle plans that something happened to."""
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
             self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
@@ -339,19 +328,22 @@ class PlanManager:
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]
-            plan = self.plans.get(key)
-            if plan is None or plan.step is not PlanStep.WAITING:
+            known = self.plans.get(key)
+            if known is None or not known.idle:
                 continue
-            match self.next_action(plan):
+            match self.next_action(known):
                 case End(ending, note):
-                    if (ended := self.end(plan, ending, note)) is not None:
+                    if (ended := self.end(known, ending, note)) is not None:
                         yield ended
-                case Wait():
-                    pass
+                case Wait(until):
+                    if known.stage is not PlanStage.WAITING:
+                        known.pause(until)
+                case Enter(stage):
+                    self.enter(known, stage)
+                    yield PlanGoesOn(known)
                 case _:
-                    # What another plan was to ask, and did not
-                    plan.step = PlanStep.EVICTING
-                    yield PlanGoesOn(plan)
+                    known.pause(math.inf)
+                    yield PlanGoesOn(known)
 
     def rehearsed_room(self, nodes: Iterable[str]) -> str:
         """One of the nodes if only rehearsed plans make the room on them: kube-scheduler will bind nothing there."""

@@ -16,7 +16,7 @@ from webhook.preemption.snapshot.kinds import BUDGETS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.preemptors import PolicySet, instant, unschedulable_since
 from webhook.reconciler.queue.queue import Queue
-from webhook.reconciler.state.annotations import decision_of
+from webhook.reconciler.state.annotations import decision_of, not_own
 from webhook.reconciler.state.state import State
 
 __all__ = [
@@ -110,7 +110,7 @@ def frees_room(change: Change[Pod]) -> bool:
         return False
     return (
         bool(new.metadata.deletion_timestamp) != bool(old.metadata.deletion_timestamp)
-        or old.metadata.annotations != new.metadata.annotations
+        or (old.metadata.annotations != new.metadata.annotations and not_own(old) != not_own(new))
         or old.metadata.labels != new.metadata.labels
         or old.status.start_time != new.status.start_time
         or old.spec.containers != new.spec.containers

@@ -154,7 +154,7 @@ class Queue:
         """The next one to try, marked busy; None if nothing is due."""
         self._move_woken(now)
         for _ in range(_AT_ONCE):
-            if (due := self._next_timer()) is None or due > now:
+            if self._next_timer() > now:
                 break
             _, _, key = heapq.heappop(self._timers)
             self._activate(self._entries[key])
@@ -257,22 +257,22 @@ class Queue:
         behind, self._behind = self._behind, set()
         return self.wake(now, behind) if behind else 0
 
-    def next_due(self) -> float | None:
-        """When the next timer runs out, the past if there is work left; None without timers.
+    def next_due(self) -> float:
+        """When the next timer runs out, the past if there is work left; infinite without timers.
 
         Ones already in `pop`'s reach are not counted.
         """
         first = next(iter(self._in_state[QueueState.UNSCHEDULABLE].values()), None)
         return 0.0 if first is not None and first.turn <= self._woken else self._next_timer()
 
-    def _next_timer(self) -> float | None:
+    def _next_timer(self) -> float:
         while self._timers:
             due, turn, key = self._timers[0]
             entry = self._entries.get(key)
             if entry is not None and entry.turn == turn:
                 return due
             heapq.heappop(self._timers)
-        return None
+        return math.inf
 
     def _activate(self, entry: QueuedPreemptor) -> None:
         self._move(entry, QueueState.ACTIVE)

@@ -1,8 +1,13 @@
 """What a plan leaves on its preemptor, as annotations.
 
 `giveway.dev/plan` is there while a plan is under way and is written together with the nomination, before the first
-victim is asked to leave. Which step the plan has reached is not written: it can be read off the victims themselves.
-`giveway.dev/decision` stays and tells people, and a new leader, what was decided and at which attempt.
+victim is asked to leave. It names the stage that the plan has reached (`PlanStage`) and when each stage began; which
+victims have been asked can be read off the victims themselves. `giveway.dev/decision` stays and tells people, and a new
+leader, what was decided and at which attempt.
+
+Version 3 is the first with stages. Plans of version 1 and 2 (with digests) are read as in stage `Evicting`. A version
+before takes a plan of version 3 off its pod and decides again. A field that an older version must not pass over needs a
+new version; a stage that it does not know it refuses anyway.
 
 Both have a bounded size, however many victims there are: the API server takes 256 KiB of annotations in all. A plan
 with too many to name them has a digest of each uid instead: they are found again on their node by that (`with_names`).
@@ -17,6 +22,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Any
 
@@ -24,7 +30,7 @@ import msgspec
 
 from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
-from webhook.policy.model import DECISION, PLAN
+from webhook.policy.model import DECISION, PLAN, RECONCILER_ANNOTATIONS
 
 __all__ = [
     "DECISION",
@@ -33,17 +39,19 @@ __all__ = [
     "DecidedVictim",
     "DecisionRecord",
     "PlanRecord",
+    "PlanStage",
     "PlanVictim",
     "UnreadableError",
     "carries",
     "decision_of",
     "encode",
+    "not_own",
     "plan_of",
     "with_names",
 ]
 
-_VERSION = 2
-"""Of the plans that are understood; one that names its victims is written as version 1."""
+_VERSION = 3
+"""Of the plans that are written; older ones are understood, too."""
 _LONGEST = 64 * 1024
 """Bytes that are read."""
 _ROOM = 32 * 1024
@@ -66,6 +74,14 @@ class UnreadableError(ValueError):
     """An annotation that is not a plan this version understands."""
 
 
+class PlanStage(StrEnum):
+    """How far a plan has come; `plans.next_action.STAGES` says what is done in each stage."""
+
+    NOMINATING = "Nominating"
+    EVICTING = "Evicting"
+    WAITING = "Waiting"
+
+
 class PlanVictim(msgspec.Struct, frozen=True):
     """A pod that is to leave; the uid makes sure that it is not its successor of the same name."""
 
@@ -82,7 +98,8 @@ class PlanVictim(msgspec.Struct, frozen=True):
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
 
-    `digests` stands instead of the victims if they are too many: the bytes of one, a colon, all of them in base64.
+    `stages` says when the stages so far began, `stage` is the one it is in. `digests` stands instead of the victims if
+    they are too many: the bytes of one, a colon, all of them in base64.
     """
 
     id: str
@@ -91,8 +108,14 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     deadline: str = ""
     policy: str = ""
     attempt: int = 1
-    version: int = 1
+    version: int = _VERSION
+    stage: PlanStage = PlanStage.EVICTING
+    stages: dict[PlanStage, str] = {}
     digests: str | msgspec.UnsetType = msgspec.UNSET
+
+    def entering(self, stage: PlanStage, at: str) -> PlanRecord:
+        """The plan as it is in another stage, which began at that instant."""
+        return msgspec.structs.replace(self, stage=stage, stages={**self.stages, stage: at})
 
 
 class DecidedVictim(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -150,7 +173,7 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
         size = max(1, min(_DIGEST, _DIGESTS_ROOM // len(record.victims)))
         packed = b"".join(_digest(victim.uid, size) for victim in record.victims)[:_DIGESTS_ROOM]
         digests = f"{size}:{base64.b64encode(packed).decode()}"
-        text = msgspec.json.encode(msgspec.structs.replace(record, victims=(), digests=digests, version=2))
+        text = msgspec.json.encode(msgspec.structs.replace(record, victims=(), digests=digests))
     while len(text) > _ROOM and isinstance(record, DecisionRecord) and record.victims:
         kept = len(record.victims) * _ROOM // (len(text) + 1)
         more = record.more_victims + len(record.victims) - kept
@@ -169,7 +192,7 @@ def with_names(record: PlanRecord, pods: Iterable[PlanVictim]) -> tuple[PlanReco
     size, packed = int(record.digests[0]), base64.b64decode(record.digests[2:])
     missing = {packed[at : at + size] for at in range(0, len(packed), size)}
     found = {digest: pod for pod in pods if (digest := _digest(pod.uid, size)) in missing}
-    named = msgspec.structs.replace(record, victims=tuple(found.values()), digests=msgspec.UNSET, version=1)
+    named = msgspec.structs.replace(record, victims=tuple(found.values()), digests=msgspec.UNSET)
     return named, frozenset(digest.hex() for digest in missing - found.keys())
 
 
@@ -193,7 +216,8 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         _ID.fullmatch(record.id)
         and _NAME.fullmatch(record.node)
         and record.attempt in _ATTEMPTS
-        and (not record.deadline or _is_instant(record.deadline))
+        and record.stage is not PlanStage.NOMINATING
+        and all(_is_instant(text) for text in (record.deadline, *record.stages.values()) if text)
         and (not record.digests or (not victims and _are_digests(record.digests)))
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
@@ -229,6 +253,11 @@ def decision_of(pod: Pod) -> DecisionRecord | None:
 def carries(pod: Pod, plan: str) -> bool:
     """Whether the plan of that id is written on a pod; cheap, and never wrong for ids that this program makes."""
     return plan in (pod.metadata.annotations or {}).get(PLAN, "")
+
+
+def not_own(pod: Pod) -> dict[str, str]:
+    """A pod's annotations without those that the reconciler writes itself."""
+    return {key: text for key, text in (pod.metadata.annotations or {}).items() if key not in RECONCILER_ANNOTATIONS}
 
 
 def _plausible_victim(victim: DecidedVictim) -> bool:

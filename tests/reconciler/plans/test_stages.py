@@ -1,0 +1,144 @@
+"""The stages of a plan: what is done in each, what is written of it, and who may change it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import dataclasses
+import re
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from tests.reconciler.acting import Play, managing, playing
+from tests.reconciler.builders import START, Desk, Setting, node, pod, preemptor
+from tests.workloads import eventually
+from webhook.kube.instants import epoch, rfc3339
+from webhook.policy.model import RECONCILER_ANNOTATIONS, EvictionMode
+from webhook.reconciler.plans import next_action, plan_manager
+from webhook.reconciler.plans.next_action import STAGES, Action, Situation, Stage, Wait
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.state.annotations import PLAN, PlanRecord, PlanStage, PlanVictim, encode, plan_of
+
+ROOT = Path(next_action.__file__).parents[2]
+
+
+async def written(play: Play, stage: PlanStage) -> PlanRecord:
+    """The plan on the preemptor `p`, once it names this stage."""
+
+    async def check() -> PlanRecord | None:
+        found = await play.get("p")
+        record = plan_of(found) if found is not None else None
+        return record if record is not None and record.stage is stage else None
+
+    return await eventually(check, 10.0, f"the plan is in stage {stage}")
+
+
+def test_who_changes_a_plan():
+    """Changes of a plan are methods of `Plan`: nobody else assigns a field of a plan, nor changes what is in one."""
+    fields = {field.name for field in dataclasses.fields(Plan)}
+    changing = {"add", "discard", "update", "pop", "remove", "clear", "append"}
+    found = []
+    texts = {path.name: path.read_text() for path in ROOT.rglob("*.py") if path.name != "plan.py"}
+    knowing = {name: text for name, text in texts.items() if re.search(r"plans\.plan import .*\bPlan\b", text)}
+    assert "executor.py" in knowing
+    for file, text in knowing.items():
+        for part in ast.walk(ast.parse(text)):
+            targets = part.targets if isinstance(part, ast.Assign) else []
+            targets = [part.target] if isinstance(part, ast.AugAssign | ast.AnnAssign) else targets
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in changing:
+                targets = [part.func.value]
+            for target in targets:
+                name = target.value if isinstance(target, ast.Subscript) else target
+                if not (isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name)):
+                    continue
+                if name.attr in fields and name.value.id != "self":
+                    found.append(f"{file}: {name.value.id}.{name.attr}")
+    assert found == []
+
+
+def test_every_stage_has_a_row():
+    """A stage without a row of what is done in it is none."""
+    assert list(STAGES) == list(PlanStage)
+
+
+@pytest.mark.skipped_waits
+async def test_what_is_written_of_the_stages():
+    """The plan says since when its victims are asked, and that it waits once it has waited for a while."""
+    async with playing(termination_seconds=8.0) as play, play.reconciling(leader_elect=False):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p", "6")
+        first = await written(play, PlanStage.EVICTING)
+        assert list(first.stages) == [PlanStage.EVICTING]
+        then = await written(play, PlanStage.WAITING)
+        assert then.stages[PlanStage.EVICTING].startswith(first.stages[PlanStage.EVICTING][:19])
+        assert epoch(then.stages[PlanStage.WAITING]) >= epoch(then.stages[PlanStage.EVICTING])
+        assert (then.id, then.victims) == (first.id, first.victims)
+        assert await play.bound("p") == "node-1"
+        await play.nominated("p", "")
+
+
+@pytest.mark.parametrize("stage", [stage for stage in PlanStage if stage is not PlanStage.NOMINATING])
+async def test_a_new_leader_goes_on_in_the_stage(stage: PlanStage):
+    """The stage and its times are those that the plan on the pod names; victims that stay are asked all the same."""
+    setting, made = Setting(node("n1")), preemptor("p", "8", nominated="n1")
+    record = PlanRecord(id="plan", node="n1", victims=(PlanVictim("default", "v", "uid-v"),))
+    record = record.entering(PlanStage.EVICTING, rfc3339(START - 60)).entering(stage, rfc3339(START - 30))
+    made.metadata.annotations = {PLAN: encode(record)}
+    setting.add(pod("v", "8", node="n1"), made)
+    desk = Desk(setting)
+    desk.reconciler._offer_all()
+    desk.reconciler.turn()
+    plan = desk.reconciler.plans["default/p"]
+    assert (plan.stage, plan.since[stage]) == (stage, -30.0)
+    assert isinstance(desk.reconciler.plan_manager.next_action(plan), next_action.Enter | next_action.Displace)
+    await desk.reconciler.stop()
+
+
+@pytest.mark.skipped_waits
+async def test_a_stage_may_wait_before_it_acts(monkeypatch: pytest.MonkeyPatch):
+    """A stage before the last one that only waits is looked at again when that is over; its plan lasts."""
+
+    def evicting(situation: Situation) -> Action:
+        begun = situation.plan.since[PlanStage.EVICTING]
+        if situation.now < begun + 3.0:
+            return Wait(begun + 3.0)
+        return STAGES[PlanStage.EVICTING].next_action(situation)
+
+    changed = MappingProxyType({**STAGES, PlanStage.EVICTING: Stage(evicting, 2, 0.0)})
+    for module in (next_action, plan_manager):
+        monkeypatch.setattr(module, "STAGES", changed)
+    async with playing() as play, play.reconciling(leader_elect=False):
+        await play.victim("a", "node-1", "6")
+        await play.preemptor("p", "6")
+        record = await written(play, PlanStage.EVICTING)
+        begun = asyncio.get_running_loop().time()
+        while "a" in await play.here():
+            assert plan_of(await play.get("p")).id == record.id
+            await asyncio.sleep(0.1)
+        assert asyncio.get_running_loop().time() - begun > 2.5
+        assert await play.bound("p") == "node-1"
+
+
+@pytest.mark.parametrize("mode", list(EvictionMode))
+@pytest.mark.parametrize("annotation", RECONCILER_ANNOTATIONS)
+async def test_what_the_reconciler_writes_on_a_victim(annotation: str, mode: EvictionMode):
+    """It neither ends the plan nor has anybody tried again, whichever way the victim is asked to leave."""
+
+    async def checkpoint(step: str) -> None:
+        if step == "displaced":
+            body = {"metadata": {"annotations": {annotation: "told"}}}
+            await play.client.patch("/api/v1/namespaces/default/pods/a", body)
+
+    async with (
+        playing() as play,
+        play.reconciling(managing(eviction=mode), leader_elect=False, checkpoint=checkpoint) as service,
+    ):
+        await play.victim("a", "node-1", "6")
+        await play.victim("other", "node-1", "1", schedulerName="other", preemptionPolicy=None)
+        await play.preemptor("p", "6")
+        assert await play.bound("p") == "node-1"
+        await play.nominated("p", "")
+        assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
+        assert service.reconciler.plan_manager.plans == {}

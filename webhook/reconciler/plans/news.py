@@ -1,0 +1,46 @@
+"""What the cluster's changes and the time mean for plans, as told to whoever asked; nothing here calls back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from webhook.kube.objects import Pod
+from webhook.reconciler.plans.plan import Ending, Plan
+
+__all__ = ["News", "NominationCleared", "PlanEnded", "PlanGoesOn", "StageLasts", "VictimsCountAsGone"]
+
+
+class PlanEnded(NamedTuple):
+    """A plan is over: nothing of it is expected any more but that the pods it asked leave."""
+
+    plan: Plan
+    ending: Ending
+    note: str = ""
+
+
+class PlanGoesOn(NamedTuple):
+    """A plan that seemed to have only to wait has victims to ask."""
+
+    plan: Plan
+
+
+class StageLasts(NamedTuple):
+    """A plan has been in its stage long enough for that to be written on its preemptor."""
+
+    plan: Plan
+
+
+class NominationCleared(NamedTuple):
+    """The scheduler cleared a plan's nomination, though nobody may have taken the room."""
+
+    plan: Plan
+    pod: Pod
+
+
+class VictimsCountAsGone(NamedTuple):
+    """The victims of a rehearsed plan have had their time to end."""
+
+    plan: Plan
+
+
+News = PlanEnded | PlanGoesOn | StageLasts | NominationCleared | VictimsCountAsGone

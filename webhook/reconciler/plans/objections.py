@@ -1,0 +1,99 @@
+"""What speaks against the victims of a plan by the newest state, and of whom the API server may refuse to let go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from webhook.policy.model import EvictionMode, PreemptionPolicy
+from webhook.preemption.decision import fits
+from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.eligible import potential_victims
+from webhook.reconciler.evaluate.budget_checks import beyond_budget
+from webhook.reconciler.evaluate.evaluator import Evaluator
+from webhook.reconciler.evaluate.pods_ahead import blocked_text
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.preemptors import PolicySet
+from webhook.reconciler.state.annotations import PlanVictim
+
+__all__ = ["Objection", "has_budget", "is_doubtful", "objection"]
+
+
+class Objection(NamedTuple):
+    """Why a plan must end."""
+
+    ending: Ending
+    note: str
+
+
+def objection(
+    plan: Plan,
+    evaluator: Evaluator,
+    policy_set: PolicySet,
+    policy: PreemptionPolicy,
+    left: list[PlanVictim],
+    *,
+    asking: Collection[str],
+) -> Objection | None:
+    """Why a plan whose nomination stands must not go on to evict the victims that are left; None if it may.
+
+    The victims `asking`, by uid, are being asked. What has not changed since the last look is not worked out again.
+    """
+    state, rules, now = evaluator.state, policy_set.rules[policy.name], evaluator.clock.monotonic()
+    fresh, pod = not (plan.gone or asking), state.pods.get(plan.key)
+    assert pod is not None
+    basis = (state.snapshot.version, rules, evaluator.eviction_backoff.version, frozenset(one.uid for one in left))
+    if plan.look.judged == basis:
+        return None
+    if why := rules.outside(evaluator.clock.wall()):
+        return Objection(Ending.OUTDATED, why)
+    # 1. Each of them may go by the rules of now, and none is kept for another reason.
+    rows = [state.snapshot.pods.find(victim.namespace, victim.name) for victim in left]
+    exclusions = evaluator.exclusions(now)
+    verdicts = potential_victims(state.snapshot, compile_pod(pod), rules, evaluator.clock.wall(), exclusions=exclusions)
+    for victim, row in zip(left, rows, strict=True):
+        if row is not None and (excluded := verdicts.excluded(row)) is not None:
+            return Objection(Ending.OUTDATED, f"{victim.key} may not go any more: {excluded.text} ({excluded.rule})")
+    # 2. Neither budgets nor rates are used up by others.
+    if why := beyond_budget(state, policy, left):
+        return Objection(Ending.REFUSED, why)
+    limits = policy.limits.at(evaluator.clock.wall())
+    if why := evaluator.limiter.overdrawn(limits, [plan.tickets.get(one.uid, 0) for one in left], now):
+        return Objection(Ending.OUTDATED, why)
+    # 3. It helps, and is needed.
+    if plan.look.version != state.snapshot.version:
+        if not evaluator.has_room(pod, plan.record.node):
+            return Objection(Ending.OUTDATED, f"evicting would not make room on {plan.record.node} any more")
+        found = fits(state.snapshot, pod) if fresh else ()
+        if plan.record.node not in found and not plan.left_out.issuperset(found):
+            return Objection(Ending.OUTDATED, "it fits without preemption by now")
+    # 4. Before anybody was asked: nobody of higher priority waits who would take the room.
+    if fresh:
+        ahead = evaluator.pods_ahead(pod)
+        place = state.snapshot.nodes.find(plan.record.node)
+        known = np.array([row for row in rows if row is not None and state.snapshot.pods.node[row] == place], np.intp)
+        node = np.full(len(known), place, np.intp)
+        nobody = np.zeros(len(known), np.bool_)
+        if len(known) and ahead(Candidates.on_nodes(state.snapshot, node, known, nobody)).any():
+            return Objection(Ending.OUTDATED, blocked_text(ahead.blocking))
+    plan.look.judged = basis
+    return None
+
+
+def is_doubtful(evaluator: Evaluator, victim: PlanVictim, policy: PreemptionPolicy) -> bool:
+    """Whether the API server may refuse to let this victim go."""
+    if has_budget(evaluator, victim):
+        return True
+    pod = evaluator.state.pods.get(victim.key)
+    if pod is not None and evaluator.eviction_backoff.remembers(pod):
+        return True
+    return evaluator.state.eviction_reviews.may_refuse(deletes=policy.eviction is EvictionMode.DELETE)
+
+
+def has_budget(evaluator: Evaluator, victim: PlanVictim) -> bool:
+    """Whether a disruption budget covers this victim."""
+    pod = evaluator.state.pods.get(victim.key)
+    return pod is not None and bool(evaluator.state.disruptions.covering(pod))
