@@ -61,12 +61,12 @@ def plan_rows(reconciler: Reconciler) -> list[dict[str, Any]]:
     return [
         {
             "preemptor": plan.key,
-            "step": plan.step.value,
             "ageSeconds": round(now - plan.started, 3),
             "reserved": plan.reserved,
             "secondsLeft": None if math.isinf(plan.deadline) else round(plan.deadline - now, 3),
             "asked": sorted(victim.key for victim in plan.record.victims if victim.uid in plan.gone),
             **msgspec.to_builtins(plan.record),
+            "stage": plan.stage.value,
         }
         for plan in sorted(reconciler.plans.values(), key=lambda plan: plan.started)
     ]
