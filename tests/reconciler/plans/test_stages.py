@@ -17,7 +17,7 @@ from tests.workloads import eventually
 from webhook.kube.instants import epoch, rfc3339
 from webhook.policy.model import RECONCILER_ANNOTATIONS, EvictionMode
 from webhook.reconciler.plans import next_action, plan_manager
-from webhook.reconciler.plans.next_action import STAGES, Action, Situation, Stage, Wait
+from webhook.reconciler.plans.next_action import STAGES, Action, Situation, StageRow, Wait
 from webhook.reconciler.plans.plan import Plan
 from webhook.reconciler.state.annotations import PLAN, PlanRecord, PlanStage, PlanVictim, encode, plan_of
 
@@ -106,7 +106,7 @@ async def test_a_stage_may_wait_before_it_acts(monkeypatch: pytest.MonkeyPatch):
             return Wait(begun + 3.0)
         return STAGES[PlanStage.EVICTING].next_action(situation)
 
-    changed = MappingProxyType({**STAGES, PlanStage.EVICTING: Stage(evicting, 2, 0.0)})
+    changed = MappingProxyType({**STAGES, PlanStage.EVICTING: StageRow(evicting, 2, 0.0)})
     for module in (next_action, plan_manager):
         monkeypatch.setattr(module, "STAGES", changed)
     async with playing() as play, play.reconciling(leader_elect=False):

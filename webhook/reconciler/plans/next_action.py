@@ -41,7 +41,7 @@ __all__ = [
     "PlanContext",
     "Situation",
     "Spare",
-    "Stage",
+    "StageRow",
     "Try",
     "Wait",
     "next_action",
@@ -196,7 +196,7 @@ def _waiting(situation: Situation) -> Action:
     return Wait(plan.deadline)
 
 
-class Stage(NamedTuple):
+class StageRow(NamedTuple):
     """A stage of a plan."""
 
     next_action: Callable[[Situation], Action]
@@ -206,11 +206,11 @@ class Stage(NamedTuple):
     """Seconds that it lasts before it is written on the preemptor; 0 for before anything is done in it."""
 
 
-STAGES: Mapping[PlanStage, Stage] = MappingProxyType(
+STAGES: Mapping[PlanStage, StageRow] = MappingProxyType(
     {
-        PlanStage.NOMINATING: Stage(_nominating, 1, math.inf),
-        PlanStage.EVICTING: Stage(_evicting, 2, 0.0),
-        PlanStage.WAITING: Stage(_waiting, 3, 2.0),
+        PlanStage.NOMINATING: StageRow(_nominating, 1, math.inf),
+        PlanStage.EVICTING: StageRow(_evicting, 2, 0.0),
+        PlanStage.WAITING: StageRow(_waiting, 3, 2.0),
     }
 )
 """In their order. A plan that is bound within a moment is not written once more for that it waits."""
