@@ -37,6 +37,7 @@ class _Outside(NamedTuple):
     known: tuple[float, ...] = ()
     """When the same had cost a plan before: soon after that it could be known."""
     owner: str = ""
+    uid: str = ""
 
 
 class _Evicting(NamedTuple):
@@ -61,6 +62,12 @@ class OutcomeJudge:
         self._plans: dict[str, _Evicting] = {}
         self._served: set[str] = set()
         """Victims, by uid, of plans that ended as they should: another plan that names one has not evicted it."""
+        self._owner: dict[str, str] = {}
+        """Pod's uid to its owner."""
+        self._shunned: set[str] = set()
+        """Pods, by uid, that were refused for a hidden reason: nobody could know that they still wait."""
+        self._shown: dict[str, set[str]] = {}
+        """Plan that lost its room to the pods, by uid, that the watch had shown by then."""
         self._since: dict[str, float] = {}
         self._outside: list[_Outside] = []
 
@@ -73,13 +80,23 @@ class OutcomeJudge:
         unseen: bool = False,
         known: tuple[float, ...] = (),
         owner: str = "",
+        uid: str = "",
     ) -> None:
         """Note that something outside has changed now."""
-        self._outside.append(_Outside(asyncio.get_running_loop().time(), what, scope, above, unseen, known, owner))
+        self._outside.append(_Outside(asyncio.get_running_loop().time(), what, scope, above, unseen, known, owner, uid))
 
     def forget(self) -> None:
         """Another process leads, which knows of no owner that puts its pods back."""
         self._returned.clear()
+
+    def shunned(self, uid: str) -> None:
+        """The scheduler does not bind this pod where it fits, for a reason that no object shows."""
+        self._shunned.add(uid)
+
+    def ended(self, line: Json) -> None:
+        """A plan is over for its reconciler."""
+        if line["ending"] == "space-taken":
+            self._shown[line["plan"]] = {pod["metadata"]["uid"] for pod in self.cluster.seen.values()}
 
     def decided(self, line: Json) -> None:
         """A plan was made."""
@@ -97,10 +114,16 @@ class OutcomeJudge:
 
     def changed(self, old: Json | None, new: Json | None) -> None:
         """A pod is different on the server, or new, or gone."""
+        if new is not None:
+            meta = new["metadata"]
+            self._owner[meta["uid"]] = next((one["name"] for one in meta.get("ownerReferences", ())), "")
         if old is None and new is not None:
             self._came(new)
         elif old is not None and new is not None and new["spec"].get("nodeName") and not old["spec"].get("nodeName"):
-            self.outside(f"{new['metadata']['name']} was bound there", new["spec"]["nodeName"], unseen=True)
+            name, node = new["metadata"]["name"], new["spec"]["nodeName"]
+            self.outside(f"{name} was bound there", node, unseen=True)
+            if new["metadata"]["uid"] in self._shunned:
+                self.outside(f"{name}, which was refused elsewhere, was bound there", node)
         plan = _plan_on(old) if old is not None else None
         evicting = self._plans.get(plan["id"]) if plan else None
         if plan is None or evicting is None:
@@ -125,9 +148,10 @@ class OutcomeJudge:
     def _came(self, pod: Json) -> None:
         node, priority = pod["spec"].get("nodeName"), pod["spec"]["priority"]
         if node:
-            owner = next((one["name"] for one in pod["metadata"].get("ownerReferences", ())), "")
+            uid = pod["metadata"]["uid"]
+            owner = self._owner[uid]
             known = tuple(self._returned.get(owner, ()))
-            self.outside(f"{pod['metadata']['name']} was put there", node, known=known, owner=owner)
+            self.outside(f"{pod['metadata']['name']} was put there", node, known=known, owner=owner, uid=uid)
         else:
             self.outside(f"{pod['metadata']['name']} came in front", above=priority)
 
@@ -142,7 +166,7 @@ class OutcomeJudge:
             for one in self._outside
             if one.at >= evicting.since - _LAG
             and not (one.unseen and one.at > evicting.since)
-            and not any(before + _LAG < evicting.since < before + _REMEMBERED for before in one.known)
+            and (one.at <= evicting.since or not any(_is_known(before, evicting.since) for before in one.known))
             and one.scope in concerned
             and one.above > evicting.priority
         ]
@@ -153,8 +177,10 @@ class OutcomeJudge:
             f"{plan} for {evicting.preemptor} on {evicting.node} from {evicting.since:.2f} to {now:.2f}"
             f" ended {endings[-1:]}, {len(evicting.victims)} went: {evicting.victims}"
         )
+        owners = {self._owner.get(uid, "") for uid in evicting.planned} - {""}
         for one in reasons:
-            if one.owner and endings[-1:] == ["space-taken"]:  # else it came when the plan was over already
+            # One that came before the plan did not come back, and one that came when it was over is not known.
+            if one.owner in owners and one.at > evicting.since and one.uid in self._shown.get(plan, ()):
                 self._returned.setdefault(one.owner, []).append(now)
         if reasons or evicting.node in self.cluster.shunned:
             self._served.update(evicting.victims)
@@ -164,6 +190,11 @@ class OutcomeJudge:
             self.excused.append(f"{said}; kube-scheduler does not take the node")
         else:
             self.in_vain.append(said)
+
+
+def _is_known(before: float, now: float) -> bool:
+    """Whether it is known that an owner puts its pods back, since that cost a plan before."""
+    return before + _LAG < now < before + _REMEMBERED
 
 
 def _plan_on(pod: Json) -> Json | None:

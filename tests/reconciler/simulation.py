@@ -383,6 +383,7 @@ class Simulation:
 
     def shun(self, pod: Json) -> None:
         """The scheduler does not bind a pod where it fits, for a reason that no object shows: it takes other nodes."""
+        self.outcomes.shunned(pod["metadata"]["uid"])
         self.outcomes.outside(
             f"{pod['metadata']['name']} is refused for a hidden reason", above=pod["spec"]["priority"]
         )
@@ -400,6 +401,8 @@ class Simulation:
 
     def _tell(self, line: Json) -> None:
         self.told.append(line)
+        if line["message"] == "plan ended":
+            self.outcomes.ended(line)
         if line["message"] == "decision":
             self.outcomes.decided(line)
             if line.get("victims"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +22,7 @@ from webhook.reconciler.plans import adoption, plan_manager
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.preemptors import instant
 from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
+from webhook.reconciler.state.state import State
 
 
 def names_its_node() -> Simulation:
@@ -218,6 +221,118 @@ def count_on_whoever_is_asked(patch: Patch) -> None:
     patch.setattr(actions, "_not_answered_for", lambda *_: set())
 
 
+class Slowest(random.Random):
+    """Everything takes as long as it can."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[-1]
+
+
+def slow(made: Simulation) -> Simulation:
+    """A cluster in which everything takes as long as it can."""
+    made.dice = made.scheduler.dice = Slowest()
+    return made
+
+
+def nominated_for_a_moment() -> Simulation:
+    """Another pod is nominated to a plan's node, and that is over before a watch shows it."""
+    made = slow(simulated(node("n1", "8")))
+    made.put(victim("a", "n1"))
+    made.put(victim("kept", "n1", priority=20))
+    made.kept.add("kept")
+    made.ends_after["a"] = 20.0
+    made.put(preemptor())
+    later(2.0, lambda: made.put(preemptor("q")))
+    return made
+
+
+def believe_the_watch(patch: Patch) -> None:
+    patch.setattr(State, "expect_cleared", lambda *_: None)
+
+
+def one_of_two_plans_is_refused() -> Simulation:
+    """Two plans need a pod that is kept; one of them needs another one, too."""
+    made = slow(simulated(node("n1", "8")))
+    fixed = victim("fixed", "n1", "2")
+    fixed["metadata"]["annotations"] = {}
+    made.put(fixed)
+    made.put(victim("kept", "n1", "4", priority=10))
+    made.kept.add("kept")
+    made.put(victim("v", "n1", "2", priority=20))
+    made.put(preemptor("a", "3"))
+    made.put(preemptor("p", "3"))
+    return made
+
+
+def leave_it_to_the_other(patch: Patch) -> None:
+    patch.setattr(actions, "_shared", lambda *_: [])
+
+
+def leader_whose_clock_is_ahead() -> Simulation:
+    """A new leader's clock says that the victim's time is long over."""
+    made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=20.0))
+    made.put(victim("a", "n1", grace=60))
+    made.put(victim("b", "n2", priority=20))
+    made.ends_after["a"] = 60.0
+    later(2.0, lambda: made.put(preemptor()))
+    made.terms = [(0.0, 7.0, 0.0), (8.0, math.inf, 59.0)]
+    return made
+
+
+def believe_the_clock(patch: Patch) -> None:
+    def left(manager: Any, one: Any, _: Any) -> float:
+        clock = manager.clock
+        return clock.monotonic() + max(0.0, instant(one.metadata.deletion_timestamp) - clock.wall())
+
+    patch.setattr(adoption, "_ends", left)
+
+
+def nominated_elsewhere() -> Simulation:
+    """Of two pods in front, the first has a node of its own to wait for: the second one comes."""
+    made = simulated(node("n1", "4"), node("n2", "4"))
+    made.put(victim("leaving", "n2", grace=90))
+    made.ends_after["leaving"] = 10.0
+    made.leave("leaving")
+    made.put(victim("v", "n1"))
+    made.ends_after["v"] = 20.0
+    first = preemptor("first", "3", priority=300, managed=False)
+    first["status"]["nominatedNodeName"] = "n2"
+    made.put(first)
+    made.put(preemptor("second", "4", priority=200, managed=False))
+    later(2.0, lambda: made.put(preemptor(cpu="1")))
+    return made
+
+
+def send_them_all(patch: Patch) -> None:
+    patch.setattr("webhook.reconciler.evaluate.pods_ahead._not_nominated_elsewhere", lambda *given: given[-1])
+
+
+def contested(how: str) -> Simulation:
+    """When a plan's victim is gone and the scheduler away, another preemptor is nominated beside its own."""
+    made = simulated(node("n1", "8"), under=policy(plan_timeout=20.0))
+    made.put(victim("a", "n1"))
+    made.put(victim("slow", "n1", priority=20, grace=30 if how == "it takes long" else 0))
+    made.ends_after["slow"] = 30.0
+    if how == "it is migrated":
+        made.ends_after["slow"] = 0.0
+        made.migrating["slow"] = 40.0
+    later(2.0, lambda: made.put(preemptor()))
+    made.scheduler.away_until = 48.0
+    later(30.0, lambda: made.put(preemptor("q")))
+    return made
+
+
+def count_from_the_beginning(patch: Patch) -> None:
+    patch.setattr(actions, "_room_comes", lambda *_: -math.inf)
+    limit = plan_manager.time_limit
+
+    def as_if_nothing_came(plan: Any, context: Any, timeout: float) -> float:
+        plan.contested = -math.inf
+        return limit(plan, context, timeout)
+
+    patch.setattr(plan_manager, "time_limit", as_if_nothing_came)
+
+
 FAULTS = {
     "replacements that name their node": Fault(names_its_node, 300.0, learn_nothing, 2),
     "one victim is denied": Fault(one_is_kept, 300.0, ask_without_trying, 0, bound=False),
@@ -229,6 +344,16 @@ FAULTS = {
     "a pod in front that fits later": Fault(leaves_later, 100.0, believe_that_nobody_leaves, 0),
     "replacements while nobody leads": Fault(replaced_while_nobody_leads, 300.0, see_nobody_come, 2),
     "a pod that was asked in vain": Fault(asked_in_vain, 100.0, count_on_whoever_is_asked, 2),
+    "a nomination that is over": Fault(nominated_for_a_moment, 100.0, believe_the_watch, 1),
+    "a victim of two plans": Fault(one_of_two_plans_is_refused, 10.0, leave_it_to_the_other, 0, bound=False),
+    "a clock that is ahead": Fault(leader_whose_clock_is_ahead, 300.0, believe_the_clock, 1),
+    "a pod in front that goes elsewhere": Fault(nominated_elsewhere, 100.0, send_them_all, 0),
+    "a nomination beside the preemptor's whose victim takes long": Fault(
+        partial(contested, "it takes long"), 100.0, count_from_the_beginning, 2
+    ),
+    "a nomination beside the preemptor's whose victim is migrated": Fault(
+        partial(contested, "it is migrated"), 100.0, count_from_the_beginning, 2
+    ),
     "annotations that no rule reads": Fault(labels_change, 300.0, judge_by_labels, 3),
 }
 

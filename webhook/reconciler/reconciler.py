@@ -159,7 +159,7 @@ class Reconciler:
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
         self._found.clear()
-        self.state.expectations.cleared.clear()
+        self.state.expect_not_cleared(list(self.state.expectations.cleared))
         while not self._news.empty():
             self._news.get_nowait()
         self.queue.clear()

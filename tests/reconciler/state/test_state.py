@@ -11,7 +11,8 @@ from webhook.kube.objects import Pod
 from webhook.reconciler.evaluate.evaluator import Evicts
 from webhook.reconciler.state.annotations import PLAN
 from webhook.reconciler.state.disruptions import Disruptions
-from webhook.reconciler.state.state import Expectations, Indexes
+from webhook.reconciler.state.expectations import Expectations
+from webhook.reconciler.state.state import Indexes
 
 VICTIM = "default/v"
 READY = [{"type": "Ready", "status": "True"}]

@@ -2,7 +2,8 @@
 
 A nomination keeps room from pods of equal and lower priority. A pod of higher priority that waits, whoever preempts
 for it or nobody, takes what is emptied as soon as it fits there. So the preemptor has to fit beside all of those, when
-its victims are gone, and also when the pods are gone that leave the node anyway.
+its victims are gone, and also when the pods are gone that leave the node anyway; and whether those that are nominated
+elsewhere come or not.
 """
 
 from __future__ import annotations
@@ -90,12 +91,18 @@ class PodsAhead:
                 if need is not None and pod.metadata.uid != self._pod.metadata.uid:
                     beside[:, place] += need
                     self._note_lost(codes, free - beside, own, np.arange(len(codes)) == place, pod)
-        later = self._leaving_beside(candidates)
+        later, columns = self._leaving_beside(candidates), _columns(snapshot, candidates)
+        everybody = [(group, np.full(len(codes), len(group.pods))) for group in groups]
+        without_nominated = [
+            (group, _not_nominated_elsewhere(snapshot, columns, group, most)) for group, most in everybody
+        ]
+        nominated = any((some < most).any() for (_, most), (_, some) in zip(everybody, without_nominated, strict=True))
         for gone in (later[:0], later) if len(later) else (later,):
-            room = free.copy()
-            _add(room, snapshot.pods.amounts, gone, _columns(snapshot, candidates)[snapshot.pods.node[gone]])
-            for example, count in self._coming(groups, candidates, np.concatenate((candidates.pods, gone)), room):
-                self._note_lost(codes, room - beside, own, count > 0, example)
+            for coming in (everybody, without_nominated) if nominated else (everybody,):
+                room = free.copy()
+                _add(room, snapshot.pods.amounts, gone, columns[snapshot.pods.node[gone]])
+                for example, count in self._placed(coming, candidates, np.concatenate((candidates.pods, gone)), room):
+                    self._note_lost(codes, room - beside, own, count > 0, example)
         return codes
 
     def _leaving_beside(self, candidates: Candidates) -> Rows:
@@ -104,12 +111,12 @@ class PodsAhead:
         found: Rows = rows[np.isin(self._state.snapshot.pods.node[rows], candidates.nodes)]
         return found
 
-    def _coming(
-        self, groups: Sequence[WaitingGroup], candidates: Candidates, gone: Rows, room: Ints
+    def _placed(
+        self, coming: Sequence[tuple[WaitingGroup, Ints]], candidates: Candidates, gone: Rows, room: Ints
     ) -> Iterator[tuple[Pod, Ints]]:
-        """Place the groups in the room that there is with these pods gone: who comes, how many to each candidate."""
+        """Place so many of each group in the room that there is with these pods gone: who comes, and how many."""
         snapshot = self._state.snapshot
-        for group in groups:
+        for group, most in coming:
             try:
                 ahead = compile_pod(group.example)
             except ClusterError:
@@ -117,7 +124,7 @@ class PodsAhead:
             need = _needs(snapshot, ahead)
             if ahead.beyond or need is None:
                 continue  # what it needs is not known, so nobody can say where it fits, or no node has it
-            count = self._count_that_come(group, ahead, candidates, gone, _times(room, need))
+            count = self._count_that_come(group.example, ahead, candidates, gone, np.minimum(most, _times(room, need)))
             room -= need[:, None] * count
             yield group.example, count
 
@@ -128,11 +135,9 @@ class PodsAhead:
             self.blocking = to
         codes[lost] = AHEAD
 
-    def _count_that_come(
-        self, group: WaitingGroup, ahead: PodInfo, candidates: Candidates, gone: Rows, most: Ints
-    ) -> Ints:
-        """How many pods of a group would come to each candidate, of the `most` for which there is room."""
-        snapshot, count = self._state.snapshot, np.minimum(most, len(group.pods))
+    def _count_that_come(self, pod: Pod, ahead: PodInfo, candidates: Candidates, gone: Rows, count: Ints) -> Ints:
+        """How many pods like this one would come to each candidate, of the so many for which there is room."""
+        snapshot = self._state.snapshot
         if not count.any():
             return count
         code = run_filters(prefilter(snapshot, ahead, gone)).code[candidates.nodes]
@@ -140,7 +145,19 @@ class PodsAhead:
         if not count.any():
             return count
         fits = bool(len(run_filters(prefilter(snapshot, ahead)).fits))
-        return np.zeros_like(count) if self._is_overdue(group.example, fits) else count
+        return np.zeros_like(count) if self._is_overdue(pod, fits) else count
+
+
+def _not_nominated_elsewhere(snapshot: Snapshot, columns: NDArray[np.intp], group: WaitingGroup, most: Ints) -> Ints:
+    """How many pods of a group come to each candidate if those that are nominated go where they are nominated."""
+    count = most.copy()
+    for pod in group.pods.values():
+        if pod.status.nominated_node_name:
+            row = snapshot.nodes.find(pod.status.nominated_node_name)
+            count -= 1
+            if row is not None and columns[row] >= 0:
+                count[columns[row]] += 1
+    return count
 
 
 def _needs(snapshot: Snapshot, incoming: PodInfo) -> Ints | None:

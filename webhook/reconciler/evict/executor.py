@@ -108,6 +108,7 @@ class Executor:
         For a plan that has just `ended` it is done once its nomination is not on its way any more.
         """
         self.clearing.add(plan_id)
+        self._state.expect_cleared(plan_id, node, pod, done=False)
         self._start(self._clear(pod, plan_id, node, ended))
 
     async def stop(self) -> None:
@@ -353,16 +354,19 @@ class Executor:
                 known = self._state.pod_of(ended.key, ended.uid)
             while known is not None:
                 try:
-                    await self._writer.clear(known, plan_id, node)
+                    without = await self._writer.clear(known, plan_id, node)
                 except ApiError as error:
                     log.warning("nomination of %s cannot be cleared yet: %s", key_of(known), error)
                     await asyncio.sleep(_CLEAR_PAUSE)
                 else:
-                    self._state.expect_cleared(key_of(known), plan_id)
-                    return
+                    if without is not None:
+                        self._state.expect_cleared(plan_id, node, without, done=True)
+                        return
+                    known = None
         except DeposedError:
             return
         except Exception:
             log.exception("plan %s could not be taken off %s", plan_id, key_of(pod))
         finally:
             self.clearing.discard(plan_id)
+        self._state.expect_not_cleared((key_of(pod),))

@@ -118,8 +118,8 @@ class Writer(FencedRequests):
             pod = await self.read(pod.metadata)
         raise StaleError(f"{key_of(pod)} keeps changing")
 
-    async def clear(self, pod: Pod, plan_id: str, node: str) -> None:
-        """Take plan and nomination off a preemptor.
+    async def clear(self, pod: Pod, plan_id: str, node: str) -> Pod | None:
+        """Take plan and nomination off a preemptor; returns it without them, None if it is gone.
 
         A nomination to another node than the plan's is somebody else's and stays. Goes on until it is done or the pod
         no longer carries this plan. Raises ApiError if trying again would not help.
@@ -130,17 +130,17 @@ class Writer(FencedRequests):
                 current = known or await self.read(pod.metadata)
                 if _plan_id(current) == plan_id:
                     ours = current.status.nominated_node_name in {"", node}
-                    await self.patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
-                    return
+                    return await self.patch_status("clear", current, _CLEARED if ours else _WITHOUT_PLAN)
                 if known is None:
-                    return
+                    return current
             except StaleError:
-                return
+                return None
             except ApiError as error:
                 if error.status == 404:
-                    return
+                    return None
                 await self.pause(error, min(attempt, TRIES - 2), also=(409,))
             known = None
+        return None
 
     async def displace(self, pod: Pod) -> bool:
         """Take the nomination of a pod of lower priority, and a plan behind it (docs/semantics.md E2).

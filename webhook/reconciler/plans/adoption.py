@@ -21,7 +21,7 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_manager import PlanManager, time_for
+from webhook.reconciler.plans.plan_manager import PlanManager, grace_under, time_for
 from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
@@ -71,7 +71,8 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
     except UnreadableError as error:
         log.warning("%s: %s; taking it off", key, error)
         return TakeOff((pod.metadata.annotations or {})[PLAN], pod.status.nominated_node_name)
-    if record is None or record.id in clearing or state.expectations.cleared.get(key) == record.id:
+    cleared = state.expectations.cleared.get(key)
+    if record is None or record.id in clearing or (cleared is not None and not cleared.shown(pod)):
         return None
     # 2. Take it off if it is over: ended by this process, without its nomination, or for a pod to leave alone. A plan
     #    without a nomination is believed only if the scheduler says that it clears them: anybody can annotate a pod.
@@ -127,7 +128,8 @@ def _came_since(evaluator: Evaluator, record: PlanRecord, at: float) -> set[str]
 def _ends(manager: PlanManager, victim: Pod, policy: PreemptionPolicy) -> float:
     """When a victim that is leaving has had its time to end, in monotonic seconds."""
     left = instant(victim.metadata.deletion_timestamp) - manager.clock.wall()
-    return manager.clock.monotonic() + max(0.0, min(left, time_for([victim], policy)))
+    least = grace_under(policy, victim)  # by a clock that is ahead its time seems to be over
+    return manager.clock.monotonic() + min(max(least, left), time_for([victim], policy))
 
 
 def disagreement(evaluator: Evaluator, pod: Pod, rules: Rules, record: PlanRecord) -> str:

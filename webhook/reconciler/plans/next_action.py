@@ -174,10 +174,10 @@ def _evicting(situation: Situation) -> Action:
     # 4. The room must go to nobody of lower priority.
     if not plan.displaced:
         return Displace(tuple(to_displace(context.evaluator.state, plan)))
-    # 5. If one of several victims may be kept, ask first whether they are.
-    evaluator = context.evaluator
-    if len(left) + len(plan.gone) > 1:
-        untried = [one for one in left if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
+    # 5. If one of several victims may be kept, ask first whether they are: also one that is asked for another plan.
+    evaluator, together = context.evaluator, [*left, *_shared(situation, left)]
+    if len(together) + len(plan.gone) > 1:
+        untried = [one for one in together if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
         if untried:
             return Try(tuple(untried))
     # 6. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
@@ -241,14 +241,25 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     """When a plan is given up if nothing happens, in monotonic seconds; infinite if the scheduler has to act first.
 
     The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
-    away, no node is to blame. Before, it counts from when the last victim that is there has had its time to end.
+    away, no node is to blame. Before, it counts from when the last pod that leaves the node has had its time to end, or
+    something came in the way of the room.
     """
     state = context.evaluator.state
     if math.isinf(plan.roomy):
         there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
-        return max([plan.started, *(plan.ends.get(uid, plan.started) for uid in there)]) + timeout
+        ends = [plan.started, plan.contested, *(plan.ends.get(uid, plan.started) for uid in there)]
+        return max(*ends, _room_comes(plan, context)) + timeout
     pod = state.pods.get(plan.key)
     return context.evaluator.schedulers.chance(pod, plan.roomy, timeout) + timeout if pod is not None else math.inf
+
+
+def _room_comes(plan: Plan, context: PlanContext) -> float:
+    """When the last pod that leaves a plan's node has had its time to end, in monotonic seconds; -inf if none does."""
+    evaluator = context.evaluator
+    pods, clock = evaluator.state.snapshot.pods, evaluator.clock
+    rows = evaluator.leaving_within(math.inf)
+    ends = pods.gone_at[rows[pods.node[rows] == evaluator.state.snapshot.nodes.find(plan.record.node)]]
+    return float(ends.max()) - clock.wall() + clock.monotonic() if len(ends) else -math.inf
 
 
 def policy_for(pod: Pod, policy_set: PolicySet) -> PreemptionPolicy | None:
@@ -269,6 +280,12 @@ def _unasked(situation: Situation) -> list[PlanVictim]:
     others = {one.uid for other in earlier for one in other.record.victims if other.needs(one.uid)}
     left = remaining(context.evaluator.state, plan)
     return [victim for victim in left if victim.uid not in asking and victim.uid not in others]
+
+
+def _shared(situation: Situation, left: Collection[PlanVictim]) -> list[PlanVictim]:
+    """The victims beside these that are asked for other plans, and have not been answered for."""
+    there = remaining(situation.context.evaluator.state, situation.plan)
+    return [victim for victim in there if victim not in left and victim.uid not in situation.asking]
 
 
 def _not_answered_for(plan: Plan, context: PlanContext) -> set[str]:

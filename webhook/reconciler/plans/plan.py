@@ -134,6 +134,8 @@ class Plan:
     """Whether the nomination stands; if the scheduler has cleared it, the plan goes on without."""
     roomy: float = math.inf
     """Since when the preemptor has fitted on the node; infinite while it does not."""
+    contested: float = -math.inf
+    """When the preemptor last ceased to fit on the node: a nomination may stand in its way for a while."""
     freed: float = math.inf
     """When a pod last left the node, or the node changed; infinite if that did not happen since the plan began."""
     touched: bool = False
@@ -235,8 +237,10 @@ class Plan:
             self.newcomer = f"{key_of(newcomer)} of priority {newcomer.spec.priority or 0}"
             self.newcomers.add(workload_of(newcomer))
 
-    def note_room(self, since: float) -> None:
+    def note_room(self, since: float, now: float) -> None:
         """The preemptor has fitted on the node since then; infinite if it does not."""
+        if math.isinf(since) and math.isfinite(self.roomy):
+            self.contested = now
         self.roomy = min(self.roomy, since) if math.isfinite(since) else math.inf
 
     def postpone(self, deadline: float) -> None:

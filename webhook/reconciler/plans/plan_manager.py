@@ -37,7 +37,7 @@ from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim, carries
 
-__all__ = ["PlanManager", "time_for"]
+__all__ = ["PlanManager", "grace_under", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -102,7 +102,7 @@ class PlanManager:
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
-            plan.rehearse(now + max((_grace_under(policy, victim) for victim in victims), default=0))
+            plan.rehearse(now + max((grace_under(policy, victim) for victim in victims), default=0))
         return plan
 
     def add(self, plan: Plan) -> None:
@@ -116,7 +116,7 @@ class PlanManager:
         """Let every later decision count the victims as leaving, the preemptor as nominated, and the rates as used."""
         now = self.clock.wall()
         shared = self.planned(but=plan)
-        ends = {pod.metadata.uid: now + _grace_under(policy, pod) for pod in victims}
+        ends = {pod.metadata.uid: now + grace_under(policy, pod) for pod in victims}
         self._state.expect(plan.record.id, (plan.key, plan.uid), plan.record.node, victims, ends)
         plan.look.version = self._state.snapshot.version
         own = [pod for pod in victims if key_of(pod) not in shared]  # the others count for the plans that they are of
@@ -159,7 +159,7 @@ class PlanManager:
         """A victim was asked to leave: it has its time to end from now on, and counts for the rates from now on."""
         uid, now = victim.metadata.uid, self.clock.monotonic()
         policy = policy_for(self._state.pods.get(plan.key) or victim, self.context.policy_set)
-        ends = now + (_grace_under(policy, victim) if policy is not None else grace_of(victim))
+        ends = now + (grace_under(policy, victim) if policy is not None else grace_of(victim))
         if (ticket := plan.tickets.get(uid)) is not None:
             self.evaluator.limiter.happened(ticket, now)
         else:
@@ -288,9 +288,9 @@ class PlanManager:
         if pod is None or self.dry_run:
             return
         if plan.stage is PlanStage.WAITING and self.evaluator.fits_on(pod, plan.record.node):
-            plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now)
+            plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
         else:
-            plan.note_room(math.inf)
+            plan.note_room(math.inf, now)
         policy = policy_for(pod, self.context.policy_set)
         plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
 
@@ -359,9 +359,9 @@ def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
 
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
-    return policy.plan_timeout + max((_grace_under(policy, victim) for victim in victims), default=0)
+    return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
 
 
-def _grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
+def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
     """How many seconds a victim gets to end."""
     return policy.grace_period if policy.grace_period is not None else grace_of(victim)

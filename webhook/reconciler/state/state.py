@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from webhook.kube.client import Client
 from webhook.kube.informer import Change, Informer
-from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import is_pinned, is_terminal, workload_of
@@ -27,12 +23,13 @@ from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
-from webhook.reconciler.state.annotations import PLAN, PlanVictim, carries
+from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
+from webhook.reconciler.state.expectations import Cleared, Expectations
 from webhook.reconciler.state.waiting_pods import WaitingPods
 
-__all__ = ["Expectations", "Indexes", "State"]
+__all__ = ["Indexes", "State"]
 
 log = logging.getLogger(__name__)
 
@@ -155,11 +152,21 @@ class State:
         self._take_again(PODS, self.expectations.expect_gone(plan))
         self._take_again(BUDGETS, self.disruptions.give_up(plan))
 
-    def expect_cleared(self, key: str, plan: str) -> None:
-        """This plan was taken off the pod: it counts as gone until the watch shows the pod without a plan."""
-        pod = self.pods.get(key)
-        if pod is not None and PLAN in (pod.metadata.annotations or {}):
-            self.expectations.cleared[key] = plan
+    def expect_cleared(self, plan: str, node: str, pod: Pod, *, done: bool) -> None:
+        """This plan for that node is being taken off the pod; once that is `done` the pod is as given.
+
+        What the watch shows of it before that is over.
+        """
+        key, left = key_of(pod), pod.status.nominated_node_name
+        if self.pod_of(key, pod.metadata.uid) is not None:
+            left = "" if left == node else left
+            self.expectations.cleared[key] = Cleared(plan, left, pod.metadata.resource_version if done else "")
+            self._take_again(PODS, (key,))
+
+    def expect_not_cleared(self, keys: Iterable[str]) -> None:
+        """Count the nominations of these pods that the watch shows: this process clears them no more."""
+        known = [key for key in keys if self.expectations.cleared.pop(key, None) is not None]
+        self._take_again(PODS, known)
 
     def give_up(self, plan: str, asked: Iterable[PlanVictim], *, nominated: bool = False) -> None:
         """Expect nothing of a plan any more but that the pods it has asked leave, and that it is `nominated` if so."""
@@ -223,101 +230,6 @@ class State:
             else:
                 self.index.drop(key)
                 self.waiting.drop(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Leaving:
-    uid: str
-    plans: frozenset[str]
-    """The plans that expect it; a pod whose room several count on may be asked for any of them."""
-    end: str
-    gone: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Nominated:
-    uid: str
-    plan: str
-    node: str
-
-
-class Expectations:
-    """Victims expected to be terminating and preemptors expected to be nominated, by `namespace/name`.
-
-    An expectation ends when the watch shows what is expected, when the pod is gone, or when its plan is given up.
-    """
-
-    def __init__(self) -> None:
-        self.cleared: dict[str, str] = {}
-        """Pod to the plan that was taken off it, until the watch shows the pod without a plan."""
-        self._leaving: dict[str, _Leaving] = {}
-        self._nominated: dict[str, _Nominated] = {}
-
-    def __len__(self) -> int:
-        return len(self._leaving) + len(self._nominated)
-
-    def expect_leaving(self, key: str, uid: str, plan: str, end: float) -> None:
-        """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch."""
-        known = self._leaving.get(key)
-        others = known.plans if known is not None and known.uid == uid else frozenset()
-        self._leaving[key] = _Leaving(uid, others | {plan}, rfc3339(end))
-
-    def expect_gone(self, plan: str) -> list[str]:
-        """The pods that this plan has asked to leave count as gone now; their keys."""
-        keys = [key for key, it in self._leaving.items() if plan in it.plans]
-        self._leaving |= {key: replace(self._leaving[key], gone=True) for key in keys}
-        return keys
-
-    def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
-        """The pod was, or is about to be, nominated to the node."""
-        self._nominated[key] = _Nominated(uid, plan, node)
-
-    def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
-        """Expect nothing of this plan any more except of the pods of these uids; the keys that are to be looked at.
-
-        With `nominated` its preemptor is still expected to be.
-        """
-        leaving = [key for key, it in self._leaving.items() if plan in it.plans and it.uid not in but]
-        held = [] if nominated else [key for key, it in self._nominated.items() if it.plan == plan]
-        for key in leaving:
-            others = self._leaving[key].plans - {plan}
-            if others:
-                self._leaving[key] = replace(self._leaving[key], plans=others)
-            else:
-                del self._leaving[key]
-        for key in held:
-            del self._nominated[key]
-        return leaving + held
-
-    def overlay(self, key: str, pod: Pod) -> Pod | None:
-        """The pod with what is expected of it; None if it counts as gone.
-
-        An expectation ends here once the watch shows it.
-        """
-        nominated, leaving = self._nominated.get(key), self._leaving.get(key)
-        if key in self.cleared and PLAN not in (pod.metadata.annotations or {}):
-            del self.cleared[key]
-        if nominated is not None:
-            # An earlier plan's nomination to the same node, on its way to be cleared, is not the one that is expected.
-            seen = pod.status.nominated_node_name == nominated.node and carries(pod, nominated.plan)
-            if seen or nominated.uid != pod.metadata.uid or pod.spec.node_name:
-                del self._nominated[key]
-            else:
-                status = msgspec.structs.replace(pod.status, nominated_node_name=nominated.node)
-                pod = msgspec.structs.replace(pod, status=status)
-        if leaving is None:
-            return pod
-        if leaving.uid != pod.metadata.uid or pod.metadata.deletion_timestamp:
-            del self._leaving[key]
-            return pod
-        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=leaving.end)
-        return None if leaving.gone else msgspec.structs.replace(pod, metadata=meta)
-
-    def forget(self, key: str) -> None:
-        """The pod is gone."""
-        self.cleared.pop(key, None)
-        self._leaving.pop(key, None)
-        self._nominated.pop(key, None)
 
 
 class Indexes:

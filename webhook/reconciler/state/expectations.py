@@ -1,0 +1,134 @@
+"""What was done to pods and is not seen yet: victims leave, preemptors are nominated, plans are taken off. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
+from webhook.reconciler.state.annotations import carries
+
+__all__ = ["Cleared", "Expectations"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    uid: str
+    plans: frozenset[str]
+    """The plans that expect it; a pod whose room several count on may be asked for any of them."""
+    end: str
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """A plan that is taken off a pod, the nomination that is left, and the pod's resourceVersion since then.
+
+    Without a version that is still to be done.
+    """
+
+    plan: str
+    nominated: str
+    version: str
+
+    def shown(self, pod: Pod) -> bool:
+        """Whether this is the pod as it is since then."""
+        if not self.version:
+            return False
+        seen = pod.metadata.resource_version
+        if seen.isdecimal() and self.version.isdecimal():
+            return int(seen) >= int(self.version)
+        return not carries(pod, self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nominated:
+    uid: str
+    plan: str
+    node: str
+
+
+class Expectations:
+    """Victims expected to be terminating and preemptors expected to be nominated, by `namespace/name`.
+
+    An expectation ends when the watch shows what is expected, when the pod is gone, or when its plan is given up.
+    """
+
+    def __init__(self) -> None:
+        self.cleared: dict[str, Cleared] = {}
+        """Pod to the plan that was taken off it, until the watch shows that."""
+        self._leaving: dict[str, _Leaving] = {}
+        self._nominated: dict[str, _Nominated] = {}
+
+    def __len__(self) -> int:
+        return len(self._leaving) + len(self._nominated)
+
+    def expect_leaving(self, key: str, uid: str, plan: str, end: float) -> None:
+        """The pod was, or is about to be, asked to leave until `end`, in seconds since the epoch."""
+        known = self._leaving.get(key)
+        others = known.plans if known is not None and known.uid == uid else frozenset()
+        self._leaving[key] = _Leaving(uid, others | {plan}, rfc3339(end))
+
+    def expect_gone(self, plan: str) -> list[str]:
+        """The pods that this plan has asked to leave count as gone now; their keys."""
+        keys = [key for key, it in self._leaving.items() if plan in it.plans]
+        self._leaving |= {key: replace(self._leaving[key], gone=True) for key in keys}
+        return keys
+
+    def expect_nominated(self, key: str, uid: str, plan: str, node: str) -> None:
+        """The pod was, or is about to be, nominated to the node."""
+        self._nominated[key] = _Nominated(uid, plan, node)
+
+    def give_up(self, plan: str, *, but: Container[str] = (), nominated: bool = False) -> list[str]:
+        """Expect nothing of this plan any more except of the pods of these uids; the keys that are to be looked at.
+
+        With `nominated` its preemptor is still expected to be.
+        """
+        leaving = [key for key, it in self._leaving.items() if plan in it.plans and it.uid not in but]
+        held = [] if nominated else [key for key, it in self._nominated.items() if it.plan == plan]
+        for key in leaving:
+            others = self._leaving[key].plans - {plan}
+            if others:
+                self._leaving[key] = replace(self._leaving[key], plans=others)
+            else:
+                del self._leaving[key]
+        for key in held:
+            del self._nominated[key]
+        return leaving + held
+
+    def overlay(self, key: str, pod: Pod) -> Pod | None:
+        """The pod with what is expected of it; None if it counts as gone.
+
+        An expectation ends here once the watch shows it.
+        """
+        nominated, leaving = self._nominated.get(key), self._leaving.get(key)
+        if (cleared := self.cleared.get(key)) is not None:
+            if cleared.shown(pod):
+                del self.cleared[key]
+            elif cleared.version or carries(pod, cleared.plan):
+                status = msgspec.structs.replace(pod.status, nominated_node_name=cleared.nominated)
+                pod = msgspec.structs.replace(pod, status=status)
+        if nominated is not None:
+            # An earlier plan's nomination to the same node, on its way to be cleared, is not the one that is expected.
+            seen = pod.status.nominated_node_name == nominated.node and carries(pod, nominated.plan)
+            if seen or nominated.uid != pod.metadata.uid or pod.spec.node_name:
+                del self._nominated[key]
+            else:
+                status = msgspec.structs.replace(pod.status, nominated_node_name=nominated.node)
+                pod = msgspec.structs.replace(pod, status=status)
+        if leaving is None:
+            return pod
+        if leaving.uid != pod.metadata.uid or pod.metadata.deletion_timestamp:
+            del self._leaving[key]
+            return pod
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=leaving.end)
+        return None if leaving.gone else msgspec.structs.replace(pod, metadata=meta)
+
+    def forget(self, key: str) -> None:
+        """The pod is gone."""
+        self.cleared.pop(key, None)
+        self._leaving.pop(key, None)
+        self._nominated.pop(key, None)
