@@ -18,7 +18,7 @@ from tests.reconciler.simulation import Simulation, run
 from webhook.policy.model import PLAN, BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
 from webhook.reconciler.evaluate.scheduler_activity import SchedulerActivity
-from webhook.reconciler.plans import adoption, plan_manager
+from webhook.reconciler.plans import adoption, objections, plan_manager
 from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.preemptors import instant
 from webhook.reconciler.queue.node_backoff import LeftOut, NodeBackoff
@@ -65,9 +65,9 @@ def spent_budget() -> Simulation:
 
 
 def ask_without_trying(patch: Patch) -> None:
-    patch.setattr(actions, "_is_doubtful", lambda *_: False)
-    patch.setattr(actions, "_has_budget", lambda *_: False)
-    patch.setattr(actions, "beyond_budget", lambda *_: "")
+    patch.setattr(actions, "is_doubtful", lambda *_: False)
+    patch.setattr(actions, "has_budget", lambda *_: False)
+    patch.setattr(objections, "beyond_budget", lambda *_: "")
     nothing = lambda found: np.zeros(len(found.nodes), np.int8)  # noqa: E731
     patch.setattr("webhook.reconciler.evaluate.evaluator.within_budgets", nothing)
 
@@ -176,16 +176,16 @@ def labels_change() -> Simulation:
 
 def judge_by_labels(patch: Patch) -> None:
     seen: dict[str, Any] = {}
-    judge = actions._objection
+    judge = actions.objection
 
-    def compare(plan: Any, context: Any, pod: Any, left: Any, *, fresh: bool) -> Any:
+    def compare(plan: Any, evaluator: Any, policy_set: Any, under: Any, left: Any, *, asking: Any) -> Any:
         for one in left:
-            meta = context.evaluator.state.pods.get(one.key).metadata
+            meta = evaluator.state.pods.get(one.key).metadata
             if seen.setdefault(one.uid, meta.annotations) != meta.annotations:
-                return actions.End(actions.Ending.OUTDATED, "it has changed")
-        return judge(plan, context, pod, left, fresh=fresh)
+                return objections.Objection(actions.Ending.OUTDATED, "it has changed")
+        return judge(plan, evaluator, policy_set, under, left, asking=asking)
 
-    patch.setattr(actions, "_objection", compare)
+    patch.setattr(actions, "objection", compare)
 
 
 def replaced_while_nobody_leads() -> Simulation:
