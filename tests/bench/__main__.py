@@ -12,6 +12,7 @@ PARTS = (
     "policy",
     "decision",
     "devices",
+    "gangs",
     "embedded",
     "reconciler",
     "simulation",
