@@ -12,7 +12,6 @@ PARTS = (
     "policy",
     "decision",
     "devices",
-    "gangs",
     "embedded",
     "reconciler",
     "simulation",

@@ -18,7 +18,7 @@ from webhook.policy.model import Policies
 from webhook.preemption.snapshot.nodes import Nodes
 from webhook.scheduling.default_preemption import Preemption
 from webhook.scheduling.scheduler import Scheduler
-from webhook.simulation.clock import VirtualClock, VirtualLoop
+from webhook.simulation.clock import Timers, VirtualClock, VirtualLoop
 from webhook.simulation.cluster.admission import SimulatedAdmission
 from webhook.simulation.cluster.api import Api, SimulatedClient
 from webhook.simulation.cluster.budgets import Budgets
@@ -66,11 +66,16 @@ class Running:
     scheduler: Scheduler
     reconciler: SimulatedReconciler
     history: SimulationHistory
-    clock: VirtualClock
+    timers: Timers
     policies: Judgeable
     objects: ClusterObjects
     end: asyncio.Future[bool]
     """Whether nothing moves any more; or why a step cannot be made."""
+
+    @property
+    def clock(self) -> VirtualClock:
+        """The time of the simulation."""
+        return self.timers.clock
 
     @classmethod
     def assemble(
@@ -79,8 +84,9 @@ class Running:
         """The parts over a cluster, filled, before anything moves. Call it in the loop in which they run."""
         tracker, history = ObjectTracker(objects), SimulationHistory(clock.start)
         known = judgeable(policies, objects)
-        budgets = Budgets(tracker)
-        api = Api(tracker, budgets, clock, history, termination)
+        timers = Timers(clock)
+        budgets = Budgets(tracker, timers)
+        api = Api(tracker, budgets, timers, history, termination)
         admission = SimulatedAdmission(known.policies, tracker, clock)
         controllers = Controllers(api, admission, budgets)
         workloads = Workloads(tracker, controllers)
@@ -91,7 +97,7 @@ class Running:
         reconciler = SimulatedReconciler(api, known.policies, clock)
         tracker.fill()
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, clock, known, objects, end)
+        return cls(tracker, api, admission, workloads, scheduler, reconciler, history, timers, known, objects, end)
 
     def use(self, policies: Policies) -> None:
         """Take other policies into use, from now on."""
@@ -101,7 +107,7 @@ class Running:
 
     def is_at_rest(self) -> bool:
         """Whether nothing will move any more by itself."""
-        if self.api.outstanding or not self.scheduler.is_idle:
+        if self.timers.outstanding or not self.scheduler.is_idle:
             return False
         return self.reconciler.is_at_rest()
 

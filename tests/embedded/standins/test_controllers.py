@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.workloads import condition, deployment, eventually, pod
+from webhook.clusters.model.kubelet import RUN_SECONDS
 from webhook.embedded.embedded_cluster import node
-from webhook.embedded.standins.kubelet import RUN_SECONDS
 from webhook.kube.resources import DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, REPLICA_SET, STATEFUL_SET
 
 NS = "default"

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from tests.workloads import condition, eventually, never, pod
+from webhook.clusters.model.kubelet import RUN_SECONDS
 from webhook.embedded.embedded_cluster import EmbeddedCluster
-from webhook.embedded.standins.kubelet import RUN_SECONDS
 from webhook.kube.client import ApiError
 from webhook.kube.instants import epoch
 from webhook.kube.resources import POD

@@ -15,28 +15,24 @@ from dataclasses import replace
 
 import msgspec
 
+from webhook.clusters.model.disruption import BLOCKED, BudgetRefusalError, asks_no_budget, budget_to_spend, spent
 from webhook.embedded.protocol.api_resources import BY_URL, Object
 from webhook.embedded.protocol.calls import SubresourceCall
-from webhook.embedded.protocol.statuses import StatusError, bad_request, failure, forbidden, success, too_many_requests
+from webhook.embedded.protocol.statuses import bad_request, failure, forbidden, success, too_many_requests
 from webhook.embedded.server.strategy import check_preconditions
 from webhook.embedded.server.subresources import set_condition
 from webhook.embedded.server.writing import ObjectWriter
 from webhook.embedded.storage.object_store import StoreReader
 from webhook.kube.instants import rfc3339
-from webhook.kube.objects import LabelSelector
+from webhook.kube.objects import LabelSelector, Pod, PodDisruptionBudget, PodDisruptionBudgetStatus
 from webhook.kube.selectors import label_matcher
 
-__all__ = ["PROGRESS_PERIOD", "Evictor", "budget_condition"]
+__all__ = ["PROGRESS_PERIOD", "Evictor", "budget_condition", "status_fields"]
 
 PROGRESS_PERIOD = 0.1
 """Seconds between two progress notices of a real API server's watch cache."""
 
 _BUDGETS = BY_URL["/apis/policy/v1", "poddisruptionbudgets"]
-_MOST_UNCONFIRMED = 2000
-"""Evictions whose pods are not gone yet that a budget's status may hold."""
-_PROCESSING_SECONDS = 10
-_BLOCKED = "Cannot evict pod as it would violate the pod's disruption budget."
-_SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 
 class Evictor:
@@ -60,14 +56,12 @@ class Evictor:
             raise bad_request(f"name in URL does not match name in Eviction object: {change.name} != {named}")
         writer = self._writer
         pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        if self._period and not _is_free(pod):
+        if self._period and not asks_no_budget(msgspec.convert(pod, Pod)):
             await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
             pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
         uid = (options.get("preconditions") or {}).get("uid")
         check_preconditions(change.resource, pod, {"preconditions": {"uid": uid}})
-        budget = self._budget_to_spend(pod)
-        if budget is not None:
-            name = budget["metadata"]["name"]
+        if name := self._budget_to_spend(pod):
             spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
             await writer.update(spending, lambda current: _spent(current, change.name))
         if not pod["metadata"].get("deletionTimestamp"):
@@ -77,28 +71,34 @@ class Evictor:
         await writer.delete(change)
         return 201, success(201)
 
-    def _budget_to_spend(self, pod: Object) -> Object | None:
-        """The budget that must have a disruption left; None if the eviction costs none."""
-        if _is_free(pod):
-            return None
-        labels = pod["metadata"].get("labels") or {}
+    def _budget_to_spend(self, pod: Object) -> str:
+        """The name of the budget that must have a disruption left; empty if the eviction costs none."""
+        labels, namespace = pod["metadata"].get("labels") or {}, pod["metadata"]["namespace"]
         budgets = [
-            budget
-            for budget in self._read.all("poddisruptionbudgets", pod["metadata"]["namespace"])
+            msgspec.convert(budget, PodDisruptionBudget)
+            for budget in self._read.all("poddisruptionbudgets", namespace)
             if (selector := budget["spec"].get("selector")) is not None
             and label_matcher(msgspec.convert(selector, LabelSelector))(labels)
         ]
-        if len(budgets) > 1:
-            raise failure(500, "", _SEVERAL)
-        conditions = (pod.get("status") or {}).get("conditions") or ()
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-        if not budgets:
-            return None
-        spec, status = budgets[0]["spec"], budgets[0].get("status") or {}
-        enough = 0 < int(status.get("desiredHealthy", 0)) <= int(status.get("currentHealthy", 0))
-        if not ready and (enough or spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow"):
-            return None
-        return budgets[0]
+        try:
+            budget = budget_to_spend(msgspec.convert(pod, Pod), budgets)
+        except BudgetRefusalError as refusal:
+            raise failure(refusal.code, "", refusal.text) from refusal
+        return budget.metadata.name if budget is not None else ""
+
+
+def status_fields(status: PodDisruptionBudgetStatus) -> Object:
+    """A budget's status as it is written, but for its conditions."""
+    fields: Object = {
+        "observedGeneration": status.observed_generation or 0,
+        "disruptionsAllowed": status.disruptions_allowed,
+        "currentHealthy": status.current_healthy,
+        "desiredHealthy": status.desired_healthy,
+        "expectedPods": status.expected_pods,
+    }
+    if status.disrupted_pods:
+        fields["disruptedPods"] = status.disrupted_pods
+    return fields
 
 
 def budget_condition(status: Object, generation: int, now: str) -> Object:
@@ -118,31 +118,16 @@ def budget_condition(status: Object, generation: int, now: str) -> Object:
 
 def _spent(budget: Object, pod: str) -> Object:
     """The budget after the eviction of a pod. Raises StatusError: 429 or 403 if it has no disruption left."""
-    status, name = budget.get("status") or {}, budget["metadata"]["name"]
-    generation, allowed = budget["metadata"].get("generation", 0), status.get("disruptionsAllowed", 0)
-    if status.get("observedGeneration", 0) < generation:
-        raise _blocked(f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS)
-    if allowed < 0:
-        raise forbidden(_BUDGETS, name, "pdb disruptions allowed is negative")
-    if len(status.get("disruptedPods") or ()) > _MOST_UNCONFIRMED:
-        text = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        raise forbidden(_BUDGETS, name, text)
-    if allowed == 0:
-        needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-        raise _blocked(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
-    now = rfc3339(time.time())
-    status["disruptionsAllowed"] = allowed - 1
-    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
-    if allowed == 1:
-        status["conditions"] = [budget_condition(status, generation, now)]
-    return budget
-
-
-def _blocked(why: str, retry_after: int | None = None) -> StatusError:
-    return too_many_requests(_BLOCKED, [{"reason": "DisruptionBudget", "message": why}], retry_after)
-
-
-def _is_free(pod: Object) -> bool:
-    """Whether evicting the pod asks no budget: it is leaving already, or does not run."""
-    phase = (pod.get("status") or {}).get("phase")
-    return bool(pod["metadata"].get("deletionTimestamp")) or phase in ("Pending", "Succeeded", "Failed")
+    known = msgspec.convert(budget, PodDisruptionBudget)
+    try:
+        status = spent(known, pod, time.time())
+    except BudgetRefusalError as refusal:
+        if refusal.code == 403:
+            raise forbidden(_BUDGETS, known.metadata.name, refusal.text) from refusal
+        causes = [{"reason": "DisruptionBudget", "message": refusal.text}]
+        raise too_many_requests(BLOCKED, causes, refusal.retry_after) from refusal
+    written: Object = (budget.get("status") or {}) | status_fields(status)
+    if not status.disruptions_allowed:
+        generation = known.metadata.generation or 0
+        written["conditions"] = [budget_condition(written, generation, rfc3339(time.time()))]
+    return {**budget, "status": written}

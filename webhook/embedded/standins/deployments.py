@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from typing import Any
 
+from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, strategy_of
 from webhook.embedded.standins.controller import CONFLICT, Controller, StandInInformers, Unstructured, tolerating
 from webhook.embedded.standins.podcontrol import owner_reference, put_status, template_hash
 from webhook.kube.client import Client
@@ -89,19 +89,21 @@ class DeploymentController(Controller):
         labels[HASH] = digest
         selector = copy.deepcopy(deployment.spec["selector"])
         selector.setdefault("matchLabels", {})[HASH] = digest
-        recreate = _strategy(deployment) == "Recreate"
-        room = max(0, deployment.replicas + _surge(deployment) - sum(one.replicas for one in sets))
-        replicas = 0 if recreate and sets else min(deployment.replicas, room)
+        name, strategy = f"{deployment.metadata.name}-{digest}", _strategy(deployment)
+        others = [_counts(one) for one in sets]
+        step = rollout_step(
+            deployment.replicas, strategy, ReplicaCounts(name, 0, 0), others, has_old_pods=self._has_pods(sets)
+        )
         body = {
             "apiVersion": REPLICA_SET.api_version,
             "kind": REPLICA_SET.kind,
             "metadata": {
-                "name": f"{deployment.metadata.name}-{digest}",
+                "name": name,
                 "labels": labels,
                 "annotations": {REVISION: str(_revision(sets) + 1)},
                 "ownerReferences": [owner_reference(DEPLOYMENT, deployment)],
             },
-            "spec": {"replicas": replicas, "selector": selector, "template": template},
+            "spec": {"replicas": step.get(name, 0), "selector": selector, "template": template},
         }
         with tolerating(CONFLICT):
             await self._client.create(REPLICA_SET.path(deployment.metadata.namespace), body)
@@ -111,33 +113,22 @@ class DeploymentController(Controller):
         await self._client.patch(path, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
     async def _roll(self, deployment: Unstructured, current: Unstructured, others: list[Unstructured]) -> None:
-        """Scale the replica sets by one step of a rolling update."""
-        wanted, total = deployment.replicas, sum(one.replicas for one in [current, *others])
-        if _strategy(deployment) == "Recreate":
-            for one in others:
-                await self._scale(one, 0)
-            uids = {one.metadata.uid for one in others}
-            left = any(
-                owner.uid in uids
-                for pod in self._pods.items().values()
-                for owner in pod.metadata.owner_references or ()
-            )
-            if not any(one.replicas for one in others) and not left:
-                await self._scale(current, wanted)
-            return
-        room = wanted + _surge(deployment) - total
-        if current.replicas > wanted or room > 0:
-            await self._scale(current, min(wanted, current.replicas + max(0, room)))
-        spare = sum(_available(one) for one in [current, *others]) - (wanted - _unavailable(deployment))
-        for one in sorted(others, key=_revision_of):
-            surplus = max(0, one.replicas - _available(one))
-            down = min(one.replicas, surplus + max(0, spare))
-            spare -= max(0, down - surplus)
-            await self._scale(one, one.replicas - down)
+        """Scale the replica sets by one step of the rollout."""
+        by_name = {one.metadata.name: one for one in [current, *sorted(others, key=_revision_of)]}
+        newest, *older = (_counts(one) for one in by_name.values())
+        strategy = _strategy(deployment)
+        has_old_pods = strategy.recreate and self._has_pods(others)
+        step = rollout_step(deployment.replicas, strategy, newest, older, has_old_pods=has_old_pods)
+        for name, replicas in step.items():
+            await self._scale(by_name[name], replicas)
+
+    def _has_pods(self, sets: list[Unstructured]) -> bool:
+        """Whether a pod of these replica sets is there still."""
+        uids = {one.metadata.uid for one in sets}
+        pods = self._pods.items().values()
+        return any(owner.uid in uids for pod in pods for owner in pod.metadata.owner_references or ())
 
     async def _scale(self, one: Unstructured, replicas: int) -> None:
-        if one.replicas == replicas:
-            return
         metadata = one.metadata
         body = {"metadata": {"resourceVersion": metadata.resource_version}, "spec": {"replicas": replicas}}
         with tolerating(CONFLICT):
@@ -156,24 +147,12 @@ def _revision(sets: list[Unstructured]) -> int:
     return max(map(_revision_of, sets), default=0)
 
 
-def _strategy(deployment: Unstructured) -> str:
-    return str((deployment.spec.get("strategy") or {}).get("type", "RollingUpdate"))
+def _counts(one: Unstructured) -> ReplicaCounts:
+    return ReplicaCounts(one.metadata.name, one.replicas, _available(one))
 
 
-def _surge(deployment: Unstructured) -> int:
-    return 0 if _strategy(deployment) == "Recreate" else _share(deployment, "maxSurge", math.ceil)
-
-
-def _unavailable(deployment: Unstructured) -> int:
-    share = _share(deployment, "maxUnavailable", math.floor)
-    return share if share or _surge(deployment) else 1
-
-
-def _share(deployment: Unstructured, field: str, round_: Any) -> int:
-    amount = ((deployment.spec.get("strategy") or {}).get("rollingUpdate") or {}).get(field, "25%")
-    if isinstance(amount, str):
-        return int(round_(int(amount.rstrip("%")) * deployment.replicas / 100))
-    return int(amount)
+def _strategy(deployment: Unstructured) -> RolloutStrategy:
+    return strategy_of(deployment.spec.get("strategy"), deployment.replicas)
 
 
 def _status(deployment: Unstructured, current: Unstructured | None, sets: list[Unstructured]) -> dict[str, Any]:
@@ -190,7 +169,7 @@ def _status(deployment: Unstructured, current: Unstructured | None, sets: list[U
     }
     status: dict[str, Any] = {"observedGeneration": deployment.metadata.generation or 0}
     status |= {key: value for key, value in counts.items() if value}
-    enough = available >= deployment.replicas - _unavailable(deployment)
+    enough = available >= deployment.replicas - _strategy(deployment).unavailable
     complete = updated == total["replicas"] == available == deployment.replicas
     new_set = f'ReplicaSet "{current.metadata.name}"' if current else "a new ReplicaSet"
     status["conditions"] = [

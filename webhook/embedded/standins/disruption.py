@@ -1,22 +1,23 @@
 """The disruption controller: what every PodDisruptionBudget's status says.
 
-Mirrors `pkg/controller/disruption`: expected pods from the scale of their controllers, healthy ones by their
-condition Ready, and pods whose eviction was granted counted as gone until they are, or for two minutes.
+It counts as `webhook.clusters.model.disruption` says, and writes what has changed.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
+from collections import Counter
 from typing import Any
 
-from webhook.embedded.server.eviction import budget_condition
+import msgspec
+
+from webhook.clusters.model.disruption import WorkloadScale, budget_status, expected_pods, unconfirmed
+from webhook.clusters.model.pods import is_ready
+from webhook.embedded.server.eviction import budget_condition, status_fields
 from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, Unstructured
-from webhook.embedded.standins.podcontrol import is_ready
 from webhook.kube.client import ApiError, Client
 from webhook.kube.informer import Change, Informer
-from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod, PodDisruptionBudget
 from webhook.kube.pods import controller_of
 from webhook.kube.resources import (
@@ -31,8 +32,6 @@ from webhook.kube.selectors import Matcher, SelectorError, label_matcher, nothin
 
 __all__ = ["DisruptionController"]
 
-CONFIRMATION_SECONDS = 120.0
-"""How long an evicted pod counts as gone although it is still there."""
 SCALED = (REPLICA_SET, STATEFUL_SET, REPLICATION_CONTROLLER, DEPLOYMENT)
 
 
@@ -97,18 +96,17 @@ class DisruptionController(Controller):
             known = current.get("status") or {}
             selects = self._selectors[namespace][key]
             pods = [pod for pod in self._in_namespace.get(namespace, {}).values() if selects(pod.metadata.labels or {})]
-            disrupted = self._unconfirmed(key, pods, known.get("disruptedPods") or {})
-            expected, desired = self._expected(budget, pods)
-            ready = [pod.metadata.name for pod in pods if is_ready(pod) and not pod.metadata.deletion_timestamp]
-            healthy = sum(1 for name in ready if name not in disrupted)
-            generation = current["metadata"].get("generation", 0)
-            status: dict[str, Any] = {"observedGeneration": generation}
-            if disrupted:
-                status["disruptedPods"] = disrupted
-            status["disruptionsAllowed"] = max(0, healthy - desired) if expected > 0 else 0
-            status |= {"currentHealthy": healthy, "desiredHealthy": desired, "expectedPods": expected}
-            status["conditions"] = known.get("conditions") or []
-            status["conditions"] = [budget_condition(status, generation, rfc3339(time.time()))]
+            staying = {pod.metadata.name: is_ready(pod) for pod in pods if not pod.metadata.deletion_timestamp}
+            granted = known.get("disruptedPods") or {}
+            waiting = unconfirmed(granted, staying, time.time())
+            if waiting:
+                self._queue.add_after(key, min(waiting.values()) + 1)
+            disrupted = {name: granted[name] for name in waiting}
+            healthy = sum(ready for name, ready in staying.items() if name not in disrupted)
+            fresh = msgspec.convert(current, PodDisruptionBudget)
+            counted = budget_status(fresh, len(pods), healthy, lambda: self._scale(pods), disrupted)
+            status: dict[str, Any] = {"conditions": known.get("conditions") or [], **status_fields(counted)}
+            status["conditions"] = [budget_condition(status, counted.observed_generation or 0, rfc3339(time.time()))]
             if status != known:
                 await self._client.replace(path + "/status", {**current, "status": status})
         except ApiError as error:
@@ -117,54 +115,15 @@ class DisruptionController(Controller):
             elif error.status != NOT_FOUND:
                 raise
 
-    def _unconfirmed(self, key: str, pods: list[Pod], disrupted: Mapping[str, str]) -> dict[str, str]:
-        """Granted evictions whose pods are there still and not ending, for as long as they are waited for."""
-        present = {pod.metadata.name for pod in pods if not pod.metadata.deletion_timestamp}
-        left = {
-            name: epoch(since) + CONFIRMATION_SECONDS - time.time()
-            for name, since in disrupted.items()
-            if name in present
-        }
-        waiting = {name: seconds for name, seconds in left.items() if seconds > 0}
-        if waiting:
-            self._queue.add_after(key, min(waiting.values()) + 1)
-        return {name: disrupted[name] for name in waiting}
-
-    def _expected(self, budget: PodDisruptionBudget, pods: list[Pod]) -> tuple[int, int]:
-        """Expected pods and how many of them must be healthy."""
-        spec = budget.spec
-        if spec.max_unavailable is not None:
-            expected = self._scale(pods)
-            return expected, max(0, expected - _share(spec.max_unavailable, expected))
-        if isinstance(spec.min_available, int):
-            return len(pods), spec.min_available
-        if spec.min_available is not None:
-            expected = self._scale(pods)
-            return expected, _share(spec.min_available, expected)
-        return len(pods), 0
-
     def _scale(self, pods: list[Pod]) -> int:
         """The sum of the scales of the pods' controllers."""
-        scales: dict[str, int] = {}
+        owners: Counter[tuple[str, str]] = Counter()
         for pod in pods:
             owner = controller_of(pod.metadata)
-            if owner is None or owner.uid in scales:
-                continue
-            namespace, kind, name, uid = pod.metadata.namespace, owner.kind, owner.name, owner.uid
-            while kind in self._scales:
-                scaled = self._scales[kind].get(f"{namespace}/{name}")
-                if scaled is None:
-                    break
-                above = controller_of(scaled.metadata)
-                if above is None or above.kind not in self._scales:
-                    scales[uid] = scaled.replicas
-                    break
-                kind, name, uid = above.kind, above.name, above.uid
-        return sum(scales.values())
+            if owner is not None:
+                owners[owner.kind, f"{pod.metadata.namespace}/{owner.name}"] += 1
+        return expected_pods(owners, self._scale_of)
 
-
-def _share(amount: int | str, of: int) -> int:
-    """An absolute number, or a percentage rounded up."""
-    if isinstance(amount, str) and amount.endswith("%"):
-        return math.ceil(int(amount[:-1]) * of / 100)
-    return int(amount)
+    def _scale_of(self, kind: str, key: str) -> WorkloadScale | None:
+        workload = self._scales[kind].get(key)
+        return None if workload is None else WorkloadScale(workload.replicas, controller_of(workload.metadata))

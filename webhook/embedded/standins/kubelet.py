@@ -6,17 +6,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_removal
 from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, Controller, StandInInformers, tolerating
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
-from webhook.kube.instants import epoch, rfc3339
+from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.kube.resources import POD
 
-__all__ = ["RUN_SECONDS", "Kubelet"]
-
-RUN_SECONDS = "embedded.giveway.dev/run-seconds"
-"""Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""
+__all__ = ["Kubelet"]
 
 TERMINATION_SECONDS = 0.2
 WORKERS = 16
@@ -52,9 +50,9 @@ class Kubelet(Controller):
         if pod is None or not pod.spec.node_name or not self._serves(pod.spec.node_name):
             return
         if pod.metadata.deletion_timestamp:
-            grace, longest = pod.metadata.deletion_grace_period_seconds, self.termination_seconds
-            self._queue.add_after(change.key, longest if grace is None else min(longest, float(grace)))
-        elif pod.status.phase in ("", "Pending") or (pod.status.phase == "Running" and _run_seconds(pod) is not None):
+            grace = pod.metadata.deletion_grace_period_seconds
+            self._queue.add_after(change.key, seconds_to_removal(grace, self.termination_seconds))
+        elif is_starting(pod) or seconds_to_end(pod, time.time()) is not None:
             self._queue.add(change.key)
 
     async def sync(self, key: str) -> None:
@@ -62,16 +60,14 @@ class Kubelet(Controller):
         pod = self._pods.get(key)
         if pod is None:
             return
-        seconds, started = _run_seconds(pod), pod.status.start_time
         if pod.metadata.deletion_timestamp:
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.metadata.uid}}
             client = self._client_of(pod.spec.node_name)
             with tolerating(NOT_FOUND, CONFLICT):
                 await client.delete(POD.path(pod.metadata.namespace, pod.metadata.name), body)
-        elif pod.status.phase in ("", "Pending"):
+        elif is_starting(pod):
             await self._set_status(pod, "Running")
-        elif pod.status.phase == "Running" and seconds is not None and started:
-            left = epoch(started) + seconds - time.time()
+        elif (left := seconds_to_end(pod, time.time())) is not None:
             if left > 0:
                 self._queue.add_after(key, left)
             else:
@@ -110,11 +106,3 @@ class Kubelet(Controller):
         body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         with tolerating(NOT_FOUND, CONFLICT):
             await self._client_of(pod.spec.node_name).patch(path, body, kind="strategic")
-
-
-def _run_seconds(pod: Pod) -> float | None:
-    text = (pod.metadata.annotations or {}).get(RUN_SECONDS)
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None

@@ -12,10 +12,10 @@ from webhook.embedded.standins.controller import CONFLICT, NOT_FOUND, StandInInf
 from webhook.kube.client import Client
 from webhook.kube.informer import Change
 from webhook.kube.objects import OwnerReference, Pod
-from webhook.kube.pods import controller_of, is_terminal
+from webhook.kube.pods import controller_of
 from webhook.kube.resources import POD, Resource
 
-__all__ = ["PodControl", "is_active", "is_ready", "owner_reference", "put_status", "template_hash"]
+__all__ = ["PodControl", "owner_reference", "put_status", "template_hash"]
 
 
 class PodControl:
@@ -112,16 +112,6 @@ def owner_reference(resource: Resource, owner: Unstructured) -> dict[str, Any]:
 def template_hash(template: dict[str, Any]) -> str:
     """What tells the pods of one version of a template from those of another, in a label."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def is_active(pod: Pod) -> bool:
-    """Whether a pod counts as one of its controller's replicas."""
-    return not pod.metadata.deletion_timestamp and not is_terminal(pod)
-
-
-def is_ready(pod: Pod) -> bool:
-    """Whether a pod's condition Ready is True."""
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ())
 
 
 async def put_status(client: Client, resource: Resource, workload: Unstructured, status: dict[str, Any]) -> None:

@@ -7,17 +7,17 @@ to leave is gone after its grace period, or after `termination` seconds if that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
+from webhook.clusters.model.kubelet import is_starting, seconds_to_end, seconds_to_removal
 from webhook.kube.errors import ApiError
 from webhook.kube.instants import InstantError, epoch, rfc3339
 from webhook.kube.objects import Condition, Pod, PodStatus, key_of
 from webhook.preemption.snapshot.pod_view import grace_of
-from webhook.simulation.clock import VirtualClock
+from webhook.simulation.clock import Timers
 from webhook.simulation.cluster.budgets import Budgets
 from webhook.simulation.cluster.tracker import ObjectTracker
 from webhook.simulation.history import SimulationHistory
@@ -34,28 +34,17 @@ class Api:
         self,
         tracker: ObjectTracker,
         budgets: Budgets,
-        clock: VirtualClock,
+        timers: Timers,
         history: SimulationHistory,
         termination: float | None,
     ) -> None:
         self.tracker = tracker
-        self.clock = clock
+        self.clock = timers.clock
         self.history = history
-        self.outstanding = 0
-        """Things that will happen by themselves, such as pods that end."""
+        self.later = timers.later
         self._budgets = budgets
         self._termination = termination
         self._uids = itertools.count(1)
-
-    def later(self, seconds: float, what: Callable[..., Any], *arguments: Any) -> None:
-        """Let something happen; the simulation is not at rest before it has."""
-        self.outstanding += 1
-
-        def happen() -> None:
-            self.outstanding -= 1
-            what(*arguments)
-
-        self.clock.call_later(max(0.0, seconds), happen)
 
     def start(self) -> None:
         """Let the pods go on that are starting or leaving."""
@@ -69,8 +58,10 @@ class Api:
                 )
                 began = since or pod.metadata.creation_timestamp
                 self.history.waiting(pod, _seconds(began, self.clock.start))
-            elif pod.status.phase in {"", "Pending"}:
+            elif is_starting(pod):
                 self._run(key, pod.metadata.uid)
+            else:
+                self._end_by_itself(key, pod)
 
     def create(self, pod: Pod) -> Pod:
         """A new pod; it gets a uid."""
@@ -179,11 +170,27 @@ class Api:
         ready = Condition(type="Ready", status="True", last_transition_time=now)
         others = [one for one in pod.status.conditions or () if one.type != "Ready"]
         status = _replace(pod.status, phase="Running", start_time=now, conditions=[*others, ready])
-        self.tracker.put("Pod", _replace(pod, status=status))
+        self._end_by_itself(key, self.tracker.put("Pod", _replace(pod, status=status)))
+
+    def _end_by_itself(self, key: str, pod: Pod) -> None:
+        """Let a pod succeed in its time, if it ends by itself."""
+        seconds = seconds_to_end(pod, self.clock.wall())
+        if seconds is not None:
+            self.later(seconds, self._succeed, key, pod.metadata.uid)
+
+    def _succeed(self, key: str, uid: str) -> None:
+        pod = self.tracker.pod(key)
+        if pod is None or pod.metadata.uid != uid or pod.metadata.deletion_timestamp:
+            return
+        others = [one for one in pod.status.conditions or () if one.type != "Ready"]
+        ended = Condition(type="Ready", status="False", reason="PodCompleted")
+        self.tracker.put(
+            "Pod", _replace(pod, status=_replace(pod.status, phase="Succeeded", conditions=[*others, ended]))
+        )
 
     def _end_later(self, key: str, uid: str, seconds: float) -> None:
         """A pod that was asked to leave is gone after that time, or after `termination` if that is less."""
-        self.later(seconds if self._termination is None else min(seconds, self._termination), self.remove, key, uid)
+        self.later(seconds_to_removal(seconds, self._termination), self.remove, key, uid)
 
 
 class SimulatedClient:

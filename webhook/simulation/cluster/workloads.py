@@ -1,16 +1,17 @@
 """Workloads as people change them: applied, scaled, and Deployments that roll from one template to the next.
 
-Mirrors `pkg/controller/deployment` as far as it decides: a Deployment has a ReplicaSet for each template.
+A Deployment has a ReplicaSet for each template; `webhook.clusters.model.deployments` says how it goes on.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Any
 
 import msgspec
 
+from webhook.clusters.model.deployments import ReplicaCounts, rollout_step, strategy_of
+from webhook.clusters.model.pods import is_ready
 from webhook.kube.object_cache import Change
 from webhook.kube.objects import ObjectMeta, OwnerReference, Pod, key_of
 from webhook.kube.pods import controller_of
@@ -21,8 +22,6 @@ from webhook.simulation.snapshot.objects import PodTemplate, SnapshotWorkload, W
 __all__ = ["Workloads"]
 
 _HASH = "pod-template-hash"
-_SURGE = 0.25
-"""`maxSurge` and `maxUnavailable` of a Deployment, as Kubernetes sets them."""
 Json = dict[str, Any]
 
 
@@ -41,19 +40,16 @@ class Workloads:
         known = self._tracker.get(kind, key)
         uid = known.metadata.uid if known is not None else f"simulated-{kind}-{key}".lower().replace("/", ".")
         workload.metadata.uid = uid
+        if known is not None:
+            workload.status = known.status
         self._tracker.put(kind, workload)
         if kind == "Deployment":
             self._roll(key, workload)
-        elif kind == "DaemonSet":
-            for node in list(self._tracker.all("Node")):
-                self._controllers.run_daemon(key, workload, node)
-        else:
-            self._controllers.sync(self._controllers.owner(kind, key, uid), pods_wanted(kind, workload))
-
-    def run_daemons(self, node: str) -> None:
-        """Make the pods of DaemonSets for a new node."""
-        for key, workload in self._tracker.all("DaemonSet").items():
-            self._controllers.run_daemon(key, workload, node)
+            return
+        owner = self._controllers.owner(kind, key, uid)
+        if known is not None and known.spec.template != workload.spec.template:
+            self._controllers.outdate(owner)
+        self._controllers.sync(owner, None if kind == "DaemonSet" else pods_wanted(kind, workload))
 
     def scale(self, key: str, replicas: int) -> bool:
         """Give the Deployment, ReplicaSet, StatefulSet or Job of this key as many pods; whether there is such a one."""
@@ -126,32 +122,31 @@ class Workloads:
         self._step(key, deployment, newest)
 
     def _step(self, key: str, deployment: SnapshotWorkload, newest: PodOwner) -> None:
-        """One step of a rollout (`rolling.go`): no more than a quarter too many, no more than a quarter missing."""
+        """Let a rollout go as far as it goes now."""
         wanted = pods_wanted("Deployment", deployment)
+        strategy = strategy_of(deployment.spec.strategy, wanted)
         others = [owner for owner, _ in self._sets_of(key) if owner is not newest]
-        running: dict[str, int] = {}
-        for one in (newest, *others):
-            pods = map(self._tracker.pod, one.active)
-            running[one.uid] = sum(pod is not None and pod.status.phase == "Running" for pod in pods)
-        # Up
-        old = sum(one.wanted or 0 for one in others)
-        target = max(0, min(wanted, wanted + math.ceil(wanted * _SURGE) - old))
-        if target != newest.wanted and (target > (newest.wanted or 0) or not old):
-            self._controllers.scale(newest, target)
-        # Down
-        spare = sum(running.values()) - (wanted - math.floor(wanted * _SURGE))
-        for one in others:
-            fewer = min(one.wanted or 0, max(0, spare) + len(one.active) - running[one.uid])
-            if fewer > 0:
-                spare -= min(fewer, running[one.uid])
-                self._controllers.scale(one, (one.wanted or 0) - fewer)
+        by_uid = {one.uid: one for one in (newest, *others)}
+        available = {uid: sum(map(self._is_ready, one.active)) for uid, one in by_uid.items()}
+        has_old_pods = any(one.active or one.leaving for one in others)
+        while True:
+            first, *older = (ReplicaCounts(uid, one.wanted or 0, available[uid]) for uid, one in by_uid.items())
+            step = rollout_step(wanted, strategy, first, older, has_old_pods=has_old_pods)
+            if not step:
+                break
+            for uid, replicas in step.items():
+                self._controllers.scale(by_uid[uid], replicas)
+
+    def _is_ready(self, key: str) -> bool:
+        pod = self._tracker.pod(key)
+        return pod is not None and is_ready(pod)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         """A pod of a ReplicaSet came up or is gone: a rollout may go on."""
         old, new = change.old, change.new
         pod = new or old
         assert pod is not None
-        if new is not None and (old is None or new.status.phase != "Running" or old.status.phase == "Running"):
+        if new is not None and (not is_ready(new) or (old is not None and is_ready(old))):
             return
         owner, namespace = controller_of(pod.metadata), pod.metadata.namespace
         if owner is None or owner.kind != "ReplicaSet":
@@ -162,7 +157,7 @@ class Workloads:
             return
         key = f"{namespace}/{above.name}"
         deployment = self._tracker.get("Deployment", key)
-        is_rolling = sum(bool(one.wanted) for one, _ in self._sets_of(key)) > 1
+        is_rolling = sum(bool(one.wanted or one.leaving) for one, _ in self._sets_of(key)) != 1
         if deployment is not None and deployment.spec.template is not None and is_rolling:
             newest = self._newest(key, deployment.spec.template)
             if newest is not None:

@@ -51,7 +51,13 @@ class WorkloadSpec(KubeStruct):
     replicas: int | None = None
     parallelism: int | None = None
     completions: int | None = None
+    backoff_limit: int | None = None
     suspend: bool = False
+    strategy: dict[str, Any] | None = None
+    """How a Deployment is rolled out."""
+    update_strategy: dict[str, Any] | None = None
+    """The same of a StatefulSet or a DaemonSet."""
+    pod_management_policy: str | None = None
     selector: dict[str, Any] | None = None
     """A LabelSelector, of a ReplicationController a plain map of labels."""
     template: PodTemplate | None = None
@@ -61,6 +67,8 @@ class WorkloadStatus(KubeStruct):
     """What a workload has come to; a Job with these conditions makes no more pods."""
 
     conditions: list[dict[str, Any]] | None = None
+    succeeded: int = 0
+    failed: int = 0
 
 
 class SnapshotWorkload(KubeStruct):

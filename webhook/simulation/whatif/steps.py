@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from webhook.clusters.model.deployments import share
 from webhook.component_base.logs import visible
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.pods import controller_of
 from webhook.policy.model import Policies
 from webhook.simulation.cluster.admission import RefusedError, User
-from webhook.simulation.cluster.budgets import share
 from webhook.simulation.simulation import Running
 from webhook.simulation.snapshot.objects import BY_KIND, WORKLOADS
 from webhook.simulation.snapshot.redacting import redact
@@ -91,7 +91,6 @@ class AddNodes(msgspec.Struct, frozen=True):
             meta = msgspec.structs.replace(found.metadata, name=name, uid=f"simulated-{name}", labels=labels)
             spec = msgspec.structs.replace(found.spec, unschedulable=False)
             running.tracker.put("Node", msgspec.structs.replace(found, metadata=meta, spec=spec))
-            running.workloads.run_daemons(name)
         running.history.note(self.at, f"{self.count} nodes like {self.like} added")
 
 

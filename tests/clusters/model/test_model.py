@@ -1,0 +1,127 @@
+"""What controllers do next, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.preemption.building import NOW
+from webhook.clusters.model.deployments import ReplicaCounts, RolloutStrategy, rollout_step, share, strategy_of
+from webhook.clusters.model.disruption import WorkloadScale, expected_pods, unconfirmed
+from webhook.clusters.model.jobs import JobLimits, job_step
+from webhook.clusters.model.pods import by_deletion_order, replica_changes
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Condition, ObjectMeta, OwnerReference, Pod, PodSpec, PodStatus
+
+
+@pytest.mark.parametrize(
+    ("spec", "replicas", "expected"),
+    [
+        pytest.param(None, 10, RolloutStrategy(recreate=False, surge=3, unavailable=2), id="default"),
+        pytest.param({"type": "Recreate"}, 10, RolloutStrategy(recreate=True, surge=0, unavailable=0), id="Recreate"),
+        pytest.param(
+            {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "5%"}},
+            10,
+            RolloutStrategy(recreate=False, surge=0, unavailable=1),
+            id="neither",
+        ),
+    ],
+)
+def test_a_strategy_is_rounded_as_kubernetes_rounds_it(spec, replicas, expected):
+    """Surge is rounded up and unavailable down; one pod may be missing if both come to nothing."""
+    assert strategy_of(spec, replicas) == expected
+
+
+@pytest.mark.parametrize("amount", ["x", "x%", ""], ids=["word", "percentage", "empty"])
+def test_an_amount_that_is_none_is_refused(amount):
+    """Neither a number nor a percentage."""
+    with pytest.raises(ValueError, match="neither a number nor a percentage"):
+        share(amount, 10)
+
+
+ROLLING = RolloutStrategy(recreate=False, surge=1, unavailable=1)
+
+
+@pytest.mark.parametrize(
+    ("newest", "old", "expected"),
+    [
+        pytest.param((0, 0), (4, 4), {"new": 1}, id="up first"),
+        pytest.param((1, 0), (4, 4), {"old": 3}, id="then down, by what is available"),
+        pytest.param((1, 0), (4, 2), {"old": 3}, id="first what is not available goes, and no more than there is room"),
+        pytest.param((2, 0), (3, 3), {}, id="stuck"),
+        pytest.param((4, 4), (1, 1), {"old": 0}, id="the last one"),
+        pytest.param((6, 6), (0, 0), {"new": 4}, id="scaled down"),
+    ],
+)
+def test_a_rolling_update_goes_step_by_step(newest, old, expected):
+    """At most one over and one under four, one ReplicaSet at a time."""
+    counts = ReplicaCounts("new", *newest), [ReplicaCounts("old", *old)]
+    assert rollout_step(4, ROLLING, *counts, has_old_pods=True) == expected
+
+
+def pod(name: str, node: str = "n", *, ready: str = "", cost: str = "", phase: str = "Running") -> Pod:
+    annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else None
+    conditions = [Condition(type="Ready", status="True", last_transition_time=ready)] if ready else None
+    return Pod(
+        metadata=ObjectMeta(name=name, annotations=annotations),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(phase=phase, conditions=conditions),
+    )
+
+
+def test_pods_go_in_the_order_of_kubernetes():
+    """Unassigned, waiting, unready, cheap, doubled up, ready for the shortest time."""
+    early, late = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    pods = [
+        pod("old", "b", ready=early),
+        pod("doubled", "a", ready=early),
+        pod("dear", "a", ready=late, cost="5"),
+        pod("young", "c", ready=late),
+        pod("cheap", "d", ready=early, cost="-1"),
+        pod("unready", "e"),
+        pod("starting", "f", phase="Pending"),
+        pod("waiting", "", phase="Pending"),
+    ]
+    order = ["waiting", "starting", "unready", "cheap", "doubled", "young", "old", "dear"]
+    assert [one.metadata.name for one in by_deletion_order(pods)] == order
+    assert [one.metadata.name for one in replica_changes(pods, 6).delete] == order[:2]
+
+
+def test_an_unreadable_deletion_cost_counts_as_none():
+    """As kube-controller-manager takes it."""
+    assert [one.metadata.name for one in by_deletion_order([pod("a", cost="much"), pod("b", cost="-1")])] == ["b", "a"]
+
+
+def test_the_scale_of_a_budget_is_that_of_the_workloads_on_top():
+    """Two ReplicaSets of one Deployment count once; who is not known counts as many as it has."""
+    above = OwnerReference(kind="Deployment", name="web", controller=True)
+    scales = {
+        ("ReplicaSet", "ns/new"): WorkloadScale(2, above),
+        ("ReplicaSet", "ns/old"): WorkloadScale(3, above),
+        ("Deployment", "ns/web"): WorkloadScale(5, None),
+    }
+    owners = {("ReplicaSet", "ns/new"): 1, ("ReplicaSet", "ns/old"): 3, ("Operator", "ns/x"): 4}
+    assert expected_pods(owners, lambda kind, key: scales.get((kind, key))) == 9
+
+
+def test_a_granted_eviction_is_waited_for_two_minutes():
+    """Only while its pod is there."""
+    granted = {"a": rfc3339(NOW - 100), "b": rfc3339(NOW - 130), "gone": rfc3339(NOW)}
+    assert unconfirmed(granted, ["a", "b"], NOW) == {"a": pytest.approx(20.0, abs=1.0)}
+
+
+@pytest.mark.parametrize(
+    ("limits", "succeeded", "failed", "expected"),
+    [
+        pytest.param(JobLimits.of(), 0, 0, (1, ""), id="one pod by default"),
+        pytest.param(JobLimits.of(), 1, 0, (0, "Complete"), id="one is enough by default"),
+        pytest.param(JobLimits.of(3, 5), 3, 0, (2, ""), id="no more than are left"),
+        pytest.param(JobLimits.of(3, 5), 3, 7, (0, "Failed"), id="seven failures are too many"),
+        pytest.param(JobLimits.of(3, 5, 0), 0, 1, (0, "Failed"), id="one is, if none may fail"),
+        pytest.param(JobLimits.of(3), 1, 0, (0, "Complete"), id="a work queue is done when one has ended well"),
+        pytest.param(JobLimits.of(3, 5, suspended=True), 0, 0, (0, ""), id="suspended"),
+    ],
+)
+def test_a_job_without_pods_makes_what_it_still_needs(limits, succeeded, failed, expected):
+    """By completions, failures and whether it is suspended."""
+    step = job_step(limits, [], succeeded, failed)
+    assert (step.create, step.ended) == expected

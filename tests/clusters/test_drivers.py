@@ -1,0 +1,357 @@
+"""One model, two drivers: the embedded control plane over HTTP and the simulation in virtual time do the same."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.preemption.building import NOW
+from tests.simulation.clusters import added
+from tests.workloads import budget, deployment, pod
+from webhook.clusters.model.kubelet import RUN_SECONDS
+from webhook.embedded.embedded_cluster import EmbeddedCluster, node
+from webhook.kube.errors import ApiError
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import PodDisruptionBudget, key_of
+from webhook.kube.resources import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    NODE,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    REPLICA_SET,
+    STATEFUL_SET,
+    Resource,
+)
+from webhook.policy.model import Policies
+from webhook.simulation.simulation import Options, Running, simulate
+from webhook.simulation.snapshot.objects import ClusterObjects
+from webhook.simulation.whatif.steps import Apply
+
+Json = dict[str, Any]
+View = dict[str, Any]
+NS = "default"
+RESOURCES = {
+    row.kind: row for row in (DAEMON_SET, DEPLOYMENT, JOB, NODE, POD, POD_DISRUPTION_BUDGET, REPLICA_SET, STATEFUL_SET)
+}
+GRACE = 30
+NODES = ("node-1", "node-2")
+
+
+def view(pods: Iterable[Json], budgets: Iterable[Json], jobs: Iterable[Json]) -> View:
+    """What both must agree on: pods by application, version and state; budgets; how Jobs have ended."""
+    found: Counter[str] = Counter()
+    for one in pods:
+        meta, status = one["metadata"], one.get("status") or {}
+        ready = any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions") or ())
+        state = status.get("phase", "Pending").lower()
+        if meta.get("deletionTimestamp"):
+            state = "leaving"
+        elif state == "running" and ready:
+            state = "ready"
+        labels = meta.get("labels") or {}
+        version = f"-{labels['v']}" if "v" in labels else ""
+        found[f"{labels['app']}{version} {state}"] += 1
+    shown: View = dict(found)
+    for one in budgets:
+        status = one["status"]
+        numbers = [status.get(key, 0) for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")]
+        shown[f"budget {one['metadata']['name']}"] = (*numbers, len(status.get("disruptedPods") or ()))
+    for one in jobs:
+        ends = [row["type"] for row in one["status"].get("conditions") or () if row["status"] == "True"]
+        if ended := {"Complete", "Failed"}.intersection(ends):
+            shown[f"job {one['metadata']['name']}"] = ended.pop()
+    return shown
+
+
+class Cluster:
+    """The embedded control plane."""
+
+    def __init__(self, admin: Any) -> None:
+        self.admin = admin
+
+    async def apply(self, body: Json) -> None:
+        resource = RESOURCES[body["kind"]]
+        namespace, name = (NS if resource.namespaced else None), body["metadata"]["name"]
+        try:
+            await self.admin.create(resource.path(namespace), body)
+        except ApiError:
+            await self.admin.patch(resource.path(namespace, name), {"spec": body["spec"]})
+
+    async def pods(self, app: str) -> list[Json]:
+        found, _ = await self.admin.list(POD.path(NS), dict, labelSelector=f"app={app}")
+        return sorted(
+            (one for one in found if not one["metadata"].get("deletionTimestamp")),
+            key=lambda one: one["metadata"]["name"],
+        )
+
+    async def evict(self, app: str) -> None:
+        name = (await self.pods(app))[0]["metadata"]["name"]
+        with suppress(ApiError):
+            await self.admin.create(POD.path(NS, name, "eviction"), {"apiVersion": "policy/v1", "kind": "Eviction"})
+
+    async def evict_two(self, app: str) -> None:
+        await self.evict(app)
+        await self.evict(app)
+
+    async def fail(self, app: str) -> None:
+        for one in await self.pods(app):
+            if one["status"]["phase"] == "Running":
+                path = POD.path(NS, one["metadata"]["name"], "status")
+                await self.admin.patch(path, {"status": {"phase": "Failed"}}, kind="strategic")
+
+    async def grant(self, app: str) -> None:
+        """A pod's eviction was granted, and then nobody deleted it."""
+        name = (await self.pods(app))[0]["metadata"]["name"]
+        status = {"disruptedPods": {name: rfc3339(time.time())}, "disruptionsAllowed": 0}
+        await self.admin.patch(POD_DISRUPTION_BUDGET.path(NS, app, "status"), {"status": status})
+
+    async def look(self) -> View:
+        async def listed(resource: Resource) -> list[Json]:
+            return (await self.admin.list(resource.path(NS), dict))[0]
+
+        return view(await listed(POD), await listed(POD_DISRUPTION_BUDGET), await listed(JOB))
+
+
+@dataclass
+class Simulated:
+    """Something that is done in a simulation at that time."""
+
+    at: float
+    what: Callable[[Running], None]
+
+    def make(self, running: Running) -> None:
+        self.what(running)
+
+
+def in_simulation(actions: list[tuple[str, Any]], times: list[tuple[float, ...]]) -> list[View]:
+    """The views after each action; `times` says when, in seconds after it."""
+    objects = ClusterObjects(NOW)
+    added(objects, "Namespace", {"metadata": {"name": NS}})
+    added(objects, "Node", *(node(name) for name in NODES))
+    seen: list[View] = []
+
+    def first(running: Running, app: str) -> Any:
+        found = [one for one in running.tracker.all("Pod").values() if one.metadata.labels["app"] == app]
+        return min((one for one in found if not one.metadata.deletion_timestamp), key=key_of)
+
+    def act(verb: str, what: Any) -> Callable[[Running], None]:
+        def acting(running: Running) -> None:
+            if verb == "apply":
+                Apply(0.0, "test", (what,)).make(running)
+            elif verb in ("evict", "evict_two"):
+                for _ in range(1 + (verb == "evict_two")):
+                    with suppress(ApiError):
+                        running.api.evict(key_of(first(running, what)), "", None, "test")
+            elif verb == "fail":
+                for one in list(running.tracker.all("Pod").values()):
+                    if one.metadata.labels["app"] == what and one.status.phase == "Running":
+                        failed = msgspec.structs.replace(one.status, phase="Failed")
+                        running.tracker.put("Pod", msgspec.structs.replace(one, status=failed))
+            else:
+                known: PodDisruptionBudget = running.tracker.get("PodDisruptionBudget", f"{NS}/{what}")
+                name = first(running, what).metadata.name
+                granted = {name: rfc3339(running.clock.wall())}
+                status = msgspec.structs.replace(known.status, disrupted_pods=granted, disruptions_allowed=0)
+                running.tracker.put("PodDisruptionBudget", msgspec.structs.replace(known, status=status))
+
+        return acting
+
+    def look(running: Running) -> None:
+        def listed(kind: str) -> list[Json]:
+            return [{"status": {}, **msgspec.to_builtins(one)} for one in running.tracker.all(kind).values()]
+
+        seen.append(view(listed("Pod"), listed("PodDisruptionBudget"), listed("Job")))
+
+    steps: list[Any] = []
+    for number, ((verb, what), after) in enumerate(zip(actions, times, strict=True), 1):
+        steps.append(Simulated(1000.0 * number, act(verb, what)))
+        steps += [Simulated(1000.0 * number + seconds, look) for seconds in after]
+    result = simulate(objects, Policies(), steps, Options(until=1000.0 * (len(actions) + 1)))
+    assert not result.errors
+    assert not result.history.refused or all(key.startswith("Job/") for key in result.history.refused)
+    return seen
+
+
+def web(version: str, *, replicas: int = 4, cpu: str = "100m", **spec: Any) -> Json:
+    body = deployment("web", replicas, cpu=cpu, **spec)
+    body["spec"]["template"]["metadata"] = {"labels": {"app": "web", "v": version}}
+    return body
+
+
+def rolling(surge: int | str, unavailable: int | str) -> Json:
+    rolling_update = {"maxSurge": surge, "maxUnavailable": unavailable}
+    return {"strategy": {"type": "RollingUpdate", "rollingUpdate": rolling_update}}
+
+
+def job(name: str, *, run: str = "", **spec: Any) -> Json:
+    template = {
+        "metadata": {"labels": {"app": name}, **({"annotations": {RUN_SECONDS: run}} if run else {})},
+        "spec": pod(name, restartPolicy="Never")["spec"],
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template, **spec}}
+
+
+def tainted(name: str) -> Json:
+    made = node(name)
+    made["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+    return made
+
+
+SETTLED = (900.0,)
+"""When nothing moves any more."""
+BIG = "100"
+"""CPUs that no node has: the pods of that template wait, and the rollout stands where its strategy lets it."""
+
+
+@dataclass
+class Scenario:
+    """Actions, each with the views that must follow it one after the other; in virtual time at `times`."""
+
+    steps: list[tuple[str, Any, list[View]]]
+    times: dict[int, tuple[float, ...]] = field(default_factory=dict)
+
+
+def stuck(expected: View, **strategy: Any) -> Scenario:
+    return Scenario(
+        [
+            ("apply", web("1", **strategy), [{"web-1 ready": 4}]),
+            ("apply", web("2", cpu=BIG, **strategy), [expected]),
+            ("apply", web("3", **strategy), [{"web-3 ready": 4}]),
+        ]
+    )
+
+
+DB = deployment("db", 3, kind="StatefulSet", serviceName="db")
+DURING = (5.0, 900.0)
+"""While an evicted pod has its grace period, and after it."""
+SCENARIOS = {
+    "a rollout by default goes a quarter over and under": stuck({"web-1 ready": 3, "web-2 pending": 2}),
+    "a rollout with surge alone keeps all that run": stuck({"web-1 ready": 4, "web-2 pending": 2}, **rolling("50%", 0)),
+    "a rollout without surge takes the room of its own pods": stuck(
+        {"web-1 ready": 2, "web-2 pending": 2}, **rolling(0, 2)
+    ),
+    "without either one pod is missing at a time": stuck({"web-1 ready": 3, "web-2 pending": 1}, **rolling(0, "0%")),
+    "Recreate waits until all are gone": stuck({"web-2 pending": 4}, strategy={"type": "Recreate"}),
+    "a granted eviction counts for two minutes": Scenario(
+        [
+            ("apply", DB, [{"db ready": 3}]),
+            ("apply", budget("db", {"app": "db"}, minAvailable="50%"), [{"db ready": 3, "budget db": (1, 3, 2, 0)}]),
+            (
+                "grant",
+                "db",
+                [{"db ready": 3, "budget db": (0, 2, 2, 1)}, {"db ready": 3, "budget db": (1, 3, 2, 0)}],
+            ),
+        ],
+        {2: (60.0, 900.0)},
+    ),
+    "a budget refuses a second eviction while the first is under way": Scenario(
+        [
+            ("apply", DB, [{"db ready": 3}]),
+            ("apply", budget("db", {"app": "db"}, maxUnavailable=1), [{"db ready": 3, "budget db": (1, 3, 2, 0)}]),
+            (
+                "evict_two",
+                "db",
+                [
+                    {"db ready": 2, "db leaving": 1, "budget db": (0, 2, 2, 0)},
+                    {"db ready": 3, "budget db": (1, 3, 2, 0)},
+                ],
+            ),
+        ],
+        {2: DURING},
+    ),
+    "a Job replaces what fails, and fails itself beyond its limit": Scenario(
+        [
+            ("apply", job("once", backoffLimit=1), [{"once ready": 1}]),
+            ("fail", "once", [{"once ready": 1, "once failed": 1}]),
+            ("fail", "once", [{"once failed": 2, "job once": "Failed"}]),
+        ]
+    ),
+    "an eviction counts as a failure of its Job": Scenario(
+        [
+            ("apply", job("once", backoffLimit=0), [{"once ready": 1}]),
+            ("evict", "once", [{"once leaving": 1, "job once": "Failed"}, {"job once": "Failed"}]),
+        ],
+        {1: DURING},
+    ),
+    "a Job is complete once enough pods have ended": Scenario(
+        [("apply", job("many", run="5", completions=3, parallelism=2), [{"many succeeded": 3, "job many": "Complete"}])]
+    ),
+    "a DaemonSet has a pod on each node that takes it": Scenario(
+        [
+            ("apply", deployment("agent", 0, kind="DaemonSet"), [{"agent ready": 2}]),
+            ("apply", tainted("node-3"), [{"agent ready": 2}]),
+            ("apply", node("node-4"), [{"agent ready": 3}]),
+            ("evict", "agent", [{"agent ready": 2, "agent leaving": 1}, {"agent ready": 3}]),
+        ],
+        {3: DURING},
+    ),
+    "a ReplicaSet replaces an evicted pod at once": Scenario(
+        [
+            ("apply", deployment("set", 2, kind="ReplicaSet"), [{"set ready": 2}]),
+            ("evict", "set", [{"set ready": 2, "set leaving": 1}, {"set ready": 2}]),
+            ("apply", deployment("set", 1, kind="ReplicaSet"), [{"set ready": 1}]),
+        ],
+        {1: DURING},
+    ),
+    "a StatefulSet waits until the evicted pod's name is free": Scenario(
+        [
+            ("apply", DB, [{"db ready": 3}]),
+            ("evict", "db", [{"db ready": 2, "db leaving": 1}, {"db ready": 3}]),
+            ("apply", deployment("db", 1, kind="StatefulSet", serviceName="db"), [{"db ready": 1}]),
+        ],
+        {1: DURING},
+    ),
+    "a StatefulSet makes the next pod when the one before is ready": Scenario(
+        [("apply", deployment("db", 3, cpu=BIG, kind="StatefulSet", serviceName="db"), [{"db pending": 1}])]
+    ),
+    "a parallel StatefulSet makes all at once": Scenario(
+        [
+            (
+                "apply",
+                deployment("db", 3, cpu=BIG, kind="StatefulSet", serviceName="db", podManagementPolicy="Parallel"),
+                [{"db pending": 3}],
+            )
+        ]
+    ),
+}
+
+
+@pytest.mark.skipped_waits
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+async def test_the_embedded_cluster_does_it(scenario):
+    """Each action is followed by its views, one after the other, over HTTP."""
+    async with EmbeddedCluster(nodes=len(NODES), termination_seconds=float(GRACE)) as running:
+        cluster = Cluster(running.api.local())
+        for verb, what, views in scenario.steps:
+            await getattr(cluster, verb)(copy.deepcopy(what))
+            for one in views:
+                await reaches(cluster, one)
+        assert not running.failures()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS.keys())
+def test_the_simulation_does_it(scenario):
+    """Each action is followed by the same views, in virtual time."""
+    actions = [(verb, copy.deepcopy(what)) for verb, what, _ in scenario.steps]
+    times = [scenario.times.get(number, SETTLED) for number in range(len(actions))]
+    assert in_simulation(actions, times) == [one for _, _, views in scenario.steps for one in views]
+
+
+async def reaches(cluster: Cluster, expected: View) -> None:
+    """The cluster shows this within 200 s."""
+    for _ in range(400):
+        if (seen := await cluster.look()) == expected:
+            break
+        await asyncio.sleep(0.5)
+    assert seen == expected

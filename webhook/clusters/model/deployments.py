@@ -1,0 +1,97 @@
+"""How a Deployment goes from one template to the next (`pkg/controller/deployment`, `rolling.go` and `recreate.go`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["ReplicaCounts", "RolloutStrategy", "rollout_step", "share", "strategy_of"]
+
+_DEFAULT = "25%"
+"""`maxSurge` and `maxUnavailable`, if a Deployment names none."""
+
+
+class RolloutStrategy(NamedTuple):
+    """How a Deployment is rolled out: at most `surge` pods more than wanted, and `unavailable` fewer."""
+
+    recreate: bool
+    surge: int
+    unavailable: int
+
+
+class ReplicaCounts(NamedTuple):
+    """One ReplicaSet of a Deployment: how many pods it is to have, and how many of them are available."""
+
+    name: str
+    replicas: int
+    available: int
+
+
+def strategy_of(spec: Mapping[str, Any] | None, replicas: int) -> RolloutStrategy:
+    """The strategy in `spec.strategy` of a Deployment with so many replicas (`ResolveFenceposts`)."""
+    given = spec or {}
+    if given.get("type") == "Recreate":
+        return RolloutStrategy(recreate=True, surge=0, unavailable=0)
+    rolling = given.get("rollingUpdate") or {}
+    surge = share(rolling.get("maxSurge", _DEFAULT), replicas)
+    unavailable = share(rolling.get("maxUnavailable", _DEFAULT), replicas, math.floor)
+    return RolloutStrategy(recreate=False, surge=surge, unavailable=unavailable if surge or unavailable else 1)
+
+
+def rollout_step(
+    wanted: int,
+    strategy: RolloutStrategy,
+    newest: ReplicaCounts,
+    others: Sequence[ReplicaCounts],
+    *,
+    has_old_pods: bool,
+) -> dict[str, int]:
+    """The next step of a rollout: new numbers of replicas by the name of the ReplicaSet; empty if nothing is due.
+
+    `others` are the older ReplicaSets, the oldest first. `has_old_pods` says whether one of their pods is there still:
+    Recreate waits for that. Scaling up is a step of its own, as in kube-controller-manager.
+    """
+    if strategy.recreate:
+        down = {one.name: 0 for one in others if one.replicas}
+        if down or has_old_pods:
+            return down
+        return {newest.name: wanted} if newest.replicas != wanted else {}
+    total = newest.replicas + sum(one.replicas for one in others)
+    target = newest.replicas
+    if newest.replicas > wanted:
+        target = wanted
+    elif total < wanted + strategy.surge:
+        target = min(wanted, newest.replicas + wanted + strategy.surge - total)
+    if target != newest.replicas:
+        return {newest.name: target}
+    return _down(wanted - strategy.unavailable, newest, others, total)
+
+
+def _down(least: int, newest: ReplicaCounts, others: Sequence[ReplicaCounts], total: int) -> dict[str, int]:
+    """Scale older ReplicaSets down so far that `least` pods stay available: first their unavailable pods go."""
+    room = total - least - (newest.replicas - newest.available)
+    if room <= 0:
+        return {}
+    left = {one.name: one.replicas for one in others}
+    available = newest.available + sum(one.available for one in others)
+    for one in others:
+        unavailable = min(room, max(0, one.replicas - one.available))
+        left[one.name] -= unavailable
+        room -= unavailable
+    spare = max(0, available - least)
+    for one in others:
+        fewer = min(left[one.name], spare)
+        left[one.name] -= fewer
+        spare -= fewer
+    return {one.name: left[one.name] for one in others if left[one.name] != one.replicas}
+
+
+def share(amount: int | str, of: int, rounded: Callable[[float], int] = math.ceil) -> int:
+    """An absolute number, or a percentage of a number. Raises ValueError for a text that is neither."""
+    try:
+        if isinstance(amount, str) and amount.endswith("%"):
+            return rounded(int(amount[:-1]) * of / 100)
+        return int(amount)
+    except ValueError:
+        raise ValueError(f"{amount!r} is neither a number nor a percentage") from None

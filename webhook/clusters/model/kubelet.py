@@ -1,0 +1,33 @@
+"""What a kubelet says of its pods: that they run, end and are gone. Nothing is run."""
+
+from __future__ import annotations
+
+from webhook.kube.instants import epoch
+from webhook.kube.objects import Pod
+
+__all__ = ["RUN_SECONDS", "is_starting", "seconds_to_end", "seconds_to_removal"]
+
+RUN_SECONDS = "embedded.giveway.dev/run-seconds"
+"""Annotation of a pod that ends by itself: after so many seconds its phase is Succeeded."""
+
+
+def is_starting(pod: Pod) -> bool:
+    """Whether a pod is on a node and does not run yet; it runs and is ready at once."""
+    return bool(pod.spec.node_name) and not pod.metadata.deletion_timestamp and pod.status.phase in ("", "Pending")
+
+
+def seconds_to_end(pod: Pod, now: float) -> float | None:
+    """In how many seconds a running pod ends by itself; None if it does not. `now` is in seconds since the epoch."""
+    text, started = (pod.metadata.annotations or {}).get(RUN_SECONDS), pod.status.start_time
+    if text is None or pod.status.phase != "Running" or not started:
+        return None
+    try:
+        return max(0.0, epoch(started) + float(text) - now)
+    except ValueError:
+        return None
+
+
+def seconds_to_removal(grace: float | None, longest: float | None) -> float:
+    """How long a pod stays that was asked to leave: its grace period, or `longest` if that is less."""
+    given = [float(one) for one in (grace, longest) if one is not None]
+    return min(given, default=0.0)

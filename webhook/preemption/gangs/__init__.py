@@ -1,1 +1,0 @@
-"""Gangs as preemptors: members that are placed together, and who goes for them."""
