@@ -14,7 +14,7 @@ from tests.reconciler.simulation import Simulation, run
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import CAN_BE_PREEMPTED, MANAGED, MARK, PreemptionPolicy
 
-__all__ = ["Fault", "Patch", "later", "lived", "preemptor", "simulated", "victim", "wrong_with"]
+__all__ = ["Fault", "Patch", "later", "lived", "preemptor", "simulated", "slow", "victim", "wrong_with"]
 
 Json = dict[str, Any]
 Patch = pytest.MonkeyPatch
@@ -81,6 +81,19 @@ def preemptor(
 def simulated(*nodes: Json, under: PreemptionPolicy | None = None, budgets: tuple[Json, ...] = ()) -> Simulation:
     """A cluster of these nodes."""
     return Simulation(under or policy(), list(nodes), list(budgets), random.Random(1))
+
+
+class Slowest(random.Random):
+    """Everything takes as long as it can."""
+
+    def choice(self, seq: Any) -> Any:
+        return seq[-1]
+
+
+def slow(made: Simulation) -> Simulation:
+    """A cluster in which everything takes as long as it can."""
+    made.dice = made.scheduler.dice = Slowest()
+    return made
 
 
 def later(seconds: float, what: Callable[..., Any], *arguments: Any) -> None:

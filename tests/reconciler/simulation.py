@@ -232,16 +232,28 @@ class Simulation:
             new["status"] = {"phase": "Running", "startTime": rfc3339(START + now)}
         asyncio.get_running_loop().call_later(0.05 if how == "anywhere" else 0.0, self.put, new)
 
-    def hold_watch(self, seconds: float) -> None:
-        """Show nothing for so long, and then all at once what there is, as after a list."""
+    def hold_watch(self, seconds: float, applied_in: float = 0.0) -> None:
+        """Show nothing for so long, and then what there is, as after a list, which takes so many seconds to apply."""
         loop = asyncio.get_running_loop()
         self._held = loop.time() + seconds
-        loop.call_at(self._held, self._relist)
+        loop.call_at(self._held, self._relist, applied_in)
 
-    def _relist(self) -> None:
+    def _relist(self, seconds: float) -> None:
+        """First who is gone, then after so many seconds who is there."""
         self._held = 0.0
         for name in self.seen.keys() - self.pods.keys():
             self._deliver(name, None)
+        if seconds:
+            loop = asyncio.get_running_loop()
+            self._held = loop.time() + seconds
+            self.setting.state.pods.whole.clear()
+            loop.call_at(self._held, self._relist_rest)
+        else:
+            self._relist_rest()
+
+    def _relist_rest(self) -> None:
+        self._held = 0.0
+        self.setting.state.pods.whole.set()
         for name, pod in self.pods.items():
             known = self.seen.get(name)
             if known is None or known["metadata"]["resourceVersion"] != pod["metadata"]["resourceVersion"]:
@@ -352,7 +364,10 @@ class Simulation:
         for one in self.budgets.values():
             if not one["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items():
                 continue
-            status = one["status"]
+            status, conditions = one["status"], pod["status"].get("conditions", ())
+            ready = all(row["status"] == "True" for row in conditions if row["type"] == "Ready")
+            if not ready and status.get("currentHealthy", 0) >= status.get("desiredHealthy", 1):
+                continue
             if status["disruptionsAllowed"] <= 0:
                 cause = {"causes": [{"reason": "DisruptionBudget"}]}
                 raise ApiError(429, "TooManyRequests", "the budget is used up", details=cause)

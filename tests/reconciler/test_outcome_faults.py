@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from tests.preemption.building import budget, node
 from tests.reconciler.builders import policy
-from tests.reconciler.outcome_faults import Fault, Patch, later, lived, preemptor, simulated, victim, wrong_with
+from tests.reconciler.outcome_faults import Fault, Patch, later, lived, preemptor, simulated, slow, victim, wrong_with
 from tests.reconciler.simulation import Simulation, run
 from webhook.policy.model import PLAN, BudgetMode, Limits, Rate
 from webhook.reconciler.evaluate.pods_ahead import PodsAhead
@@ -219,19 +218,6 @@ def asked_in_vain() -> Simulation:
 
 def count_on_whoever_is_asked(patch: Patch) -> None:
     patch.setattr(actions, "_not_answered_for", lambda *_: set())
-
-
-class Slowest(random.Random):
-    """Everything takes as long as it can."""
-
-    def choice(self, seq: Any) -> Any:
-        return seq[-1]
-
-
-def slow(made: Simulation) -> Simulation:
-    """A cluster in which everything takes as long as it can."""
-    made.dice = made.scheduler.dice = Slowest()
-    return made
 
 
 def nominated_for_a_moment() -> Simulation:

@@ -1,0 +1,195 @@
+"""Faults of asking the API server and of waiting for what it shows, each with its mechanism, and without (E9)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.preemption.building import budget, node
+from tests.reconciler.builders import policy
+from tests.reconciler.outcome_faults import (
+    Fault,
+    Patch,
+    later,
+    lived,
+    preemptor,
+    simulated,
+    slow,
+    victim,
+    wrong_with,
+)
+from tests.reconciler.simulation import Simulation
+from webhook.kube.errors import ApiError
+from webhook.kube.objects import Pod
+from webhook.reconciler.evaluate.evaluator import Evaluator, Waits
+from webhook.reconciler.evict import writer as writing
+from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.plans import plan_manager
+from webhook.reconciler.state import disruptions
+from webhook.reconciler.state.state import State
+
+Json = dict[str, Any]
+
+
+def fixed(name: str, on: str, cpu: str) -> Json:
+    """A pod on a node that may not go."""
+    made = victim(name, on, cpu)
+    made["metadata"]["annotations"] = {}
+    return made
+
+
+def throttled_in_the_wave() -> Simulation:
+    """The server has too much to do once the first of three victims has gone."""
+    made = simulated(node("n1", "6"), node("n2", "6"), budgets=(budget("b", {"app": "first"}, 1),))
+    made.put(victim("first", "n1", "2", app="first"))
+    for name in ("a", "b"):
+        made.put(victim(name, "n1", "2"))
+    for name in ("c", "d", "e"):
+        made.put(victim(name, "n2", "2", priority=20))
+    later(2.0, lambda: made.put(preemptor(cpu="6")))
+
+    def throttle() -> None:
+        if made.evicted:
+            made.throttled = (asyncio.get_running_loop().time() + 20.0, 1.0)
+        else:
+            later(0.001, throttle)
+
+    throttle()
+    return made
+
+
+def take_it_for_a_refusal(patch: Patch) -> None:
+    patch.setattr(ApiError, "throttled", property(lambda _: False))
+
+
+def bound_while_it_is_displaced() -> Simulation:
+    """A pod of lower priority is bound where it is nominated when a plan is made, and no watch shows that yet."""
+    made = slow(simulated(node("n1", "6")))
+    made.slow_writes = True
+    made.put(victim("a", "n1", "2"))
+    made.put(victim("b", "n1", "2"))
+    low = preemptor("low", "2", priority=50, managed=False)
+    low["status"]["nominatedNodeName"] = "n1"
+    made.put(low)
+    made.scheduler.away_until = 5.0
+    later(2.0, lambda: made.put(preemptor(cpu="6")))
+
+    def bind() -> None:
+        if not any(line["message"] == "decision" for line in made.told):
+            later(0.001, bind)
+            return
+        made.hold_watch(3.0)
+        made.put({**low, "spec": {**low["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}})
+
+    bind()
+    return made
+
+
+def take_no_notice(patch: Patch) -> None:
+    async def once(self: Writer, pod: Pod) -> bool:
+        try:
+            await self.patch_status("displace", pod, writing._CLEARED)
+        except ApiError:
+            return False
+        return True
+
+    patch.setattr(Writer, "displace", once)
+
+
+def half_a_relist() -> Simulation:
+    """While no watch works a pod is followed by another one, and the list after that takes seconds to apply."""
+    made = simulated(node("n1", "8"))
+    made.put(victim("v", "n1"))
+    made.put(fixed("old", "n1", "4"))
+    made.put(preemptor(cpu="8"))
+    later(5.0, made.hold_watch, 4.0, 3.0)
+    later(5.1, made.remove, "old", "uid-old")
+    later(5.1, made.put, fixed("new", "n1", "4"))
+    return made
+
+
+def decide_on_half_of_it(patch: Patch) -> None:
+    patch.setattr(State, "whole", property(lambda _: True))
+
+
+def spends_nothing() -> Simulation:
+    """A victim that is not ready spends nothing of its budget, and a finalizer keeps it."""
+    counts = {"currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 3}
+    made = simulated(node("n1", "4"), node("n2", "4"), budgets=(budget("b", {"app": "db"}, 1, **counts),))
+    for name, on, ready, priority in (("broken", "n1", "False", 10), ("good", "n2", "True", 20)):
+        pod = victim(name, on, priority=priority, app="db")
+        pod["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+        made.put(pod)
+    made.ends_after["broken"] = 10_000.0
+    made.put(preemptor("q"))
+    later(5.0, lambda: made.put(preemptor()))
+    return made
+
+
+def count_it_all_the_same(patch: Patch) -> None:
+    patch.setattr(disruptions, "is_lenient", lambda _: False)
+
+
+def waits_for_whom_nobody_asks() -> Simulation:
+    """A preemptor counts on victims that a lower one's plan has yet to ask, and takes its nomination."""
+    made = simulated(node("n1", "6"))
+    made.put(victim("vm", "n1", "2", priority=30))
+    made.migrating["vm"] = 20.0
+    made.put(victim("a", "n1", "2", priority=20))
+    made.put(victim("b", "n1", "2"))
+    made.put(preemptor("low", "6"))
+    later(3.0, lambda: made.put(preemptor(cpu="6", priority=200)))
+    return made
+
+
+def ask_nobody(patch: Patch) -> None:
+    wait = Evaluator._wait
+
+    def without_victims(self: Evaluator, *given: Any) -> Any:
+        found = wait(self, *given)
+        return replace(found, victims=()) if isinstance(found, Waits) else found
+
+    patch.setattr(Evaluator, "_wait", without_victims)
+
+
+def ends_early() -> Simulation:
+    """A victim with an hour of grace ends after a second, and kube-scheduler does not take its node."""
+    made = simulated(node("n1", "4"), node("n2", "4"), under=policy(plan_timeout=60.0))
+    made.put(victim("v1", "n1", grace=3600))
+    made.put(victim("v2", "n2", priority=20))
+    made.ends_after["v1"] = 1.0
+    made.shunned.add("n1")
+    made.put(preemptor())
+    return made
+
+
+def count_from_its_grace_period(patch: Patch) -> None:
+    patch.setattr(plan_manager, "time_limit", lambda plan, _, timeout: max(plan.ends.values(), default=0.0) + timeout)
+
+
+FAULTS = {
+    "the server throttles": Fault(throttled_in_the_wave, 100.0, take_it_for_a_refusal, 3),
+    "a lower pod is bound before it is displaced": Fault(
+        bound_while_it_is_displaced, 100.0, take_no_notice, 0, bound=False
+    ),
+    "a list is applied bit by bit": Fault(half_a_relist, 60.0, decide_on_half_of_it, 0, bound=False),
+    "a disruption that is never spent": Fault(spends_nothing, 100.0, count_it_all_the_same, 2),
+    "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, ask_nobody, 3),
+    "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_stays_away(name: str):
+    """Nobody goes for nothing, and the preemptor is bound if it can be."""
+    assert not wrong_with(FAULTS[name], lived(FAULTS[name]))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_comes_back_without_its_mechanism(name: str, monkeypatch: Patch):
+    """With the mechanism taken back the outcome is wrong, and the judge says so."""
+    FAULTS[name].take_back(monkeypatch)
+    assert wrong_with(FAULTS[name], lived(FAULTS[name]))
