@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,11 +23,12 @@ from tests.reconciler.outcome_faults import (
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod
-from webhook.reconciler.evaluate.evaluator import Evaluator, Waits
 from webhook.reconciler.evict import writer as writing
 from webhook.reconciler.evict.writer import Writer
+from webhook.reconciler.plans import next_action as actions
 from webhook.reconciler.plans import plan_manager
 from webhook.reconciler.state import disruptions
+from webhook.reconciler.state.annotations import PlanStage
 from webhook.reconciler.state.state import State
 
 Json = dict[str, Any]
@@ -135,24 +135,20 @@ def count_it_all_the_same(patch: Patch) -> None:
 
 def waits_for_whom_nobody_asks() -> Simulation:
     """A preemptor counts on victims that a lower one's plan has yet to ask, and takes its nomination."""
-    made = simulated(node("n1", "6"))
+    made = simulated(node("n1", "6"), node("n2", "6"))
     made.put(victim("vm", "n1", "2", priority=30))
     made.migrating["vm"] = 20.0
     made.put(victim("a", "n1", "2", priority=20))
     made.put(victim("b", "n1", "2"))
+    made.put(victim("c", "n2", "6", priority=40))
     made.put(preemptor("low", "6"))
     later(3.0, lambda: made.put(preemptor(cpu="6", priority=200)))
     return made
 
 
 def ask_nobody(patch: Patch) -> None:
-    wait = Evaluator._wait
-
-    def without_victims(self: Evaluator, *given: Any) -> Any:
-        found = wait(self, *given)
-        return replace(found, victims=()) if isinstance(found, Waits) else found
-
-    patch.setattr(Evaluator, "_wait", without_victims)
+    waiting = actions.STAGES[PlanStage.WAITING]._replace(next_action=lambda one: actions.Wait(one.plan.deadline))
+    patch.setattr(actions, "STAGES", {**actions.STAGES, PlanStage.WAITING: waiting})
 
 
 def ends_early() -> Simulation:
@@ -177,7 +173,7 @@ FAULTS = {
     ),
     "a list is applied bit by bit": Fault(half_a_relist, 60.0, decide_on_half_of_it, 0, bound=False),
     "a disruption that is never spent": Fault(spends_nothing, 100.0, count_it_all_the_same, 2),
-    "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, ask_nobody, 3),
+    "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, ask_nobody, 4),
     "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
 }
 

@@ -142,3 +142,12 @@ async def test_what_the_reconciler_writes_on_a_victim(annotation: str, mode: Evi
         await play.nominated("p", "")
         assert [line["ending"] for line in play.lines("plan ended")] == ["bound"]
         assert service.reconciler.plan_manager.plans == {}
+
+
+def test_a_stage_that_a_task_is_to_write_keeps_nobody_awake():
+    """A plan that goes back to evicting is not due until something happens: its task writes the stage first of all."""
+    record = PlanRecord(id="p1", node="n1", victims=(PlanVictim("default", "v", "u1"),), deadline=rfc3339(START))
+    plan = Plan(record, "default/p", "u0", 100, 0.0, 60.0)
+    for stage in (PlanStage.WAITING, PlanStage.EVICTING):
+        plan.enter(stage, 5.0, rfc3339(START), STAGES[stage].write_after)
+    assert (plan.idle, plan.write_due, plan.due) == (False, 5.0, 60.0)

@@ -145,6 +145,8 @@ class Executor:
     async def _go_on(self, plan: Plan, pod: Pod | None, decision: DecisionRecord | None) -> Ending | None:
         """Do what is to be done next until only waiting is left; why the plan must end, None if it goes on."""
         while plan.ended is None:
+            if (ending := await self._write_stage(plan)) is not None:
+                return ending
             await self._state.wait_until_whole()
             match self._look(plan):
                 case End(ending, note):
@@ -197,11 +199,15 @@ class Executor:
         return plan.ended
 
     async def _enter(self, plan: Plan, stage: PlanStage) -> Ending | None:
-        """Begin a stage; one that must be known before anything is done in it is written first."""
+        """Begin a stage."""
         if stage is PlanStage.WAITING:
             await self._checkpoint("evicted")
         self._manager.enter(plan, stage)
-        pod = self._state.pods.get(plan.key)
+        return plan.ended
+
+    async def _write_stage(self, plan: Plan) -> Ending | None:
+        """Write a stage that must be known before anything is done in it; why the plan must end, None if it goes on."""
+        pod, stage = self._state.pods.get(plan.key), plan.stage
         if plan.write_due <= self._manager.clock.monotonic() and pod is not None:
             try:
                 await self._writer.write_plan(pod, plan.record)

@@ -152,8 +152,8 @@ class Plan:
 
     @property
     def due(self) -> float:
-        """When it is to be looked at though nothing happens."""
-        return min(self.deadline, self.resumes, self.write_due)
+        """When it is to be looked at though nothing happens; what a task carries out is that task's to write."""
+        return min(self.deadline, self.resumes, self.write_due) if self.idle else self.deadline
 
     @property
     def idle(self) -> bool:
