@@ -9,7 +9,8 @@ from ruamel.yaml import YAML
 from tests.manifests.objects import POLICIES
 from webhook.cli.main import main
 from webhook.policy.files.loading import load_or_raise
-from webhook.registration.entries import WebhookTarget, entries
+from webhook.registration.applied import applied_entries
+from webhook.registration.entries import WebhookTarget
 
 
 def printed(*arguments):
@@ -23,7 +24,7 @@ def test_both_configurations_are_printed(tmp_path):
     code, text = printed("--policies", str(POLICIES), "--ca-file", str(tmp_path / "ca.crt"))
     assert code == 0
     found = {document["kind"]: document for document in YAML(typ="safe").load_all(text)}
-    expected = entries(load_or_raise(POLICIES), WebhookTarget())
+    expected = applied_entries(load_or_raise(POLICIES), WebhookTarget())
     assert found.keys() == expected.keys()
     for kind, document in found.items():
         assert document["metadata"] == {"name": "giveway"}

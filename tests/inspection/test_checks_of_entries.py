@@ -4,9 +4,11 @@ import pytest
 
 from tests.inspection.observing import found, observed
 from webhook.inspection.checks.entries import old
+from webhook.inspection.own_state import OwnState
 from webhook.policy.files.loading import load_texts
 from webhook.policy.model import Policies
 from webhook.registration import stored
+from webhook.registration.applied import applied_entries
 from webhook.registration.entries import MUTATING, VALIDATING, WebhookTarget, entries
 
 POLICY = """\
@@ -21,17 +23,24 @@ PLURALS = {MUTATING: "mutatingwebhookconfigurations", VALIDATING: "validatingweb
 SHIPPED = WebhookTarget()
 
 
-def applied(policies, target=SHIPPED):
+STATIC = OwnState(
+    deployments={
+        "giveway-webhook": {"spec": {"template": {"spec": {"containers": [{"args": ["serve", "--static-entries"]}]}}}}
+    }
+)
+
+
+def applied(policies, target=SHIPPED, made=applied_entries):
     """The configurations as `giveway configurations` prints them."""
     return {
-        PLURALS[kind]: [{"metadata": {"name": "giveway"}, "webhooks": made}]
-        for kind, made in entries(policies, target).items()
+        PLURALS[kind]: [{"metadata": {"name": "giveway"}, "webhooks": webhooks}]
+        for kind, webhooks in made(policies, target).items()
     }
 
 
-def said(policies, configurations):
+def said(policies, configurations, own=None):
     """What the check finds in a cluster with these policies in force."""
-    cluster = observed(**configurations)
+    cluster = observed(**configurations, **({"own_state": own} if own else {}))
     cluster.policies = policies
     return found(old, cluster)
 
@@ -63,9 +72,9 @@ def test_entries_that_fit(target):
 
 def test_entries_that_a_replica_keeps():
     """Its own are not looked at, those that somebody changed by hand are; an empty configuration is another check's."""
-    [one] = applied(policies())[PLURALS[VALIDATING]]
+    [one] = applied(policies(), made=entries)[PLURALS[VALIDATING]]
     kept = stored.with_entries(one, entries(Policies(), WebhookTarget())[VALIDATING], stored.Trust())
-    both = applied(policies()) | {PLURALS[VALIDATING]: [kept]}
+    both = applied(policies(), made=entries) | {PLURALS[VALIDATING]: [kept]}
     assert said(policies(), both) == []
     kept["webhooks"] = kept["webhooks"][1:]
     [(_, what)] = said(policies(), both)
@@ -73,3 +82,17 @@ def test_entries_that_a_replica_keeps():
     for nothing in ([stored.emptied(kept)], []):
         both[PLURALS[VALIDATING]] = nothing
         assert said(policies(), both) == []
+
+
+def test_entries_of_a_static_installation():
+    """What a replica wrote before is not what an administrator is to apply, and nobody puts it back."""
+    [one] = applied(policies(), made=entries)[PLURALS[VALIDATING]]
+    kept = stored.with_entries(one, entries(policies(), SHIPPED)[VALIDATING], stored.Trust())
+    both = applied(policies()) | {PLURALS[VALIDATING]: [kept]}
+    [(_, what)] = said(policies(), both, STATIC)
+    assert "probe.validate.giveway.dev" in what
+    marked = stored.with_entries(one, applied_entries(policies(), SHIPPED)[VALIDATING], stored.Trust())
+    both[PLURALS[VALIDATING]] = [marked]
+    assert said(policies(), both, STATIC) == []
+    [(_, what)] = said(policies(POLICY.replace("/kept]", "/other]")), both)
+    assert "is not what the policies in force need" in what

@@ -241,3 +241,19 @@ def test_missing_rights(plural, said):
     assert len(texts) == 2
     assert any(said in text for text in texts)
     assert found(own_rights.missing, observed(**rights)) == []
+
+
+def test_rights_of_a_static_installation():
+    """The webhook needs none on configurations; one that it still has is told."""
+    container = {"args": ["serve", "--static-entries"]}
+    static = {**RUNS["giveway-webhook"], "spec": {"template": {"spec": {"containers": [container]}}}}
+    own = OwnState(deployments={**RUNS, "giveway-webhook": static})
+    [(severity, what)] = found(own_rights.missing, observed(own_state=own, **rbac()))
+    assert severity == "warning"
+    assert "giveway-webhook may still update mutatingwebhookconfigurations, validatingwebhookconfigurations." in what
+    less = rbac()
+    for role in less["clusterroles"]:
+        if role["metadata"]["name"] == "giveway-webhook":
+            role["rules"] = [row for row in role["rules"] if "mutatingwebhookconfigurations" not in row["resources"]]
+    assert found(own_rights.missing, observed(own_state=own, **less)) == []
+    assert len(found(own_rights.missing, observed(own_state=OwnState(deployments=RUNS), **less))) == 1

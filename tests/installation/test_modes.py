@@ -187,6 +187,23 @@ async def test_a_backstop_is_done_once_nothing_waits_for_the_webhook(bare):
     assert "gets no answer from the webhook" in result.stderr
 
 
+@pytest.mark.parametrize("mode", ["webhook", "backstop", "native"])
+async def test_without_accounts_that_may_change_what_is_asked(bare, mode):
+    """With static-entries nobody of giveway's may; the entries are waited for, and native policies have no keeper."""
+    text = await install(bare, f"--mode={mode}", "--component=static-entries")
+    found = {(kind, name) for kind, _, name in await everything(bare.admin)}
+    assert ("Deployment", "giveway-native") not in found
+    assert ("ClusterRole", "giveway-native") not in found
+    assert (("ValidatingAdmissionPolicy", "giveway-builtin-pods-enforce") in found) == (mode != "webhook")
+    roles, _ = await bare.admin.list(ROLE.path())
+    for role in (one for one in roles if one["metadata"]["name"].startswith("giveway")):
+        for rule in role["rules"]:
+            assert "admissionregistration.k8s.io" not in rule["apiGroups"] or set(rule["verbs"]) <= {"list", "watch"}
+    if mode != "native":
+        objects = render(BASE, components(("static-entries",)))
+        assert any("giveway configurations prints" in one for one in (await look(bare.admin, objects)).waiting), text
+
+
 async def test_what_cannot_be_native(bare, tmp_path):
     """Alone nothing is applied, because nobody would enforce it; beside the webhook it is said."""
     (tmp_path / "teams.yaml").write_text(BEYOND)

@@ -25,6 +25,7 @@ VALUES = {
     "priority-plugin-off": {"priorityPluginOff": True},
     "prometheus": {"prometheus": ON},
     "scan": {"scan": ON},
+    "static-entries": {"staticEntries": True},
 }
 """By kustomize component, the values that mean the same."""
 NATIVE_ONLY = {"native": ON, "webhook": {"enabled": False}}

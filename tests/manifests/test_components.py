@@ -126,9 +126,9 @@ def test_the_components_go_together(order):
     together, alone = rendered(*order), [rendered(name) for name in NAMES]
     assert together.keys() == {key for objects in alone for key in objects}
     server, *_ = pod_of(together, "giveway-webhook")["containers"]
-    assert set(server["args"]) == {
-        argument for objects in alone for argument in pod_of(objects, "giveway-webhook")["containers"][0]["args"]
-    }
+    each = [set(pod_of(objects, "giveway-webhook")["containers"][0]["args"]) for objects in (rendered(), *alone)]
+    replaced = {argument for arguments in each for argument in each[0] - arguments}
+    assert set(server["args"]) == set().union(*each) - replaced
 
 
 def options(objects):
@@ -197,3 +197,23 @@ def test_a_pod_in_the_hosts_network_is_let_in_and_finds_the_api_server():
     rolling = find(objects, "Deployment", "giveway-webhook")["spec"]["strategy"]["rollingUpdate"]
     budget = find(objects, "PodDisruptionBudget", "giveway-webhook")["spec"]
     assert rolling["maxUnavailable"] == budget["maxUnavailable"] == 1
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("others", [(), ("cert-manager",)], ids=["giveway-s", "cert-manager-s"])
+@pytest.mark.parametrize("first", [True, False])
+def test_static_entries_leave_no_account_a_right_to_change_what_is_asked(others, first):
+    """No role may write webhook configurations or admission policies; nothing of the webhook tries to."""
+    names = ("static-entries", *others) if first else (*others, "static-entries")
+    objects = rendered(*names)
+    for (_, kind, _, name), obj in objects.items():
+        for rule in obj["rules"] if kind in ("Role", "ClusterRole") else ():
+            if {"admissionregistration.k8s.io", "*"} & set(rule["apiGroups"]):
+                assert name == "giveway-reconciler"
+                assert set(rule["verbs"]) <= {"list", "watch"}
+    found = options(objects)
+    assert (found["static_entries"], found["webhook_configuration"]) == (True, None)
+    pod = pod_of(objects, "giveway-webhook")
+    containers = [*(pod.get("initContainers") or []), *pod["containers"]]
+    assert not any("--webhook-config" in argument for one in containers for argument in one["args"])
+    assert len(containers) == (1 if others else 3)

@@ -11,7 +11,7 @@ import click
 from webhook.cli.output import print_yaml
 from webhook.cli.targets import reconciler_option, target_from, target_options
 from webhook.policy.files.loading import PolicyError, load_or_raise
-from webhook.registration.entries import entries
+from webhook.registration.applied import applied_entries
 
 __all__ = ["command"]
 
@@ -27,12 +27,12 @@ _PATH = click.Path(path_type=Path)
 def command(*, policies: Path, name: str, ca_file: Path | None, **values: Any) -> None:
     """Print the two webhook configurations as YAML, as `giveway serve --webhook-configuration` fills them in.
 
-    To be read; or to be applied by those who would rather keep them in files than have the server write them. Make them
-    again whenever the policies change.
+    To be read; or to be applied by an administrator, for servers with --static-entries, which may not write them. Make
+    them again whenever the policies change: the server and `giveway doctor` tell if they are old.
     """
     target = target_from(values)
     try:
-        found = entries(load_or_raise(policies), target)
+        found = applied_entries(load_or_raise(policies), target)
         trust = ca_file.read_bytes() if ca_file else b""
     except (PolicyError, OSError) as error:
         raise click.ClickException(str(error)) from error

@@ -26,7 +26,7 @@ from webhook.installation.install import (
     with_policies,
 )
 from webhook.installation.kustomize import ManifestsError, components, manifests, parse_image, render
-from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, WEBHOOK, with_native_policies
+from webhook.installation.modes import BACKSTOP, COMPONENTS, NATIVE, STATIC, WEBHOOK, with_native_policies
 from webhook.installation.trials import try_pods
 from webhook.kube.client import ApiError, Client, ConfigError
 from webhook.policy.model import Policies
@@ -184,7 +184,10 @@ async def command(
         raise click.UsageError(f"--mode {mode}: without the plugin Priority native policies refuse every pod")
     if mode == NATIVE and url is not None:
         raise click.UsageError("--url is where a webhook is reached; --mode native has none")
-    directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *added))))
+    static = STATIC in added
+    # Without a webhook there is nothing that it patches
+    chosen = [one for one in added if one != STATIC or mode != NATIVE]
+    directories = components(tuple(dict.fromkeys((*COMPONENTS[mode], *chosen))))
     objects = render(manifests() / "base", directories, [parse_image(image)] if image else [])
     if policies is not None:
         objects = with_policies(objects, policy_files(policies))
@@ -198,7 +201,9 @@ async def command(
         natively: Policies | None = None
         if mode != WEBHOOK:
             own, alone = policies is not None, mode == NATIVE
-            objects, inexpressible, natively = await with_native_policies(cluster, objects, own=own, alone=alone)
+            objects, inexpressible, natively = await with_native_policies(
+                cluster, objects, own=own, alone=alone, keeper=not static
+            )
             for one in inexpressible:
                 click.echo(f"not enforced natively: {one}", err=True)
         if dry_run:

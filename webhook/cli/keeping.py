@@ -37,6 +37,11 @@ _ROWS: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.FloatRange(min=0.1), "default": 10.0, "show_default": True},
     ),
     (
+        "--static-entries",
+        "An administrator applies the entries of the configurations: write none, and look whether they are in force.",
+        {"is_flag": True},
+    ),
+    (
         "--deployment",
         "The server's own Deployment; if it is gone when the server ends, the configurations are emptied.",
         {},
@@ -54,11 +59,13 @@ def keeping_options(function: F) -> F:
 
 
 def keeper_settings_from(values: Mapping[str, Any]) -> KeeperSettings | None:
-    """Which configurations are kept, by a command's values; None if they name none."""
-    if values["webhook_configuration"] is None:
+    """Which configurations are kept or looked at, by a command's values; None if none are."""
+    if values["webhook_configuration"] is None and not values["static_entries"]:
         return None
+    if values["webhook_configuration"] is not None and values["static_entries"]:
+        raise click.UsageError("--webhook-configuration has the server write the entries; --static-entries does not")
     return KeeperSettings(
-        name=values["webhook_configuration"],
+        name=values["webhook_configuration"] or "",
         target=target_from(values),
         deployment=values["deployment"],
         owns_trust=values["sync_ca_bundle"],

@@ -86,7 +86,8 @@ def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> 
     webhook = manager.add(AdmissionWebhook(manager, options_from(values), source))
     settings = keeper_settings_from(values)
     if settings is not None:
-        manager.add(Registration(manager, webhook, client, source, settings, ca_file=values["ca_file"]))
+        static, ca_file = values["static_entries"], values["ca_file"]
+        manager.add(Registration(manager, webhook, client, source, settings, ca_file=ca_file, static=static))
     return webhook
 
 
@@ -104,8 +105,8 @@ def add_webhook(manager: Manager, client: Client, values: Mapping[str, Any]) -> 
 @runs(*STARTUP_ERRORS)
 async def command(*, kubeconfig: str | None, objects: tuple[Path, ...], **values: Any) -> None:
     """Serve the admission webhook over TLS until SIGTERM or SIGINT."""
-    for needed in ("webhook_configuration", "kept_policies"):
-        if objects and values[needed] is not None:
+    for needed in ("webhook_configuration", "static_entries", "kept_policies"):
+        if objects and values[needed]:
             raise click.UsageError(f"--{needed.replace('_', '-')} needs a cluster; --objects does without")
     options, stream = manager_options_from(values), sys.stdout.buffer
     if objects:

@@ -52,6 +52,12 @@ class OwnState(msgspec.Struct, kw_only=True):
     """None if nothing was asked, because there are no entries to ask through."""
     missing: dict[str, str] = {}
 
+    @property
+    def static_entries(self) -> bool:
+        """Whether the webhook in the cluster leaves the entries of its configurations to an administrator."""
+        pod = self.deployments.get("giveway-webhook", {}).get("spec", {}).get("template", {}).get("spec", {})
+        return any("--static-entries" in (one.get("args") or ()) for one in pod.get("containers", ()))
+
 
 async def read_own_state(client: Client, own: str, now: float, *, probing: bool) -> OwnState:
     """Read giveway's own objects in the namespace `own`, and probe if there are entries to probe.

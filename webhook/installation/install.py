@@ -239,13 +239,14 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
     `backstop` no entry may make pods wait for the webhook; the server writes the entries.
     """
     waiting: list[str] = []
-    asks = fails_closed = False
+    asks = fails_closed = static = False
     for obj in objects:
         asks |= key_of(obj) == _VALIDATING
         if obj["kind"] == "Deployment":
             name, server = obj["metadata"]["name"], obj["spec"]["template"]["spec"]["containers"][0]
             waiting += await _deployment(client, name)
             fails_closed |= name == _SERVER and "Ignore" not in f"{server.get('args')} {server.get('env')}"
+            static |= name == _SERVER and "--static-entries" in (server.get("args") or ())
     if not asks:
         return Status(tuple(waiting), answered=True)
     entries: list[set[str]] = []
@@ -262,7 +263,11 @@ async def look(client: Client, objects: Iterable[Json], late: bool = True, *, ba
             passing |= entry["name"].startswith("pods.") and entry.get("failurePolicy") == "Ignore"
             closed |= {entry["name"]} if entry.get("failurePolicy") != "Ignore" else set()
     silent = not all(found - PROBES for found in entries)
-    if silent and any(entries):
+    if silent and static:
+        waiting.append(
+            "nobody has applied the entries that giveway configurations prints (docs/install.md#static-entries)"
+        )
+    elif silent and any(entries):
         port = "; if this stays, TCP port 9443 of its pods is closed to the control plane (docs/install.md)"
         waiting.append(f"the API server has not reached the webhook yet{port if late else ''}")
     elif silent:

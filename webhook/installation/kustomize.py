@@ -190,15 +190,18 @@ def _patch(objects: list[Json], entry: Json, directory: Path, where: Path) -> No
     target = entry.get("target")
     if target is None and isinstance(patch, dict):
         target = {"kind": patch.get("kind"), "name": (patch.get("metadata") or {}).get("name")}
-    _only(target or {}, frozenset({"kind", "name"}), where)
+    _only(target or {}, frozenset({"kind", "name", "annotationSelector"}), where)
+    # One annotation with its value, which other components may have changed: then the patch is for nobody
+    annotation, _, value = (target or {}).get("annotationSelector", "").partition("=")
     aimed = [
         obj
         for obj in objects
         if target
         and target.get("kind") in (None, obj["kind"])
         and target.get("name") in (None, obj["metadata"]["name"])
+        and (not annotation or (obj["metadata"].get("annotations") or {}).get(annotation) == value)
     ]
-    if not aimed:
+    if not aimed and not annotation:
         raise ManifestsError(f"{where}: a patch is for {target}, and there is no such object")
     if isinstance(patch, dict) and patch.get("$patch") == "delete":
         objects[:] = [obj for obj in objects if all(obj is not one for one in aimed)]

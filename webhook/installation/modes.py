@@ -25,7 +25,7 @@ from webhook.policy.files.loading import load_texts
 from webhook.policy.model import Policies
 from webhook.policy.shapes.findings import PolicyError
 
-__all__ = ["BACKSTOP", "COMPONENTS", "NATIVE", "WEBHOOK", "with_native_policies"]
+__all__ = ["BACKSTOP", "COMPONENTS", "NATIVE", "STATIC", "WEBHOOK", "with_native_policies"]
 
 Json = dict[str, Any]
 
@@ -37,19 +37,21 @@ COMPONENTS: dict[str, tuple[str, ...]] = {
     NATIVE: ("native-policies", "native-only"),
 }
 """The components of `manifests/` that make a mode of the base."""
+STATIC = "static-entries"
+"""The component without accounts that may change entries or native policies; so there is no keeper."""
 _KEEPER = "giveway-native"
 
 
 async def with_native_policies(
-    cluster: ObjectApplier, objects: Sequence[Json], *, own: bool, alone: bool
+    cluster: ObjectApplier, objects: Sequence[Json], *, own: bool, alone: bool, keeper: bool = True
 ) -> tuple[list[Json], list[Inexpressible], Policies]:
     """The objects with native policies for those that will be in force, what cannot be said natively, and these.
 
-    In force will be the policies among the objects if they are the installer's `own`; else those that the cluster has
-    already, if it has any. They are compiled for the PriorityClasses that are there. The keeper may change the policies
-    that were compiled and no others, and starts again when what it reads differs. Raises ApiError, PolicyError,
-    TooOldError for a cluster that cannot have native policies, and ManifestsError if they are `alone` and leave
-    something out.
+    In force will be the policies among the objects if they are the installer's `own`; else those that the cluster
+    has already, if it has any. They are compiled for the PriorityClasses that are there. The keeper may change the
+    policies that were compiled and no others, and starts again when what it reads differs; without `keeper` there
+    is none. Raises ApiError, PolicyError, TooOldError for a cluster that cannot have native policies, and
+    ManifestsError if they are `alone` and leave something out.
     """
     await cluster.require_version(native=True)
     there = None if own else await cluster.get(POLICIES)
@@ -59,7 +61,7 @@ async def with_native_policies(
         raise PolicyError(loaded.findings)
     classes, _ = await cluster.client.list(PRIORITY_CLASS.path(), PriorityClass)
     reconciler = f"system:serviceaccount:{NAMESPACE}:giveway-reconciler"
-    settings = Settings(namespace=NAMESPACE, reconciler=reconciler, kept=True)
+    settings = Settings(namespace=NAMESPACE, reconciler=reconciler, kept=keeper)
     compiled = compile_policies(loaded.policies, classes, settings, time.time())
     if alone and compiled.inexpressible:
         texts = "".join(f"\n  - {one}" for one in compiled.inexpressible)
@@ -76,7 +78,7 @@ async def with_native_policies(
             named.append({**rule, "resourceNames": names})
     made = []
     for obj in objects:
-        if is_ours(obj):
+        if is_ours(obj) or (not keeper and obj["metadata"]["name"] == _KEEPER):
             continue
         if obj["kind"] == "ClusterRole" and obj["metadata"]["name"] == _KEEPER:
             made.append({**obj, "rules": [rule for rule in obj["rules"] if not rule.get("resourceNames")] + named})

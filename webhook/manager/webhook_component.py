@@ -11,6 +11,7 @@ from webhook.kube.client import Client
 from webhook.manager.manager import Component, Manager
 from webhook.page.model import Certificate
 from webhook.policy.evaluation.engine import Engine
+from webhook.registration.applied import AppliedEntries
 from webhook.registration.keeper import Keeper, KeeperSettings, ServerState
 from webhook.serving.cluster_objects import CachedObjects, ObjectSource
 from webhook.serving.metrics import AdmissionMetrics
@@ -85,7 +86,10 @@ class AdmissionWebhook(Component):
 
 
 class Registration(Component):
-    """The two webhook configurations, kept as the policies need them; `ca_file` is what the API server is to trust."""
+    """The two webhook configurations, kept as the policies need them; `ca_file` is what the API server is to trust.
+
+    With `static` an administrator applies them, and they are only looked at.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class Registration(Component):
         settings: KeeperSettings,
         *,
         ca_file: Path | None,
+        static: bool,
     ) -> None:
         namespace = settings.target.namespace
 
@@ -109,13 +114,19 @@ class Registration(Component):
             trust=lambda: ca_file.read_bytes() if ca_file else b"",
             terminating=terminating,
         )
-        self._keeper = keeper = Keeper(client, settings, state)
-        source.on_namespace(namespace, keeper.wake)
-        webhook.reloaded = keeper.wake
-        webhook.metrics.configurations_in_force(lambda: keeper.in_force)
+        self._keeper: Keeper | AppliedEntries
+        if static:
+            self._keeper = applied = AppliedEntries(client, settings, state)
+            webhook.metrics.entries_old(lambda: applied.old)
+        else:
+            self._keeper = Keeper(client, settings, state)
+            webhook.metrics.entries_old(bool)
+        source.on_namespace(namespace, self._keeper.wake)
+        webhook.reloaded = self._keeper.wake
+        webhook.metrics.configurations_in_force(lambda: self._keeper.in_force)
 
     def tasks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
-        """Keeping the configurations."""
+        """Keeping the configurations, or looking at them."""
         return {"configurations": self._keeper.run}
 
     def checks(self) -> list[ReadinessCheck]:
@@ -128,5 +139,5 @@ class Registration(Component):
         self._keeper.wake()
 
     async def drain(self) -> None:
-        """Take the entries away if giveway is being removed."""
+        """Take the entries away if giveway is being removed and they are its own."""
         await self._keeper.end()

@@ -17,11 +17,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from webhook.admission.configmaps import PROBE, answered
+from webhook.admission.configmaps import PROBE
 from webhook.kube.backoff import exponential
 from webhook.kube.errors import ApiError
 from webhook.kube.resources import (
-    CONFIG_MAP,
     DEPLOYMENT,
     MUTATING_WEBHOOK_CONFIGURATION,
     VALIDATING_WEBHOOK_CONFIGURATION,
@@ -29,9 +28,10 @@ from webhook.kube.resources import (
 from webhook.policy.model import Policies
 from webhook.registration import stored
 from webhook.registration.entries import MUTATING, VALIDATING, Entry, WebhookTarget, entries
+from webhook.registration.probe import silent_phases
 from webhook.registration.stored import Trust
 
-__all__ = ["ConfigurationClient", "Keeper", "KeeperSettings", "ServerState"]
+__all__ = ["ConfigurationClient", "Keeper", "KeeperSettings", "ServerState", "is_removed"]
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,10 @@ class Keeper:
         try:
             async with asyncio.timeout(_LAST), self._working:
                 self._ended = True
-                if await self._is_removed():
+                settings = self._settings
+                if self._situation.terminating() or await is_removed(
+                    self._api, settings.target.namespace, settings.deployment
+                ):
                     await self._withdraw()
         except (ApiError, TimeoutError) as error:
             self._ended = True
@@ -208,15 +211,13 @@ class Keeper:
                 written = await self._write(kind, stored.with_probes(configuration, wanted[kind], trust))
                 configuration.clear()
                 configuration.update(written)
-        heard: list[str] = []
         namespace = self._settings.target.namespace
-        body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}"}}}
         try:
-            await self._api.patch(CONFIG_MAP.path(namespace, PROBE), body, warnings=heard, dryRun="All")
+            unanswered = await silent_phases(self._api, namespace, {})
         except ApiError as error:
             self._report(f"waiting: ConfigMap {namespace}/{PROBE} cannot be probed with: {error}", logging.WARNING)
             return False
-        silent = [_PHASES[kind] for kind in found if not answered(_PHASES[kind], heard)]
+        silent = [_PHASES[kind] for kind in found if _PHASES[kind] in unanswered]
         if silent:
             phases = ", ".join(silent)
             self._report(
@@ -235,20 +236,6 @@ class Keeper:
                     if error.status != _CONFLICT:
                         raise
         self._report("taken away: giveway is being removed", logging.WARNING)
-
-    async def _is_removed(self) -> bool:
-        """Whether no other server follows this one."""
-        if self._situation.terminating():
-            return True
-        if self._settings.deployment is None:
-            return False
-        try:
-            found = await self._api.get(DEPLOYMENT.path(self._settings.target.namespace, self._settings.deployment))
-        except ApiError as error:
-            if error.status == _NOT_FOUND:
-                return True
-            raise
-        return bool(found["metadata"].get("deletionTimestamp")) or found["spec"].get("replicas", 1) == 0
 
     async def _find(self, kind: str) -> Json | None:
         try:
@@ -269,3 +256,16 @@ class Keeper:
         if note != self.note:
             self.note = note
             log.log(level, "webhook configurations %s: %s", self._settings.name, note)
+
+
+async def is_removed(api: ConfigurationClient, namespace: str, deployment: str | None) -> bool:
+    """Whether no other server follows this one, by its Deployment. Raises ApiError."""
+    if deployment is None:
+        return False
+    try:
+        found = await api.get(DEPLOYMENT.path(namespace, deployment))
+    except ApiError as error:
+        if error.status == _NOT_FOUND:
+            return True
+        raise
+    return bool(found["metadata"].get("deletionTimestamp")) or found["spec"].get("replicas", 1) == 0

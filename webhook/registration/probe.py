@@ -6,7 +6,10 @@ warning comes, the second fails closed: only a refusal tells why nobody answers.
 
 from __future__ import annotations
 
+import random
 import re
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -14,13 +17,20 @@ from webhook.admission.configmaps import PROBE, answered
 from webhook.kube.client import ApiError, Client
 from webhook.kube.resources import CONFIG_MAP, PRIORITY_CLASS
 
-__all__ = ["Probe", "send_probe"]
+__all__ = ["Probe", "ProbeClient", "send_probe", "silent_phases"]
 
 _PHASES = ("mutate", "validate")
 _VERSION = re.compile(r"giveway (\S+) answers \(")
 _TRIAL = {"metadata": {"name": "giveway-doctor-probe"}, "value": -1000, "preemptionPolicy": "Never"}
 """The PriorityClass of the second request; it is below the cutoff of Cluster Autoscaler, and never stored."""
 _FAILED = re.compile(r'failed calling webhook "([^"]*\.giveway\.dev)": (.*)', re.DOTALL)
+
+
+class ProbeClient(Protocol):
+    """What is needed of a client."""
+
+    async def patch(self, path: str, body: Any, *, warnings: list[str] | None = None, **query: Any) -> Any:
+        """Change an object; what the API server warns of is added to `warnings`."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -34,6 +44,17 @@ class Probe(msgspec.Struct, frozen=True):
     entry: str = ""
     failure: str = ""
     versions: frozenset[str] = frozenset()
+
+
+async def silent_phases(api: ProbeClient, own: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The phases in which no webhook answers a probe with these annotations; giveway's namespace is `own`.
+
+    Raises ApiError if the ConfigMap of the probe cannot be changed.
+    """
+    heard: list[str] = []
+    body = {"metadata": {"annotations": {"giveway.dev/probe": f"{random.getrandbits(32):08x}", **annotations}}}
+    await api.patch(CONFIG_MAP.path(own, PROBE), body, warnings=heard, dryRun="All")
+    return tuple(phase for phase in _PHASES if not answered(phase, heard))
 
 
 async def send_probe(client: Client, own: str) -> Probe:

@@ -154,6 +154,14 @@ class AdmissionMetrics:
             registry=self.registry,
         ).set_function(lambda: float(holds()))
 
+    def entries_old(self, holds: Callable[[], bool]) -> None:
+        """Show whether the entries that an administrator applied are old, asked at each scrape."""
+        Gauge(
+            "giveway_webhook_entries_old",
+            "1 if the entries that an administrator applied are not those that the policies in force need.",
+            registry=self.registry,
+        ).set_function(lambda: float(holds()))
+
     def observe(self, phase: str, reviewed: Reviewed, verdict: str, seconds: float, namespace: str) -> None:
         """Count one answered review by its verdict.
 

@@ -19,7 +19,7 @@ securityContext:
 
 {{/*
 The objects of a file that kustomize uses as well, in the release's namespace. `replace` is a list of pairs of text, `omit`
-has kinds to leave out, `labels` is what every object gets besides its own, `unused` a resource that no role need allow.
+has kinds to leave out, `labels` is what every object gets besides its own, `unused` resources that no role need allow.
 `text` is used instead of the file. `names` has by resource the only names that a role allows; without names the rule goes,
 because a rule without names allows all. `podAnnotations` are those of a Deployment's pods.
 */}}
@@ -31,7 +31,7 @@ because a rule without names allows all. `podAnnotations` are those of a Deploym
 {{- $clusterWide := list "ClusterRole" "ClusterRoleBinding" "FlowSchema" "MutatingAdmissionPolicy" "MutatingAdmissionPolicyBinding" "MutatingWebhookConfiguration" "Namespace" "ValidatingAdmissionPolicy" "ValidatingAdmissionPolicyBinding" "ValidatingWebhookConfiguration" -}}
 {{- $omit := .omit | default list -}}
 {{- $labels := .labels | default dict -}}
-{{- $unused := .unused | default "" -}}
+{{- $unused := .unused | default list -}}
 {{- $names := .names | default dict -}}
 {{- $podAnnotations := .podAnnotations | default dict -}}
 {{- range splitList "\n---\n" $text }}
@@ -45,7 +45,7 @@ because a rule without names allows all. `podAnnotations` are those of a Deploym
 {{- range $object.rules }}
 {{- $named := hasKey $names (first .resources) }}
 {{- if $named }}{{ $_ := set . "resourceNames" (get $names (first .resources)) }}{{ end }}
-{{- if not (or (has $unused .resources) (and $named (not .resourceNames))) }}{{ $rules = append $rules . }}{{ end }}
+{{- if not (or (has (first .resources) $unused) (and $named (not .resourceNames))) }}{{ $rules = append $rules . }}{{ end }}
 {{- end }}
 {{- $_ := set $object "rules" $rules }}
 {{- end }}
@@ -148,7 +148,9 @@ topologySpreadConstraints:
 {{- define "giveway.certificateOptions" -}}
 - --secret={{ .Release.Namespace }}/giveway-tls
 - --service={{ .Release.Namespace }}/giveway-webhook
+{{- if not .Values.staticEntries }}
 - --webhook-config=giveway
+{{- end }}
 - --dir=/run/giveway/certs
 - --log-format=json
 {{- end -}}

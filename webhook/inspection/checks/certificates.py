@@ -59,7 +59,10 @@ def expiring(observed: Observed) -> Iterator[ClusterFinding]:
                         f"The caBundle of {plural} {name} trusts no authority that signed the certificate in Secret"
                         f" {observed.own}/giveway-tls.",
                         "The API server cannot reach the webhook: pods are refused, or not judged.",
-                        "giveway certs issue writes caBundle; look into the log of the container keep-certificates.",
+                        "An administrator writes it: giveway certs issue with --secret, --service and --webhook-config."
+                        if observed.own_state.static_entries
+                        else "giveway certs issue writes caBundle; look into the log of the container"
+                        " keep-certificates.",
                     )
 
 

@@ -10,6 +10,7 @@ from webhook.inspection.checks.installation import there
 from webhook.inspection.cluster_findings import ClusterFinding, FindingSeverity, names
 from webhook.inspection.observed import Observed
 from webhook.registration import stored
+from webhook.registration.applied import applied_entries, is_applied
 from webhook.registration.entries import MUTATING, PROBES, VALIDATING, WebhookTarget, entries
 
 __all__ = ["old"]
@@ -22,30 +23,35 @@ _RECONCILER = re.compile(r"request\.userInfo\.username != '((?:[^'\\]|\\.)*)'")
 
 
 def old(observed: Observed) -> Iterator[ClusterFinding]:
-    """Entries that no replica wrote and that differ from what `giveway configurations` prints for these policies.
+    """Entries that no replica keeps and that differ from what `giveway configurations` prints for these policies.
 
-    Those that a replica wrote are its own to renew; another version may write others. Where they send reviews, and what
+    Those that a replica keeps are its own to renew; another version may write others. Where they send reviews, and what
     happens without an answer, is taken from the entries themselves.
     """
     if not there(observed):
         return
     found = {kind: _stored(observed, plural) for kind, plural in _PLURALS.items()}
-    wanted = entries(observed.policies, _target(observed, found))
+    target = _target(observed, found)
+    to_apply, to_keep = applied_entries(observed.policies, target), entries(observed.policies, target)
     for kind, configuration in found.items():
         webhooks = configuration.get("webhooks") or []
-        if all(entry["name"] in PROBES for entry in webhooks) or stored.is_ours(configuration):
+        static = observed.own_state.static_entries or is_applied(webhooks)
+        if all(entry["name"] in PROBES for entry in webhooks) or (stored.is_ours(configuration) and not static):
             continue
-        if stored.digest(webhooks) == stored.digest(wanted[kind]):
+        wanted = (to_apply if static else to_keep)[kind]
+        if stored.digest(webhooks) == stored.digest(wanted):
             continue
-        meant = {entry["name"]: stored.digest([entry]) for entry in wanted[kind]}
+        meant = {entry["name"]: stored.digest([entry]) for entry in wanted}
         are = {entry["name"]: stored.digest([entry]) for entry in webhooks}
         differ = [name for name in {**meant, **are} if meant.get(name) != are.get(name)]
         yield ClusterFinding(
             FindingSeverity.WARNING,
             f"{kind} {_NAME} is not what the policies in force need: {names(differ) if differ else 'another order'}.",
-            "No replica wrote it. What its matchConditions leave out is not judged.",
-            "If it comes from a file: make the file again with giveway configurations, and apply it. If the webhook"
-            " keeps it, it is put back within seconds.",
+            "No replica writes it. What its matchConditions leave out is not judged.",
+            "Make it again with giveway configurations and the same options, and apply it."
+            if static
+            else "If it comes from a file: make the file again with giveway configurations, and apply it. If the"
+            " webhook keeps it, it is put back within seconds.",
         )
 
 

@@ -58,15 +58,19 @@ NEEDED: dict[str, tuple[Needed, ...]] = {
     ),
 }
 """What each service account of manifests/base needs; a test compares it with the manifests."""
+_KEEPING = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+"""What the webhook needs only to keep the entries of its configurations, and not if an administrator applies them."""
 
 
 def missing(observed: Observed) -> Iterator[ClusterFinding]:
     """Each service account that lacks a right, and which."""
-    known = list(grants(observed))
-    for account, needed in NEEDED.items():
+    known, static = list(grants(observed)), observed.own_state.static_entries
+    for account, needs in NEEDED.items():
         deployment = observed.own_state.deployments.get(account)
         if deployment is None:
             continue
+        keeps = not (static and account == "giveway-webhook")
+        needed = [row for row in needs if keeps or not set(row.resources) <= set(_KEEPING)]
         held = [grant for grant in known if f"ServiceAccount {observed.own}/{account}" in grant.subjects]
         lacking = [
             f"{verb} {resource}" + (f" in {observed.own}" if row.own else "")
@@ -81,6 +85,20 @@ def missing(observed: Observed) -> Iterator[ClusterFinding]:
                 f"Service account {observed.own}/{account} may not {names(lacking)}.",
                 "What it needs the right for fails with 403, and it tries again and again.",
                 "giveway install applies the roles and bindings again, as does kubectl apply -k; see who changed them.",
+            )
+        rows = [] if keeps else [Needed(_ADMISSION, (resource,), ("update",)) for resource in _KEEPING]
+        may = [
+            row.resources[0]
+            for row in rows
+            for grant in held
+            if _has(grant, row, row.resources[0], "update", observed.own)
+        ]
+        if may:
+            yield ClusterFinding(
+                FindingSeverity.WARNING,
+                f"Service account {observed.own}/{account} may still update {names(may)}.",
+                "It has --static-entries so that its token cannot change what the API server asks whom.",
+                "Apply the component static-entries, whose ClusterRole is without these rights.",
             )
 
 

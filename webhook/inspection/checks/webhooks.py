@@ -53,7 +53,7 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
             yield ClusterFinding(
                 FindingSeverity.ERROR,
                 f"{kind} {_OURS} has no entries that judge anything.",
-                "The webhook writes them once the API server has reached it. Until then no policy is enforced.",
+                "Until they are there no policy is enforced.",
                 _never_came_up(observed),
             )
         elif mode is not Mode.BACKSTOP and any(
@@ -70,12 +70,14 @@ def registered(observed: Observed) -> Iterator[ClusterFinding]:
 def _never_came_up(observed: Observed) -> str:
     """What to look at when the entries were never written."""
     deployment = observed.own_state.deployments.get(WEBHOOK)
+    if observed.own_state.static_entries:
+        return "Apply what giveway configurations prints for these policies (docs/install.md#static-entries)."
     if deployment and (waits := unready(deployment, ())):
         return f"The webhook does not run yet ({waits}): see the finding about its Deployment."
     where = f"kubectl -n {observed.own} logs deploy/{WEBHOOK}" if deployment else "the webhook's log"
     return (
-        f"{where}, and /readyz?verbose on its port 8081, say what it waits for; most often TCP port 9443 is closed to"
-        " the API server (docs/install.md)."
+        f"The webhook writes them once the API server has reached it. {where}, and /readyz?verbose on its port 8081,"
+        " say what it waits for; most often TCP port 9443 is closed to the API server (docs/install.md)."
     )
 
 
