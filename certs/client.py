@@ -53,8 +53,9 @@ apiServer:
 def write_client_files(directory: Path, host: str, now: datetime, lifetime: timedelta) -> list[Path]:
     """Write a new authority's certificate, a client certificate and what leads an API server to it; the files.
 
-    The authority's key is not kept: it signs this one certificate, so nobody else gets one. `host` is as API servers
-    look it up: `SERVICE.NAMESPACE.svc`, with a port if that is not 443. Raises FileExistsError for files from before.
+    The authority's key is not kept: it signs this one certificate, so nobody else gets one. `host` is as API
+    servers look it up: `SERVICE.NAMESPACE.svc` or the host of a URL, with a port if that is not 443. Raises
+    FileExistsError for files from before.
     """
     directory.mkdir(parents=True, exist_ok=True)
     authority = make_authority(now, lifetime)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.kubectl
 ON = {"enabled": True}
 VALUES = {
     "cert-manager": {"certificates": {"source": "cert-manager"}},
+    "client-certificate": {"clientCertificate": ON},
     "exempt-label": {"exemptLabel": ON},
     "flow-schema": {"flowSchemas": ON},
     "host-network": {"hostNetwork": True},

@@ -35,8 +35,11 @@ async def test_only_who_has_the_certificate_gets_in(start, tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "host"),
-    [((), "giveway-webhook.giveway-system.svc"), (("--service", "a/b", "--service-port", "8443"), "b.a.svc:8443")],
-    ids=["usual", "another port"],
+    [
+        pytest.param((), "giveway-webhook.giveway-system.svc", id="usual"),
+        pytest.param(("--service", "a/b", "--service-port", "8443"), "b.a.svc:8443", id="another-port"),
+        pytest.param(("--url", "https://10.0.0.1:9443/base"), "10.0.0.1:9443", id="outside"),
+    ],
 )
 def test_the_files_lead_to_each_other(tmp_path, options, host):
     """kube-apiserver finds the kubeconfig by its configuration, and the certificate by the Service's name."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -22,7 +23,7 @@ from certs.files import maintain_files, read_bundle, write_files
 from certs.rotation import SETTLE, CertificateSettings
 from certs.secret import SecretName, maintain, read_secret
 from webhook.cli.running import runs
-from webhook.cli.targets import NameInNamespace
+from webhook.cli.targets import NameInNamespace, WebhookUrl
 from webhook.component_base.logs import LogFormat, LogWriter, log_records
 from webhook.kube.client import ApiError, Client, ConfigError
 
@@ -124,8 +125,9 @@ async def show(directory: Path | None, secret: tuple[str, str] | None, kubeconfi
 )
 @click.option("--service", type=NameInNamespace(), default="giveway-system/giveway-webhook", show_default=True)
 @click.option("--service-port", type=int, default=443, show_default=True, help="port of the Service")
+@click.option("--url", type=WebhookUrl(), help="where a webhook outside the cluster is reached: https://HOST:PORT")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), default=3650, show_default=True, help="validity")
-def client(directory: Path, service: tuple[str, str], service_port: int, days: float) -> None:
+def client(directory: Path, service: tuple[str, str], service_port: int, url: str | None, days: float) -> None:
     """Make what an API server needs to show the webhook a client certificate.
 
     The files say where they go. Put ca.crt into a Secret for `giveway serve --client-ca-file` when every API server
@@ -133,6 +135,7 @@ def client(directory: Path, service: tuple[str, str], service_port: int, days: f
     """
     namespace, name = service
     host = f"{name}.{namespace}.svc" + (f":{service_port}" if service_port != 443 else "")
+    host = urlsplit(url).netloc if url else host
     try:
         written = write_client_files(directory, host, _now(), timedelta(days=days))
     except OSError as error:
