@@ -11,6 +11,7 @@ PARTS = (
     "expressions",
     "policy",
     "decision",
+    "costs",
     "devices",
     "embedded",
     "reconciler",

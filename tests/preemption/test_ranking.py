@@ -10,6 +10,7 @@ from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.ranking import RANKING, preferred_because, rank, shown_keys, sum_of_priorities
 from webhook.preemption.result import StaleDecisionError
 from webhook.preemption.victims.candidates import Candidate, Candidates, Victim
+from webhook.preemption.victims.costs import COST_KEYS
 from webhook.preemption.victims.rules import kubernetes_rules
 
 
@@ -112,7 +113,8 @@ def test_people_read_every_key():
         "earliest start": "1970-01-01T00:00:05Z",
     }
     others = {key.name for key in RANKING} - set(score.values)
-    assert others == {"groups", "end"}, "only a policy looks at the expected end, and at groups that go whole"
+    costs = {key.name for key in COST_KEYS}
+    assert others == {"groups", "end"} | costs, "only a policy looks at the end, at groups that go whole, and at costs"
 
 
 def test_no_candidates():

@@ -43,19 +43,22 @@ def decide(
     candidate_filter: CandidateFilter | None = None,
     left_out: Collection[str] = (),
     leaving: NDArray[np.bool_] | None = None,
+    evicted: NDArray[np.int64] | None = None,
 ) -> Decision:
     """Decide for one preemptor, looking at every node; the steps are those of kube-scheduler's `Preempt`.
 
     `exclusions` is a mask by pod row: these pods stay, whatever the rules say. `leaving` is another: these pods go
     anyway, so they are reprieved last, whatever their importance. The extenders answer first, and `candidate_filter`
     judges the candidates that remain; its codes of those it rejects are in `Decision.rejections`. On nodes `left_out`
-    the pod neither fits nor preempts.
+    the pod neither fits nor preempts. `evicted` is by pod row how often the pod's workload was evicted of late.
     Raises ClusterError for a preemptor that cannot be read, ExtenderError for an extender that cannot be ignored.
     """
     out = np.array([row for name in left_out if (row := snapshot.nodes.find(name)) is not None], np.intp)
     # 1. What the pod asks for, and which pods may go for it.
     incoming = compile_pod(preemptor)
-    potential = potential_victims(snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving)
+    potential = potential_victims(
+        snapshot, incoming, rules, now, exclusions=exclusions, leaving=leaving, evicted=evicted
+    )
     # 2. Where it fits, and what fails elsewhere (PreFilter and Filter).
     state = prefilter(snapshot, incoming)
     failures = run_filters(state, out)
@@ -74,7 +77,7 @@ def decide(
         codes = candidate_filter(candidates)
         candidates, rejections = candidates.only(codes == 0), frozenset(np.unique(codes[codes > 0]).tolist())
     # 7. The best one (pickOneNodeForPreemption).
-    ranking = rank(candidates, rules, now)
+    ranking = rank(candidates, rules, now, potential.costs)
     return Decision(state, failures, potential, ranking=ranking, rejections=rejections)
 
 
@@ -130,19 +133,20 @@ def victims_needed(
     rules: Rules | None = None,
     begun: NDArray[np.intp] = NO_PODS,
     without: NDArray[np.intp] = NO_PODS,
+    evicted: NDArray[np.int64] | None = None,
 ) -> NDArray[np.intp]:
     """Which of the pods in the rows `among` have to leave so that the pod fits on the node, in their order.
 
     Judged like `fits`, as if the pods in the rows `without` were gone. What goes together by the `rules` leaves or
-    stays together: if one of a group is among those that have `begun` to leave, the others have to. If all of `among`
-    are not enough, all of them.
+    stays together: if one of a group is among those that have `begun` to leave, the others have to. Of pods of equal
+    priority the costlier stay; `evicted` as in `decide`. If all of `among` are not enough, all of them.
     """
     row = snapshot.nodes.find(node)
     if row is None:
         return among
     incoming = compile_pod(preemptor)
     state = prefilter(snapshot, incoming, without)
-    victims = only_pods(snapshot, incoming, among, rules)
+    victims = only_pods(snapshot, incoming, among, rules, evicted)
     needed = NO_PODS
     if run_filters(state).code[row] != 0:
         needed = find_victims(state, victims, np.array([row])).pods

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from webhook.kube.instants import rfc3339
 from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.costs import COST_KEYS, VictimCosts
 from webhook.preemption.victims.rules import Rules
 
 __all__ = ["RANKING", "Ranking", "Score", "decisive", "preferred_because", "rank", "shown_keys", "sum_of_priorities"]
@@ -29,36 +30,88 @@ class Score(NamedTuple):
     values: dict[str, Any]
 
 
+class Compared(NamedTuple):
+    """What is compared: the candidates, by these rules, at the time `now` in seconds, and what their victims cost."""
+
+    candidates: Candidates
+    rules: Rules
+    now: float
+    costs: VictimCosts | None = None
+    victims: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+    """Every victim on whatever node, if there are costs: the number of its candidate, and its row."""
+
+    def summed(self, of_pods: Callable[[VictimCosts, NDArray[np.intp]], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """What a key makes of the victims of each candidate, on whatever node, added up."""
+        assert self.costs is not None
+        assert self.victims is not None
+        of, rows = self.victims
+        # Sums of int32 and of seconds are exact as floats
+        sums = np.bincount(of, weights=of_pods(self.costs, rows), minlength=len(self.candidates.nodes))
+        return sums.astype(np.int64)
+
+
 class RankingKey(NamedTuple):
     """One key by which candidates are compared: the smallest value wins, or the largest if `most` is set.
 
-    `values` gives one entry a candidate, of which there is at least one, at the time `now`, in seconds, or None if
-    these rules do not look at the key. `heading` and `text` show it to people, and `because` says why the winner is
+    `values` gives one entry a candidate, of which there is at least one, or None if these rules do not look at the key.
+    `heading` and `text` show it to people, and `because` says why the winner is
     preferred.
     """
 
     name: str
-    values: Callable[[Candidates, Rules, float], NDArray[Any] | None]
+    values: Callable[[Compared], NDArray[Any] | None]
     heading: str
     text: Callable[[Score], str]
     because: str
     most: bool = False
 
 
-def _end(candidates: Candidates, rules: Rules, now: float) -> NDArray[np.float64] | None:
+def _end(of: Compared) -> NDArray[np.float64] | None:
     """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it.
 
     A pod that is asked now stays for its grace period, or for the policy's. A pod that leaves already stays for the
     rest of it.
     """
+    candidates, rules = of.candidates, of.rules
     if rules.policy is None:
         return None
     pods, rows = candidates.snapshot.pods, candidates.pods
     given = rules.policy.grace_period
     graces = pods.grace[rows] if given is None else np.full(len(rows), given, np.float64)
-    ends = np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - now, 0.0), graces)
+    ends = np.where(pods.terminating[rows], np.maximum(pods.gone_at[rows] - of.now, 0.0), graces)
     latest: NDArray[np.float64] = np.maximum.reduceat(ends, candidates.starts)
     return latest
+
+
+def _earliest_start(of: Compared) -> NDArray[np.float64]:
+    """When the first of the victims of highest priority started, in seconds."""
+    pods, candidates = of.candidates.snapshot.pods, of.candidates
+    if of.costs is None:  # then it stands first
+        first: NDArray[np.float64] = pods.start[candidates.pods[candidates.starts]]
+        return first
+    priority = candidates.priority_of(candidates.pods)
+    top = priority == np.repeat(priority[candidates.starts], candidates.sizes)
+    earliest: NDArray[np.float64] = np.minimum.reduceat(
+        np.where(top, pods.start[candidates.pods], np.inf), candidates.starts
+    )
+    return earliest
+
+
+def _group_restarts(of: Compared) -> NDArray[np.int64]:
+    """How many groups lose a member, whether they go whole or not."""
+    assert of.victims is not None
+    candidate, rows = of.victims
+    group = of.candidates.snapshot.pods.group[rows].astype(np.int64)
+    pairs = np.unique((candidate[group > 0] << 32) | group[group > 0])
+    return np.bincount(pairs >> 32, minlength=len(of.candidates.nodes)).astype(np.int64)
+
+
+def _seconds(amount: float) -> str:
+    return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
+
+
+def _counts(of: Compared, name: str) -> bool:
+    return of.costs is not None and next(key for key in COST_KEYS if key.name == name).counts(of.costs.cost)
 
 
 def sum_of_priorities(score: Score) -> int:
@@ -70,42 +123,84 @@ def sum_of_priorities(score: Score) -> int:
 RANKING = (
     RankingKey(
         name="violations",
-        values=lambda candidates, _rules, _now: candidates.violations,
+        values=lambda of: of.candidates.violations,
         heading="violated budgets",
         text=lambda score: str(score.values["violations"]),
         because="it violates fewer budgets",
     ),
     RankingKey(
         name="highest_priority",
-        values=lambda candidates, _rules, _now: candidates.priority_of(candidates.pods[candidates.starts]),
+        values=lambda of: of.candidates.priority_of(of.candidates.pods[of.candidates.starts]),
         heading="highest priority",
         text=lambda score: str(score.values["highest_priority"]),
         because="its most important victim has a lower priority",
     ),
     RankingKey(
         name="groups",
-        values=lambda candidates, _rules, _now: candidates.costs.groups if candidates.costs else None,
+        values=lambda of: of.candidates.costs.groups if of.candidates.costs else None,
         heading="groups",
         text=lambda score: str(score.values["groups"]),
         because="fewer groups of pods go for it",
     ),
     RankingKey(
         name="priority_sum",
-        values=lambda candidates, _rules, _now: candidates.priority_sums(PRIORITY_OFFSET),
+        values=lambda of: of.candidates.priority_sums(PRIORITY_OFFSET),
         heading="sum of priorities",
         text=lambda score: str(sum_of_priorities(score)),
         because="its victims' priorities add up to less",
     ),
     RankingKey(
         name="victims",
-        values=lambda candidates, _rules, _now: candidates.victim_counts(),
+        values=lambda of: of.candidates.victim_counts(),
         heading="victims",
         text=lambda score: str(score.values["victims"]),
         because="it has fewer victims",
     ),
     RankingKey(
+        name="readiness",
+        values=lambda of: of.summed(VictimCosts.ready) if _counts(of, "readiness") else None,
+        heading="ready pods",
+        text=lambda score: str(score.values["readiness"]),
+        because="fewer of its victims are ready",
+    ),
+    RankingKey(
+        name="group_restarts",
+        values=lambda of: _group_restarts(of) if _counts(of, "group_restarts") else None,
+        heading="groups that lose pods",
+        text=lambda score: str(score.values["group_restarts"]),
+        because="fewer groups of pods lose a member for it",
+    ),
+    RankingKey(
+        name="deletion_cost",
+        values=lambda of: of.summed(VictimCosts.deletion_cost) if _counts(of, "deletion_cost") else None,
+        heading="deletion cost",
+        text=lambda score: str(score.values["deletion_cost"]),
+        because="its victims have a lower deletion cost",
+    ),
+    RankingKey(
+        name="lost_work",
+        values=lambda of: of.summed(lambda costs, rows: costs.lost(rows, of.now)) if _counts(of, "lost_work") else None,
+        heading="work lost",
+        text=lambda score: f"{score.values['lost_work']} s",
+        because="its victims lose less work",
+    ),
+    RankingKey(
+        name="recent_evictions",
+        values=lambda of: of.summed(VictimCosts.evicted_lately) if _counts(of, "recent_evictions") else None,
+        heading="recent evictions",
+        text=lambda score: str(score.values["recent_evictions"]),
+        because="its victims' workloads were evicted less often of late",
+    ),
+    RankingKey(
+        name="grace_period",
+        values=lambda of: _end(of) if _counts(of, "grace_period") else None,
+        heading="grace period",
+        text=lambda score: _seconds(score.values["grace_period"]),
+        because="its victims have the shorter grace period",
+    ),
+    RankingKey(
         name="earliest_start",
-        values=lambda candidates, _rules, _now: candidates.snapshot.pods.start[candidates.pods[candidates.starts]],
+        values=_earliest_start,
         heading="earliest start",
         text=lambda score: (
             "not started" if math.isinf(score.values["earliest_start"]) else rfc3339(score.values["earliest_start"])
@@ -115,9 +210,9 @@ RANKING = (
     ),
     RankingKey(
         name="end",
-        values=_end,
+        values=lambda of: None if _counts(of, "grace_period") else _end(of),
         heading="gone after",
-        text=lambda score: "unknown" if math.isinf(score.values["end"]) else f"{score.values['end']:.0f} s",
+        text=lambda score: _seconds(score.values["end"]),
         because="its victims are expected to be gone sooner",
     ),
 )
@@ -158,11 +253,12 @@ class Ranking:
         ]
 
 
-def rank(candidates: Candidates, rules: Rules, now: float) -> Ranking:
-    """Compare the candidates; `now` is in seconds since the epoch."""
+def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | None = None) -> Ranking:
+    """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
-    columns = [(key, key.values(candidates, rules, now)) for key in RANKING]
+    compared = Compared(candidates, rules, now, costs, candidates.all_victims() if costs else None)
+    columns = [(key, key.values(compared)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from webhook.policy.model.cost import Cost, LostWork
 from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.match import (
@@ -45,6 +46,7 @@ from webhook.policy.model.values import (
     MINIMUM_PREEMPTABLE_PRIORITY,
     OWN_ANNOTATIONS,
     PLAN,
+    POD_DELETION_COST,
     PROTECTION_DURATION,
     RECONCILER_ANNOTATIONS,
     TOLERATION_SECONDS,
@@ -68,10 +70,12 @@ __all__ = [
     "MINIMUM_PREEMPTABLE_PRIORITY",
     "OWN_ANNOTATIONS",
     "PLAN",
+    "POD_DELETION_COST",
     "PROTECTION_DURATION",
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
     "BudgetMode",
+    "Cost",
     "Definers",
     "Enforcement",
     "EvictionMode",
@@ -79,6 +83,7 @@ __all__ = [
     "GroupDisruption",
     "Groups",
     "Limits",
+    "LostWork",
     "MatchCondition",
     "MatchConditions",
     "PodsMatch",

@@ -32,6 +32,7 @@ __all__ = [
     "NEW_CLASS_GLOB",
     "OWN_ANNOTATIONS",
     "PLAN",
+    "POD_DELETION_COST",
     "PROTECTION_DURATION",
     "RECOGNISED_ANNOTATION",
     "RECONCILER_ANNOTATIONS",
@@ -48,6 +49,8 @@ TOLERATION_SECONDS = "preemption-toleration.scheduling.x-k8s.io/toleration-secon
 """PreemptionToleration's annotation of a PriorityClass: for how long after their start the others do not."""
 MARK = "giveway.dev/preemption"
 """The label by which the webhook hands a pod's preemption to the reconciler."""
+POD_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+"""Kubernetes' annotation of pods: which of them a ReplicaSet removes first, those of the lowest cost."""
 MANAGED = "managed"
 """The value of the mark."""
 PLAN = "giveway.dev/plan"
@@ -64,6 +67,7 @@ OWN_ANNOTATIONS = (*RECONCILER_ANNOTATIONS, GIVEN)
 KNOWN_ANNOTATIONS = {
     CAN_BE_PREEMPTED: "the pod may be a victim, when exactly true",
     PROTECTION_DURATION: "seconds after its start during which the pod is no victim",
+    POD_DELETION_COST: "what the eviction of the pod costs, where a policy counts it",
     "volcano.sh/preemptable": "Volcano's spelling of preemptible",
 }
 """The annotations about preemption that are known, with what they say."""

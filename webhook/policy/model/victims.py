@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.objects import LabelSelector
+from webhook.policy.model.cost import Cost
 from webhook.policy.model.match import SELECTOR
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
@@ -146,6 +147,9 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
             " minimum preemptable priority do not evict its pods for the toleration seconds after their start."
         ),
     ] = False
+    cost: Annotated[Cost, Field("By what victims of equal priority are compared, beyond Kubernetes' own keys.")] = (
+        Cost()
+    )
     scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
         "default-scheduler",
     )
@@ -161,4 +165,7 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
         """Every annotation of pods and PriorityClasses that says something of a victim."""
         signals = [signal.annotation for signal in self.signals]
         of_class = (MINIMUM_PREEMPTABLE_PRIORITY, TOLERATION_SECONDS) if self.preemption_toleration else ()
-        return frozenset((*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class))
+        return (
+            frozenset((*self.annotations.preemptible, *self.annotations.protection, *signals, *of_class))
+            | self.cost.annotations_read
+        )

@@ -85,6 +85,8 @@ class Nodes:
         self.taints: NDArray[np.int32] = np.zeros(16, np.int32)
         self.pod_limit: NDArray[np.int64] = np.zeros(16, np.int64)
         self.pod_count: NDArray[np.int64] = np.zeros(16, np.int64)
+        self.pod_changes: NDArray[np.int64] = np.zeros(16, np.int64)
+        """How often something of the node's pods has changed."""
         self.nominations: NDArray[np.int64] = np.zeros(16, np.int64)
         self.allocatable: NDArray[np.int64] = np.zeros((3, 16), np.int64)
         self.used: NDArray[np.int64] = np.zeros((3, 16), np.int64)
@@ -146,7 +148,8 @@ class Nodes:
             if row == len(self.valid):
                 size = 2 * row  # the columns grow
                 for column in (
-                    "valid", "unschedulable", "taints", "pod_limit", "pod_count", "nominations", "allocatable", "used",
+                    "valid", "unschedulable", "taints", "pod_limit", "pod_count", "pod_changes", "nominations",
+                    "allocatable", "used",
                 ):  # fmt: skip
                     setattr(self, column, grown(getattr(self, column), size))
                 for labels in self._columns.values():

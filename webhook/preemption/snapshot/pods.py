@@ -309,6 +309,7 @@ class Pods:
         nodes = self.nodes
         node = nodes.claim(node_name)
         nodes.used[: len(self.amounts), node] += self.amounts[:, row]
+        nodes.pod_changes[node] += 1
         if stays:
             return
         self.node[row] = node
@@ -332,6 +333,7 @@ class Pods:
             return
         nodes = self.nodes
         nodes.used[: len(self.amounts), node] -= self.amounts[:, row]
+        nodes.pod_changes[node] += 1
         if stays:
             return
         order, slots = self._order[node], self.slots[node]

@@ -36,6 +36,7 @@ from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
 from webhook.preemption.snapshot.pod_view import PodSummary
 from webhook.preemption.snapshot.pods import Pods
+from webhook.preemption.snapshot.slot_orders import SlotOrders
 from webhook.preemption.snapshot.volume_index import AttachedVolumes, VolumeIndex
 
 __all__ = ["KEPT_ANNOTATIONS", "Snapshot"]
@@ -68,6 +69,7 @@ class Snapshot:
         """By CSI driver and node: how many volumes can be attached."""
         self.devices = DeviceIndex()
         self.device_claims = ClaimIndex(self.devices, self.pods)
+        self.slot_orders = SlotOrders(self.pods)
         self.table = Tables().column
         """Answers about interned values that are kept from decision to decision."""
 

@@ -12,6 +12,7 @@ from webhook.preemption.snapshot.pod_groups import group_of
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.pod_view import Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.costs import VictimCosts, victim_costs
 from webhook.preemption.victims.rules import (
     SYSTEM_CRITICAL,
     PairMatcher,
@@ -75,6 +76,12 @@ class PotentialVictims(NamedTuple):
     """The pods that go anyway, by pod row: nobody else goes so that one of them may stay."""
     units: Units | None = None
     """What goes together; None if every pod is a unit of its own."""
+    costs: VictimCosts | None = None
+    """What the policy counts of a pod beyond its priority; None if nothing."""
+
+    def slots_of(self, nodes: NDArray[np.intp]) -> NDArray[np.int32]:
+        """The pods of the nodes, one row a node, in the order in which they are put back; 0 for no more pods."""
+        return self.snapshot.pods.slots_of(nodes) if self.costs is None else self.costs.slots_of(nodes)
 
     def excluded(self, row: int) -> ExcludedPod | None:
         """Why the pod in this row may not go, by its code, with the numbers of now; None if it may."""
@@ -172,8 +179,11 @@ def potential_victims(
     *,
     exclusions: NDArray[np.bool_] | None = None,
     leaving: NDArray[np.bool_] | None = None,
+    evicted: NDArray[np.int64] | None = None,
 ) -> PotentialVictims:
     """Judge all pods; `exclusions` are further pods that may not go, and `leaving` those that go anyway, by pod row.
+
+    `evicted` is by pod row how often the pod's workload was evicted of late.
 
     Raises ValueError if the snapshot does not keep an annotation that the rules read.
     """
@@ -207,17 +217,24 @@ def potential_victims(
         code[several] = Exclusion.SEVERAL_BUDGETS
     if units is not None:
         _exclude_units(code, units, snapshot, incoming, rules)
-    return PotentialVictims(snapshot, incoming, rules, now, code, leaving, units)
+    return PotentialVictims(
+        snapshot, incoming, rules, now, code, leaving, units, victim_costs(snapshot, rules, evicted)
+    )
 
 
 def only_pods(
-    snapshot: Snapshot, incoming: PodInfo, rows: NDArray[np.intp], rules: Rules | None = None
+    snapshot: Snapshot,
+    incoming: PodInfo,
+    rows: NDArray[np.intp],
+    rules: Rules | None = None,
+    evicted: NDArray[np.int64] | None = None,
 ) -> PotentialVictims:
-    """The pods in these rows may go and no others, whoever they are; by `rules` some of them go together."""
+    """The pods in these rows may go and no others, whoever they are; by `rules` some go together, some cost more."""
     code = np.full(snapshot.pods.rows, Exclusion.EXCLUDED, np.int8)
     code[rows] = Exclusion.NONE
     units = group_units(snapshot, rules) if rules is not None else None
-    return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units)
+    costs = victim_costs(snapshot, rules, evicted)
+    return PotentialVictims(snapshot, incoming, kubernetes_rules(), 0.0, code, None, units, costs)
 
 
 def _exclude_units(code: NDArray[np.int8], units: Units, snapshot: Snapshot, incoming: PodInfo, rules: Rules) -> None:

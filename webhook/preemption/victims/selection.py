@@ -279,7 +279,7 @@ def _victims_on(state: PreFilterState, victims: PotentialVictims, binding: list[
     rules = victims.rules
     beyond = partial(state.snapshot.budgets.violating, strict=rules.strict_budgets, evicts=rules.evicts)
     # Take away all that may go; only nodes on which the preemptor then fits are left
-    rows = np.ascontiguousarray(state.snapshot.pods.slots_of(nodes).T, np.intp)
+    rows = np.ascontiguousarray(victims.slots_of(nodes).T, np.intp)
     pods = _Pods(nodes, rows, (victims.code == Exclusion.NONE)[rows])
     some = pods.may_go.any(axis=0)
     if not some.any():

@@ -1,0 +1,301 @@
+"""What victims of equal priority cost: each key by itself, all of them against an oracle, and plain rules untouched."""
+
+import random
+from itertools import groupby
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.preemption import oracle
+from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, rules, snapshot_of
+from tests.preemption.clusters import FEATURES, plain
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import Pod
+from webhook.policy.model import POD_DELETION_COST, Cost, LostWork
+from webhook.preemption.decision import decide, victims_needed
+from webhook.preemption.ranking import preferred_because
+
+SAVED = "example.com/saved-at"
+READY = [{"type": "Ready", "status": "True"}]
+EVERY = Cost(
+    readiness=True,
+    group_restarts=True,
+    deletion_cost=True,
+    lost_work=LostWork(checkpoints=(SAVED, "example.com/other")),
+    recent_evictions=3600.0,
+    grace_period=True,
+)
+
+
+def victim(name, on, *, ready=True, group="", cost=None, saved=None, grace=None, started=600.0, priority=0, cpu="4"):
+    """A pod with what the keys look at; `saved` is in seconds before NOW, or a text."""
+    made = pod(name, on=on, cpu=cpu, started=started, priority=priority)
+    made["status"]["conditions"] = READY if ready else []
+    labels, annotations = made["metadata"]["labels"], made["metadata"].setdefault("annotations", {})
+    if group:
+        labels["jobset.sigs.k8s.io/jobset-name"] = group
+    if cost is not None:
+        annotations[POD_DELETION_COST] = str(cost)
+    if saved is not None:
+        annotations[SAVED] = saved if isinstance(saved, str) else rfc3339(NOW - saved)
+    if grace is not None:
+        made["spec"]["terminationGracePeriodSeconds"] = grace
+    return made
+
+
+def counts(snapshot, evicted):
+    """By pod row how often the workload of each pod was evicted."""
+    column = np.zeros(snapshot.pods.rows, np.int64)
+    for name, count in evicted.items():
+        column[snapshot.pods.find("default", name)] = count
+    return column
+
+
+def decided(nodes, pods, cost, *, evicted=None, cpu="4", groups="Pod"):
+    by = rules(cost=cost, groups=groups)
+    data = cluster(nodes, pods, pod("preemptor", priority=1000, cpu=cpu))
+    snapshot = snapshot_of(data, by)
+    return decide(snapshot, as_pod(data["preemptor"]), by, NOW, evicted=counts(snapshot, evicted or {}))
+
+
+CASES = [
+    # what, the key, the pod that is spared, the pod that goes, {pod: evictions}
+    ("ready", Cost(readiness=True), {}, {"ready": False, "started": 900.0}, {}),
+    ("deletion cost", Cost(deletion_cost=True), {"cost": 5}, {"cost": 4, "started": 900.0}, {}),
+    ("negative cost", Cost(deletion_cost=True), {"cost": "x"}, {"cost": -1, "started": 900.0}, {}),
+    ("none is 0", Cost(deletion_cost=True), {}, {"cost": -5, "started": 900.0}, {}),
+    ("work since the start", Cost(lost_work=LostWork()), {"grace": 1}, {"started": 60.0, "saved": 600}, {}),
+    ("since a checkpoint", EVERY, {"started": 600.0}, {"started": 900.0, "saved": 10}, {}),
+    ("a checkpoint before the start", EVERY, {"started": 601.0}, {"started": 600.0, "saved": 3000}, {}),
+    ("a broken checkpoint", EVERY, {"started": 900.0, "saved": "soon"}, {"started": 600.0}, {}),
+    ("evicted of late", Cost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),
+    ("grace", Cost(grace_period=True), {"grace": 31}, {"grace": 30, "started": 900.0}, {}),
+    ("readiness before all", EVERY, {"started": 1.0}, {"ready": False, "cost": 99, "started": 900.0, "grace": 99}, {}),
+    ("deletion cost before work", EVERY, {"cost": 1, "started": 1.0}, {"started": 900.0}, {}),
+    ("work before evictions", EVERY, {"started": 900.0}, {"started": 800.0}, {"goes": 9}),
+    ("evictions before grace", EVERY, {"grace": 1}, {"grace": 9}, {"spared": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "spared", "goes", "evicted"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_each_key(key, spared, goes, evicted):
+    """Of two pods of equal priority the cheaper one goes, on one node and on the better of two."""
+    one = [victim("spared", "n1", cpu="2", **spared), victim("goes", "n1", cpu="2", **goes)]
+    apart = [victim("spared", "n1", **spared), victim("goes", "n2", **goes)]
+    for nodes, pods, cpu in (([node("n1")], one, "2"), ([node("n1"), node("n2")], apart, "4")):
+        decision = decided(nodes, pods, key, evicted=evicted, cpu=cpu)
+        assert [gone.name for gone in decision.selected.victims] == ["goes"]
+
+
+def test_fewest_groups_lose_a_member():
+    """Two pods of one group go rather than pods of two, and a pod of none rather than one of a group."""
+    nodes = [node("n1"), node("n2"), node("n3")]
+    pods = [
+        victim("a", "n1", group="x", cpu="2"),
+        victim("b", "n1", group="y", cpu="2"),
+        victim("c", "n2", group="z", cpu="2"),
+        victim("d", "n2", group="z", cpu="2"),
+    ]
+    cost = Cost(group_restarts=True)
+    decision = decided(nodes[:2], pods, cost)
+    assert decision.selected.node == "n2"
+    assert preferred_because(*decision.scores(2)).endswith("because fewer groups of pods lose a member for it")
+    single = [victim("s", "n3", cpu="2", started=9000.0), victim("t", "n3", cpu="2", group="z", started=1.0)]
+    (gone,) = decided([node("n3")], single, cost, cpu="2").selected.victims
+    assert gone.name == "s"
+
+
+def test_costs_never_count_across_priorities():
+    """A cheap pod of higher priority stays, whatever the others cost, and so does a second pod."""
+    dear = victim("dear", "n1", priority=1, cost=99, started=10**6, cpu="2")
+    cheap = victim("cheap", "n1", priority=2, ready=False, started=0.0, cpu="2")
+    assert [gone.name for gone in decided([node("n1")], [dear, cheap], EVERY, cpu="2").selected.victims] == ["dear"]
+    two = [victim(f"{n}", "n2", ready=False, started=0.0, priority=1, cpu="2") for n in range(2)]
+    assert decided([node("n1"), node("n2")], [victim("one", "n1", priority=1), *two], EVERY).selected.node == "n1"
+
+
+def test_a_policy_without_keys_decides_as_before():
+    """Without keys nothing but Kubernetes' own criteria is looked at."""
+    names = set(decided([node("n1")], [victim("a", "n1")], Cost()).scores(1)[0].values)
+    assert names == {"violations", "highest_priority", "priority_sum", "victims", "earliest_start", "end"}
+    names = list(decided([node("n1")], [victim("a", "n1")], EVERY).scores(1)[0].values)
+    assert names[4:10] == list(msgspec.structs.asdict(EVERY))
+
+
+def group_of(one):
+    return one["metadata"]["labels"].get("jobset.sigs.k8s.io/jobset-name", "")
+
+
+def saved_at(one):
+    """When the pod's work was saved, as the reference has it."""
+    started = one["status"].get("startTime")
+    if started is None:
+        return float("inf")
+    from datetime import datetime  # noqa: PLC0415
+
+    at = datetime.fromisoformat(started).timestamp()
+    text = one["metadata"].get("annotations", {}).get(SAVED)
+    try:
+        return max(at, datetime.fromisoformat(text).timestamp()) if text else at
+    except ValueError:
+        return at
+
+
+def start(one):
+    bare = {**one, "metadata": {**one["metadata"], "annotations": {}}}
+    return saved_at(bare)
+
+
+def said_cost(one):
+    try:
+        return int(one["metadata"].get("annotations", {}).get(POD_DELETION_COST, "0"))
+    except ValueError:
+        return 0
+
+
+def expected(nodes, pods, cpu, evicted):
+    """The node and the victims by the words of the reference: one node after the other, one pod after the other."""
+    tried = []
+    for one in nodes:
+        name, room = one["metadata"]["name"], int(one["status"]["allocatable"]["cpu"])
+        here = [each for each in pods if each["spec"]["nodeName"] == name]
+
+        def size(each):
+            return int(each["spec"]["containers"][0]["resources"]["requests"]["cpu"])
+
+        if sum(map(size, here)) + cpu <= room:
+            return name, []
+
+        def dearest_first(each):
+            return (
+                -each["spec"]["priority"],
+                not each["status"]["conditions"],
+                not group_of(each),
+                -said_cost(each),
+                saved_at(each),
+                -evicted.get(each["metadata"]["name"], 0),
+                -each["spec"].get("terminationGracePeriodSeconds", 30),
+                start(each),
+                each["metadata"]["name"],
+            )
+
+        used, gone = 0, []
+        for each in sorted(here, key=dearest_first):
+            if used + size(each) + cpu <= room:
+                used += size(each)
+            else:
+                gone.append(each)
+        if used + cpu > room or not gone:
+            continue
+        top = max(each["spec"]["priority"] for each in gone)
+        value = (
+            top,
+            sum(each["spec"]["priority"] + 2**31 for each in gone),
+            len(gone),
+            sum(bool(each["status"]["conditions"]) for each in gone),
+            len({group_of(each) for each in gone if group_of(each)}),
+            sum(map(said_cost, gone)),
+            sum(int(max(NOW - saved_at(each), 0)) for each in gone if saved_at(each) < float("inf")),
+            sum(evicted.get(each["metadata"]["name"], 0) for each in gone),
+            max(each["spec"].get("terminationGracePeriodSeconds", 30) for each in gone),
+            -min(start(each) for each in gone if each["spec"]["priority"] == top),
+            name,
+        )
+        tried.append((value, name, sorted(each["metadata"]["name"] for each in gone)))
+    return min(tried)[1:] if tried else (None, [])
+
+
+def random_pods(dice, nodes):
+    made = []
+    for one in nodes:
+        left, name = int(one["status"]["allocatable"]["cpu"]), one["metadata"]["name"]
+        while left > 0:
+            size = dice.randint(1, min(3, left))
+            left -= size
+            made.append(
+                victim(
+                    f"{name}-{len(made)}",
+                    name,
+                    ready=dice.random() < 0.7,
+                    group=dice.choice(["", "", "x", "y"]),
+                    cost=dice.choice([None, 0, 5, -5, "x", 7]),
+                    saved=dice.choice([None, None, 10, 300, 1000, -50, "soon"]),
+                    grace=dice.choice([None, 5, 60]),
+                    started=dice.choice([0.0, 100.0, 500.0, 500.0, 2000.0]),
+                    priority=dice.choice([0, 0, 0, 10]),
+                    cpu=str(size),
+                )
+            )
+            if dice.random() < 0.1:
+                del made[-1]["status"]["startTime"]
+    return made
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_decisions_by_all_keys_are_those_of_the_oracle(seed):
+    """Node and victims are the ones that the words of the reference give, also after single pods have changed."""
+    dice = random.Random(seed)
+    nodes = [node(f"n{number}", cpu=str(dice.choice([6, 8, 10]))) for number in range(dice.randint(1, 6))]
+    pods, by = random_pods(dice, nodes), rules(cost=EVERY)
+    size = dice.randint(2, 6)
+    preemptor = pod("preemptor", priority=100, cpu=str(size))
+    snapshot = snapshot_of(cluster(nodes, pods, preemptor), by)
+    for _ in range(4):
+        evicted = {one["metadata"]["name"]: dice.randint(0, 2) for one in pods}
+        decision = decide(snapshot, as_pod(preemptor), by, NOW, evicted=counts(snapshot, evicted))
+        found = decision.selected
+        names = sorted(gone.name for gone in found.victims) if found else []
+        assert (found.node if found else None, names) == expected(nodes, pods, size, evicted)
+        for place in dice.sample(range(len(pods)), 2):
+            name, on = pods[place]["metadata"]["name"], pods[place]["spec"]["nodeName"]
+            cpu = pods[place]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+            pods[place] = victim(name, on, cpu=cpu, ready=dice.random() < 0.5, cost=dice.randint(-9, 9))
+            snapshot.set_pod(msgspec.convert(pods[place], Pod))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)))
+def test_with_all_keys_a_plan_still_needs_each_victim(seed, features):
+    """Costs change who goes and never whether somebody can: nodes with a plan are the same, and top priorities too."""
+    data = plain(seed, *sorted(features - {"budgets"}))
+    without, by = rules(), rules(cost=EVERY)
+    ours, theirs = answer(data, by), answer(data, without)
+    assert ours["fits"] == theirs["fits"]
+    assert [one["node"] for one in ours["candidates"]] == [one["node"] for one in theirs["candidates"]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**9), features=st.sets(st.sampled_from(FEATURES)))
+def test_plain_kubernetes_looks_at_no_cost(seed, features):
+    """By Kubernetes' own rules the same pods go whatever they cost."""
+    data, dice = plain(seed, *sorted(features)), random.Random(seed)
+    before = answer(data)
+    assert before == oracle.decide(data) | {"name": data["name"]}
+    for one in data["pods"]:
+        one["metadata"].setdefault("annotations", {})[POD_DELETION_COST] = str(dice.randint(-99, 99))
+    assert answer(data) == before
+
+
+def test_of_planned_victims_the_cheapest_go_if_fewer_do():
+    """When fewer victims suffice, the costlier of them stay."""
+    by = rules(cost=EVERY)
+    pods = [victim("dear", "n1", cpu="2", started=900.0), victim("cheap", "n1", cpu="2", started=10.0)]
+    data = cluster([node("n1")], pods, pod("preemptor", priority=100, cpu="2"))
+    snapshot = snapshot_of(data, by)
+    rows = snapshot.pod_rows(["default/dear", "default/cheap"])
+    needed = victims_needed(snapshot, as_pod(data["preemptor"]), "n1", rows, rules=by)
+    assert [snapshot.pods.names[row] for row in needed] == ["cheap"]
+
+
+def test_victims_stand_most_important_first():
+    """Whatever they cost, the list of victims is in the order of importance, as in Kubernetes."""
+    pods = [victim(f"p{n}", "n1", cpu="1", started=100.0 * n, cost=n, priority=n % 2) for n in range(4)]
+    (gone,) = [list(one) for _, one in groupby(decided([node("n1")], pods, EVERY).selected.victims, type)]
+    assert [(one.priority, one.start_time) for one in gone] == sorted(
+        ((one.priority, one.start_time) for one in gone), key=lambda pair: (-pair[0], pair[1])
+    )
