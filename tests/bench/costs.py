@@ -20,7 +20,7 @@ from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
 from webhook.policy.model import (
     POD_DELETION_COST,
-    Cost,
+    EvictionCost,
     LostWork,
     PreemptionPolicy,
     SourcePosition,
@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 Json = dict[str, Any]
 SAVED = "example.com/saved-at"
-EVERY = Cost(
+EVERY = EvictionCost(
     readiness=True,
     group_restarts=True,
     deletion_cost=True,
@@ -51,7 +51,7 @@ def main() -> None:
     data, dice = dense(5000, 30), random.Random(1)
     for pod in data["pods"]:
         _dress(pod, dice)
-    plain, costly = _rules(Cost()), _rules(EVERY)
+    plain, costly = _rules(EvictionCost()), _rules(EVERY)
     snapshot = snapshot_of(data, costly)
     evicted = np.random.default_rng(1).integers(0, 3, snapshot.pods.rows)
     preemptor = as_pod(data["preemptor"])
@@ -94,6 +94,6 @@ def _dress(pod: Json, dice: random.Random) -> None:
     pod["spec"]["terminationGracePeriodSeconds"] = dice.choice([5, 30, 60])
 
 
-def _rules(cost: Cost) -> Rules:
+def _rules(cost: EvictionCost) -> Rules:
     victims = Victims(mode=VictimMode.OPT_OUT, cost=cost)
     return compile_rules(PreemptionPolicy(name="bench", source=SourcePosition(), victims=victims))

@@ -14,13 +14,13 @@ from tests.preemption.building import NOW, answer, as_pod, cluster, node, pod, r
 from tests.preemption.clusters import FEATURES, plain
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import Pod
-from webhook.policy.model import POD_DELETION_COST, Cost, LostWork
+from webhook.policy.model import POD_DELETION_COST, EvictionCost, LostWork
 from webhook.preemption.decision import decide, victims_needed
 from webhook.preemption.ranking import preferred_because
 
 SAVED = "example.com/saved-at"
 READY = [{"type": "Ready", "status": "True"}]
-EVERY = Cost(
+EVERY = EvictionCost(
     readiness=True,
     group_restarts=True,
     deletion_cost=True,
@@ -63,16 +63,16 @@ def decided(nodes, pods, cost, *, evicted=None, cpu="4", groups="Pod"):
 
 CASES = [
     # what, the key, the pod that is spared, the pod that goes, {pod: evictions}
-    ("ready", Cost(readiness=True), {}, {"ready": False, "started": 900.0}, {}),
-    ("deletion cost", Cost(deletion_cost=True), {"cost": 5}, {"cost": 4, "started": 900.0}, {}),
-    ("negative cost", Cost(deletion_cost=True), {"cost": "x"}, {"cost": -1, "started": 900.0}, {}),
-    ("none is 0", Cost(deletion_cost=True), {}, {"cost": -5, "started": 900.0}, {}),
-    ("work since the start", Cost(lost_work=LostWork()), {"grace": 1}, {"started": 60.0, "saved": 600}, {}),
+    ("ready", EvictionCost(readiness=True), {}, {"ready": False, "started": 900.0}, {}),
+    ("deletion cost", EvictionCost(deletion_cost=True), {"cost": 5}, {"cost": 4, "started": 900.0}, {}),
+    ("negative cost", EvictionCost(deletion_cost=True), {"cost": "x"}, {"cost": -1, "started": 900.0}, {}),
+    ("none is 0", EvictionCost(deletion_cost=True), {}, {"cost": -5, "started": 900.0}, {}),
+    ("work since the start", EvictionCost(lost_work=LostWork()), {"grace": 1}, {"started": 60.0, "saved": 600}, {}),
     ("since a checkpoint", EVERY, {"started": 600.0}, {"started": 900.0, "saved": 10}, {}),
     ("a checkpoint before the start", EVERY, {"started": 601.0}, {"started": 600.0, "saved": 3000}, {}),
     ("a broken checkpoint", EVERY, {"started": 900.0, "saved": "soon"}, {"started": 600.0}, {}),
-    ("evicted of late", Cost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),
-    ("grace", Cost(grace_period=True), {"grace": 31}, {"grace": 30, "started": 900.0}, {}),
+    ("evicted of late", EvictionCost(recent_evictions=60.0), {}, {"started": 900.0}, {"spared": 3, "goes": 2}),
+    ("grace", EvictionCost(grace_period=True), {"grace": 31}, {"grace": 30, "started": 900.0}, {}),
     ("readiness before all", EVERY, {"started": 1.0}, {"ready": False, "cost": 99, "started": 900.0, "grace": 99}, {}),
     ("deletion cost before work", EVERY, {"cost": 1, "started": 1.0}, {"started": 900.0}, {}),
     ("work before evictions", EVERY, {"started": 900.0}, {"started": 800.0}, {"goes": 9}),
@@ -101,7 +101,7 @@ def test_fewest_groups_lose_a_member():
         victim("c", "n2", group="z", cpu="2"),
         victim("d", "n2", group="z", cpu="2"),
     ]
-    cost = Cost(group_restarts=True)
+    cost = EvictionCost(group_restarts=True)
     decision = decided(nodes[:2], pods, cost)
     assert decision.selected.node == "n2"
     assert preferred_because(*decision.scores(2)).endswith("because fewer groups of pods lose a member for it")
@@ -121,7 +121,7 @@ def test_costs_never_count_across_priorities():
 
 def test_a_policy_without_keys_decides_as_before():
     """Without keys nothing but Kubernetes' own criteria is looked at."""
-    names = set(decided([node("n1")], [victim("a", "n1")], Cost()).scores(1)[0].values)
+    names = set(decided([node("n1")], [victim("a", "n1")], EvictionCost()).scores(1)[0].values)
     assert names == {"violations", "highest_priority", "priority_sum", "victims", "earliest_start", "end"}
     names = list(decided([node("n1")], [victim("a", "n1")], EVERY).scores(1)[0].values)
     assert names[4:10] == list(msgspec.structs.asdict(EVERY))

@@ -30,7 +30,7 @@ class Score(NamedTuple):
     values: dict[str, Any]
 
 
-class Compared(NamedTuple):
+class RankedCandidates(NamedTuple):
     """What is compared: the candidates, by these rules, at the time `now` in seconds, and what their victims cost."""
 
     candidates: Candidates
@@ -59,14 +59,14 @@ class RankingKey(NamedTuple):
     """
 
     name: str
-    values: Callable[[Compared], NDArray[Any] | None]
+    values: Callable[[RankedCandidates], NDArray[Any] | None]
     heading: str
     text: Callable[[Score], str]
     because: str
     most: bool = False
 
 
-def _end(of: Compared) -> NDArray[np.float64] | None:
+def _end(of: RankedCandidates) -> NDArray[np.float64] | None:
     """In how many seconds the last victim is expected to be gone; kube-scheduler does not look at it.
 
     A pod that is asked now stays for its grace period, or for the policy's. A pod that leaves already stays for the
@@ -83,7 +83,7 @@ def _end(of: Compared) -> NDArray[np.float64] | None:
     return latest
 
 
-def _earliest_start(of: Compared) -> NDArray[np.float64]:
+def _earliest_start(of: RankedCandidates) -> NDArray[np.float64]:
     """When the first of the victims of highest priority started, in seconds."""
     pods, candidates = of.candidates.snapshot.pods, of.candidates
     if of.costs is None:  # then it stands first
@@ -97,7 +97,7 @@ def _earliest_start(of: Compared) -> NDArray[np.float64]:
     return earliest
 
 
-def _group_restarts(of: Compared) -> NDArray[np.int64]:
+def _group_restarts(of: RankedCandidates) -> NDArray[np.int64]:
     """How many groups lose a member, whether they go whole or not."""
     assert of.victims is not None
     candidate, rows = of.victims
@@ -110,7 +110,7 @@ def _seconds(amount: float) -> str:
     return "unknown" if math.isinf(amount) else f"{amount:.0f} s"
 
 
-def _counts(of: Compared, name: str) -> bool:
+def _counts(of: RankedCandidates, name: str) -> bool:
     return of.costs is not None and next(key for key in COST_KEYS if key.name == name).counts(of.costs.cost)
 
 
@@ -257,7 +257,7 @@ def rank(candidates: Candidates, rules: Rules, now: float, costs: VictimCosts | 
     """Compare the candidates; `now` is in seconds since the epoch, `costs` is what the rules count of the victims."""
     if not len(candidates.nodes):
         return Ranking(candidates, [])
-    compared = Compared(candidates, rules, now, costs, candidates.all_victims() if costs else None)
+    compared = RankedCandidates(candidates, rules, now, costs, candidates.all_victims() if costs else None)
     columns = [(key, key.values(compared)) for key in RANKING]
     return Ranking(candidates, [(key, values) for key, values in columns if values is not None])
 

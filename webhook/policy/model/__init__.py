@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from webhook.policy.model.cost import Cost, LostWork
+from webhook.policy.model.cost import EvictionCost, LostWork
 from webhook.policy.model.extender import ExtenderConfig
 from webhook.policy.model.limits import Limits, Rate
 from webhook.policy.model.match import (
@@ -75,9 +75,9 @@ __all__ = [
     "RECONCILER_ANNOTATIONS",
     "TOLERATION_SECONDS",
     "BudgetMode",
-    "Cost",
     "Definers",
     "Enforcement",
+    "EvictionCost",
     "EvictionMode",
     "ExtenderConfig",
     "GroupDisruption",

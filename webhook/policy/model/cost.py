@@ -10,7 +10,7 @@ from webhook.policy.model.values import POD_DELETION_COST, RECOGNISED_ANNOTATION
 from webhook.policy.shapes.object_shape import Field, mapping
 from webhook.policy.shapes.shapes import Duration, ListOf
 
-__all__ = ["Cost", "LostWork"]
+__all__ = ["EvictionCost", "LostWork"]
 
 
 @mapping("lost work")
@@ -28,7 +28,7 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @mapping("cost")
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
+class EvictionCost(msgspec.Struct, frozen=True, kw_only=True):
     """By what victims of equal priority are compared. The keys that are named count in the order of this table."""
 
     readiness: Annotated[bool, Field("Fewest pods that are ready go; those that are not go first.")] = False

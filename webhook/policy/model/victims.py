@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from webhook.kube.objects import LabelSelector
-from webhook.policy.model.cost import Cost
+from webhook.policy.model.cost import EvictionCost
 from webhook.policy.model.match import SELECTOR
 from webhook.policy.model.values import (
     CAN_BE_PREEMPTED,
@@ -147,9 +147,9 @@ class Victims(msgspec.Struct, frozen=True, kw_only=True):
             " minimum preemptable priority do not evict its pods for the toleration seconds after their start."
         ),
     ] = False
-    cost: Annotated[Cost, Field("By what victims of equal priority are compared, beyond Kubernetes' own keys.")] = (
-        Cost()
-    )
+    cost: Annotated[
+        EvictionCost, Field("By what victims of equal priority are compared, beyond Kubernetes' own keys.")
+    ] = EvictionCost()
     scheduler_names: Annotated[tuple[str, ...], Field("Only pods of these schedulers.", SCHEDULERS)] = (
         "default-scheduler",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from webhook.policy.model import (
     BudgetMode,
-    Cost,
+    EvictionCost,
     EvictionMode,
     ExtenderConfig,
     GroupDisruption,
@@ -40,7 +40,9 @@ def given_up_by_preemption_policy(old: PreemptionPolicy, new: PreemptionPolicy |
 
 gives_nothing_up(Preemptors, "delay")
 gives_nothing_up(Victims, "cost")  # who of equal priority goes: somebody gains what another one loses
-gives_nothing_up(Cost, "readiness", "group_restarts", "deletion_cost", "lost_work", "recent_evictions", "grace_period")
+gives_nothing_up(
+    EvictionCost, "readiness", "group_restarts", "deletion_cost", "lost_work", "recent_evictions", "grace_period"
+)
 gives_nothing_up(LostWork, "checkpoints")
 gives_nothing_up(PreemptionPolicy, "plan_timeout", "wait_for_terminating", "name_preemptor")
 gives_nothing_up(ExtenderConfig, "url_prefix", "preempt_verb", "http_timeout")  # the address tells extenders apart

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.instants import InstantError, epoch
-from webhook.policy.model import POD_DELETION_COST, Cost
+from webhook.policy.model import POD_DELETION_COST, EvictionCost
 from webhook.preemption.snapshot.pod_view import HEALTHY, Profile
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import Rules
@@ -36,7 +36,7 @@ class VictimCosts(NamedTuple):
     """
 
     snapshot: Snapshot
-    cost: Cost
+    cost: EvictionCost
     grace_period: int | None
     evicted: Ints | None = None
 
@@ -91,7 +91,7 @@ class CostKey(NamedTuple):
     """One key: whether the policy `counts` it, and by what the pods of a node are put in `order`, the larger stays."""
 
     name: str
-    counts: Callable[[Cost], bool]
+    counts: Callable[[EvictionCost], bool]
     order: Callable[[VictimCosts, Rows], Column]
 
 
