@@ -8,6 +8,7 @@ from tests.reconciler.builders import START, Setting, budget, node, pod, policy,
 from webhook.kube.instants import rfc3339
 from webhook.policy.model import PROTECTION_DURATION, Limits, Protection, Rate, Schedule
 from webhook.preemption.ranking import RANKING
+from webhook.preemption.victims.costs import COST_KEYS
 from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 
@@ -440,7 +441,8 @@ def test_alternatives_are_recorded():
     outcome = setting.evaluate(preemptor())
     assert (outcome.node, outcome.candidates) == ("n0", 4)
     assert outcome.selected.node == "n0"
-    looked_at = [key for key in RANKING if key.name != "groups"]  # no group goes whole here
+    costs = {key.name for key in COST_KEYS}
+    looked_at = [key for key in RANKING if key.name not in {"groups", *costs}]  # no group goes whole here
     assert set(outcome.selected.compared) == {key.heading for key in looked_at}
     assert outcome.selected.compared["victims"] == "1"
     assert outcome.selected.compared["earliest start"] == rfc3339(START - 3600)
