@@ -103,6 +103,8 @@ class Simulation:
         """Until when the server answers evictions with 429, and which share of them."""
         self.ends_after: dict[str, float] = {}
         """Seconds that pods take to end, whatever their grace period is: by a finalizer, for one."""
+        self.answers_lost = 0
+        """How many evictions that were done are answered with 500."""
         self.evicted: list[str] = []
         self.slow_writes = False
         """Whether changes of pods take up to half a second, so that others act between two steps of a plan."""
@@ -320,8 +322,13 @@ class Simulation:
         await asyncio.sleep(self.dice.choice((0.0, 0.005, 0.1)))
         self._admit(name, body["deleteOptions"]["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
-        if "deletionTimestamp" not in pod["metadata"] and self._spend(pod, dry=dry) and not dry:
+        going = "deletionTimestamp" in pod["metadata"] or not self._spend(pod, dry=dry)
+        self._check_version(pod, body["deleteOptions"]["preconditions"])
+        if not going and not dry:
             self._end(pod)
+            if self.answers_lost > 0:
+                self.answers_lost -= 1
+                raise ApiError(500, "InternalError", "the answer was lost")
 
     async def delete(self, path: str, body: Json, as_: Any = dict, **query: Any) -> None:
         """Delete a pod, as `Client.delete`; budgets are not asked."""
@@ -331,13 +338,14 @@ class Simulation:
             self.spares.asked(name)
         self._admit(name, body["preconditions"]["uid"])
         pod = copy.deepcopy(self._found(name))
-        if (
-            body["preconditions"].get("resourceVersion", pod["metadata"]["resourceVersion"])
-            != pod["metadata"]["resourceVersion"]
-        ):
-            raise ApiError(409, "Conflict", "it has changed")
+        self._check_version(pod, body["preconditions"])
         if "deletionTimestamp" not in pod["metadata"] and not dry:
             self._end(pod)
+
+    def _check_version(self, pod: Json, preconditions: Json) -> None:
+        version = pod["metadata"]["resourceVersion"]
+        if preconditions.get("resourceVersion", version) != version:
+            raise ApiError(409, "Conflict", "it has changed")
 
     def _admit(self, name: str, uid: str) -> None:
         """What the server says before it looks at budgets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.reconciler.outcome_faults import (
 from tests.reconciler.simulation import Simulation
 from webhook.kube.errors import ApiError
 from webhook.kube.objects import Pod
+from webhook.policy.model import EvictionMode
 from webhook.reconciler.evict import writer as writing
 from webhook.reconciler.evict.writer import Writer
 from webhook.reconciler.plans import next_action as actions
@@ -166,6 +168,70 @@ def count_from_its_grace_period(patch: Patch) -> None:
     patch.setattr(plan_manager, "time_limit", lambda plan, _, timeout: max(plan.ends.values(), default=0.0) + timeout)
 
 
+def opted_out(how: str) -> Simulation:
+    """Somebody says that a victim may not go, just before a watch could show it to whoever asks for that victim."""
+    made = slow(simulated(node("n1", "4"), under=policy(eviction=EvictionMode(how))))
+    made.put(victim("a", "n1"))
+    later(2.0, lambda: made.put(preemptor()))
+
+    def say() -> None:
+        made.put({**made.pods["a"], "metadata": {**made.pods["a"]["metadata"], "annotations": {}}})
+
+    later(2.15, say)
+    return made
+
+
+def ask_whatever_has_changed(patch: Patch) -> None:
+    def as_it_is(victim: Any, version: str, grace: int | None) -> Json:
+        del version
+        return {"preconditions": {"uid": victim.uid}} | ({} if grace is None else {"gracePeriodSeconds": grace})
+
+    patch.setattr(writing, "_options", as_it_is)
+    patch.setattr(Writer, "_as_seen", lambda _self, _victim, _seen, ask: ask(""))
+
+
+def changes_all_the_time() -> Simulation:
+    """A victim's status changes faster than anybody can read it."""
+    made = simulated(node("n1", "4"))
+    made.put(victim("a", "n1"))
+    later(2.0, lambda: made.put(preemptor()))
+
+    def change() -> None:
+        if "a" in made.pods and "deletionTimestamp" not in made.pods["a"]["metadata"]:
+            made.put({**made.pods["a"], "metadata": dict(made.pods["a"]["metadata"])})
+            later(0.001, change)
+
+    later(1.9, change)
+    return made
+
+
+def insist(patch: Patch) -> None:
+    async def always_as_seen(_self: Writer, _victim: Any, seen: Pod, ask: Any) -> None:
+        await ask(seen.metadata.resource_version)
+
+    patch.setattr(Writer, "_as_seen", always_as_seen)
+
+
+def answer_is_lost() -> Simulation:
+    """Evictions are done and answered with 500."""
+    made = simulated(node("n1", "6"), node("n2", "6"))
+    for name in ("a", "b", "c"):
+        made.put(victim(name, "n1", "2", grace=10))
+    made.put(victim("d", "n2", "6", priority=20))
+    made.answers_lost = 3
+    later(2.0, lambda: made.put(preemptor(cpu="6")))
+    return made
+
+
+def take_it_for_its_word(patch: Patch) -> None:
+    patch.setattr("webhook.reconciler.evict.writer.may_pass", lambda _: False)
+
+    async def stays(_self: Writer, _victim: Any, error: ApiError) -> None:
+        raise error
+
+    patch.setattr(Writer, "_fate", stays)
+
+
 FAULTS = {
     "the server throttles": Fault(throttled_in_the_wave, 100.0, take_it_for_a_refusal, 3),
     "a lower pod is bound before it is displaced": Fault(
@@ -174,6 +240,12 @@ FAULTS = {
     "a list is applied bit by bit": Fault(half_a_relist, 60.0, decide_on_half_of_it, 0, bound=False),
     "a disruption that is never spent": Fault(spends_nothing, 100.0, count_it_all_the_same, 2),
     "victims that nobody asks": Fault(waits_for_whom_nobody_asks, 100.0, ask_nobody, 4),
+    "a victim that was opted out a moment ago": Fault(
+        partial(opted_out, "evict"), 100.0, ask_whatever_has_changed, 0, bound=False
+    ),
+    "the same, deleted": Fault(partial(opted_out, "delete"), 100.0, ask_whatever_has_changed, 0, bound=False),
+    "a victim that changes all the time": Fault(changes_all_the_time, 30.0, insist, 1),
+    "an eviction that was done and answered with 500": Fault(answer_is_lost, 100.0, take_it_for_its_word, 3),
     "a long grace period that ends early": Fault(ends_early, 300.0, count_from_its_grace_period, 2),
 }
 

@@ -17,6 +17,11 @@ from webhook.reconciler.state.annotations import DecisionRecord, PlanRecord, Pla
 VICTIM = PlanVictim("default", "v", "u")
 
 
+def seen() -> Pod:
+    """The victim as a watch has shown it."""
+    return Pod(metadata=ObjectMeta(name="v", namespace="default", uid="u", resource_version="1"))
+
+
 class Slow:
     """An API server that answers no eviction until it is told to."""
 
@@ -42,7 +47,7 @@ class Hung(Slow):
 
 def evictions(writer: Writer, count: int) -> list[asyncio.Task]:
     victims = [PlanVictim("default", f"v-{number}", f"uid-{number}") for number in range(count)]
-    return [asyncio.create_task(writer.evict(victim, None)) for victim in victims]
+    return [asyncio.create_task(writer.evict(victim, None, seen=seen)) for victim in victims]
 
 
 async def test_many_writes_take_turns():
@@ -83,7 +88,7 @@ async def test_eviction_has_more_time_than_webhooks(monkeypatch, fence: float, p
     monkeypatch.setattr(asyncio, "timeout", recording)
     writer = Writer(Hung(), lambda: fence, lambda *_: None)
     with pytest.raises(ApiError, match="no answer within"):
-        await writer.evict(PlanVictim("default", "v", "u"), None)
+        await writer.evict(VICTIM, None, seen=seen)
     assert given[0] == patience
 
 
@@ -103,14 +108,14 @@ async def test_write_does_not_outlast_the_lease():
     """A write that hangs is given up before anybody else may lead, however short the lease is."""
     writer = Writer(Hung(), lambda: 0.1, lambda *_: None)
     with pytest.raises(ApiError, match=r"no answer within 0\.1 s"):
-        await asyncio.wait_for(writer.evict(PlanVictim("default", "v", "u"), None), 3.0)
+        await asyncio.wait_for(writer.evict(VICTIM, None, seen=seen), 3.0)
 
 
 async def test_no_write_without_the_lease():
     """Without the lease nothing is sent at all."""
     server = Slow()
     with pytest.raises(DeposedError):
-        await Writer(server, lambda: 0.0, lambda *_: None).evict(PlanVictim("default", "v", "u"), None)
+        await Writer(server, lambda: 0.0, lambda *_: None).evict(PlanVictim("default", "v", "u"), None, seen=seen)
     assert not server.asked
 
 
@@ -146,7 +151,7 @@ OTHER_UID = (
 async def test_conflict_says_nothing_by_itself(uid: str | None, left: EvictionResult | None):
     """After a 409 the server is asked what is there: a StatefulSet's new pod of the victim's name is not the victim."""
     writer = Writer(Refusing(ApiError(409, "Conflict", OTHER_UID), uid), lambda: math.inf, lambda *_: None)
-    asking = writer.evict(PlanVictim("default", "v", "u"), None)
+    asking = writer.evict(VICTIM, None, seen=seen)
     if left is None:
         with pytest.raises(ApiError, match="UID in record"):
             await asking
@@ -175,7 +180,9 @@ class Throttling(Refusing):
 async def test_a_throttled_eviction_is_no_refusal():
     """A 429 without a Status is about the server, not about the victim: it is asked again for as long as it takes."""
     server = Throttling(20)
-    assert await Writer(server, lambda: math.inf, lambda *_: None).evict(VICTIM, None) is EvictionResult.ASKED
+    assert (
+        await Writer(server, lambda: math.inf, lambda *_: None).evict(VICTIM, None, seen=seen) is EvictionResult.ASKED
+    )
     assert server.times == -1
 
 
@@ -188,7 +195,7 @@ async def test_a_throttled_eviction_ends_with_its_plan():
         return next(answers, False)
 
     writer = Writer(Throttling(1000), lambda: math.inf, lambda *_: None)
-    assert await writer.evict(VICTIM, None, wanted) is EvictionResult.UNWANTED
+    assert await writer.evict(VICTIM, None, wanted, seen=seen) is EvictionResult.UNWANTED
 
 
 @pytest.mark.skipped_waits
@@ -196,7 +203,7 @@ async def test_a_429_with_a_status_is_still_a_refusal():
     """Somebody's webhook that answers 429 refuses this victim, after a few tries."""
     refused = ApiError(429, "TooManyRequests", "not today", details={"name": "v"})
     with pytest.raises(ApiError, match="not today"):
-        await Writer(Refusing(refused, "u"), lambda: math.inf, lambda *_: None).evict(VICTIM, None)
+        await Writer(Refusing(refused, "u"), lambda: math.inf, lambda *_: None).evict(VICTIM, None, seen=seen)
 
 
 class Changed:

@@ -59,16 +59,22 @@ class Evictor:
         if self._period and not asks_no_budget(msgspec.convert(pod, Pod)):
             await asyncio.sleep(self._period - asyncio.get_running_loop().time() % self._period)
             pod = writer.read(change.resource, change.namespace, change.name).object(change.resource)
-        uid = (options.get("preconditions") or {}).get("uid")
-        check_preconditions(change.resource, pod, {"preconditions": {"uid": uid}})
+        known = options.get("preconditions") or {}
+        check_preconditions(change.resource, pod, {"preconditions": {"uid": known.get("uid")}})
         if name := self._budget_to_spend(pod):
             spending = replace(change, resource=_BUDGETS, name=name, subresource="status", options={})
             await writer.update(spending, lambda current: _spent(current, change.name))
         if not pod["metadata"].get("deletionTimestamp"):
             why = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
             marking = replace(change, subresource="status", options={})
-            await writer.update(marking, lambda current: set_condition(current, "DisruptionTarget", "True", **why))
-        await writer.delete(change)
+
+            def mark(current: Object) -> Object:
+                check_preconditions(change.resource, current, {"preconditions": known})
+                return set_condition(current, "DisruptionTarget", "True", **why)
+
+            await writer.update(marking, mark)
+            options["preconditions"] = {key: value for key, value in known.items() if key != "resourceVersion"}
+        await writer.delete(replace(change, options=options))
         return 201, success(201)
 
     def _budget_to_spend(self, pod: Object) -> str:

@@ -297,22 +297,25 @@ class Executor:
             return plan.ended
         if pod is None or policy is None or not is_there(self._state, plan, victim):
             return None
-        grace = policy.grace_period
+        grace, judged = policy.grace_period, pod
 
         async def wanted() -> bool:
             """Before every try, since a server that is away or a pod that takes its time may go on for minutes."""
+            nonlocal judged
             await self._state.wait_until_whole()
             if plan.ended is not None or not is_there(self._state, plan, victim):
                 return False
+            judged = self._state.pods.get(victim.key) or judged
             action = self._look(plan, frozenset(plan.asking - {victim.uid}))
             return not isinstance(action, End) and plan.needs(victim.uid)
 
         plan.note_asking(victim.uid, asking=True)
+        clock = self._manager.clock
         try:
             if policy.eviction is EvictionMode.DELETE:
-                result = await self._writer.delete(victim, pod, grace, self._manager.clock.wall(), wanted)
+                result = await self._writer.delete(victim, grace, clock.wall(), wanted, seen=lambda: judged)
             else:
-                result = await self._writer.evict(victim, grace, wanted)
+                result = await self._writer.evict(victim, grace, wanted, seen=lambda: judged)
             return await self._note_result(plan, victim, pod, result)
         except ApiError as error:
             log.warning("plan %s: %s was not removed: %s", plan.record.id, victim.key, error)

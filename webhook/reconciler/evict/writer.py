@@ -47,6 +47,10 @@ _ON_ITS_WAY = ("in progress", "eviction triggered evacuation")
 "Evacuation in progress" and "Eviction triggered evacuation of VMI" (the latter is what the descheduler looks for)."""
 
 
+class _ChangedError(Exception):
+    """The victim is not as it was when it was judged."""
+
+
 class EvictionResult(StrEnum):
     """What became of a request to leave.
 
@@ -169,23 +173,26 @@ class Writer(FencedRequests):
         return False
 
     async def evict(
-        self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], Awaitable[bool]] = always
+        self,
+        victim: PlanVictim,
+        grace_period: int | None,
+        wanted: Callable[[], Awaitable[bool]] = always,
+        *,
+        seen: Callable[[], Pod],
     ) -> EvictionResult:
-        """Ask a victim to leave through the Eviction API, which keeps budgets.
+        """Ask a victim to leave through the Eviction API, which keeps budgets, as long as it is as it was `seen`.
 
-        Goes on while `wanted()` as long as the API server is away, throttles, or says that the pod is on its way out.
-        Raises ApiError if the server, which answers otherwise, does not let the victim go.
+        Goes on while `wanted()` as long as the API server is away, throttles, says that the pod is on its way out, or
+        that it has changed since it was seen. Raises ApiError if the server, which answers otherwise, does not let the
+        victim go.
         """
-        options: dict[str, Any] = {"preconditions": {"uid": victim.uid}}
-        if grace_period is not None:
-            options["gracePeriodSeconds"] = grace_period
-        body = _eviction(victim, options)
         path = POD.path(victim.namespace, victim.name, "eviction")
 
-        async def post() -> None:
+        async def post(version: str) -> None:
+            body = _eviction(victim, _options(victim, version, grace_period))
             await self.removing("evict", lambda: self._client.create(path, body))
 
-        return await self._leaving(victim, post, wanted)
+        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), post), wanted)
 
     async def would_leave(
         self, victim: PlanVictim, grace_period: int | None, wanted: Callable[[], Awaitable[bool]], *, delete: bool
@@ -195,9 +202,7 @@ class Writer(FencedRequests):
         Goes on and raises as `evict` does.
         """
         path = POD.path(victim.namespace, victim.name)
-        options: dict[str, Any] = {"preconditions": {"uid": victim.uid}}
-        if grace_period is not None:
-            options["gracePeriodSeconds"] = grace_period
+        options = _options(victim, "", grace_period)
 
         async def ask() -> None:
             if delete:
@@ -224,14 +229,15 @@ class Writer(FencedRequests):
     async def delete(
         self,
         victim: PlanVictim,
-        seen: Pod,
         grace_period: int | None,
         now: float,
         wanted: Callable[[], Awaitable[bool]] = always,
+        *,
+        seen: Callable[[], Pod],
     ) -> EvictionResult:
-        """Mark a victim with the condition DisruptionTarget and delete it as it was seen; budgets are not asked.
+        """Mark a victim with the condition DisruptionTarget and delete it as it was `seen`; budgets are not asked.
 
-        Goes on and raises as `evict` does; ApiError with 409 if the victim has changed since.
+        Goes on and raises as `evict` does.
         """
         condition = {
             "type": "DisruptionTarget",
@@ -240,49 +246,57 @@ class Writer(FencedRequests):
             "message": "giveway: preempting to accommodate a higher priority pod",
             "lastTransitionTime": rfc3339(now),
         }
+
+        async def mark_and_delete(version: str) -> None:
+            await self._mark_and_delete(victim, version, condition, grace_period)
+
+        return await self._leaving(victim, lambda: self._as_seen(victim, seen(), mark_and_delete), wanted)
+
+    async def _as_seen(self, victim: PlanVictim, seen: Pod, ask: Callable[[str], Awaitable[None]]) -> None:
+        """Ask with the resourceVersion of the victim as it was seen, and again if only its status has changed since.
+
+        One whose status changes all the time is asked without a version at last. Raises _ChangedError if more has
+        changed.
+        """
         version = seen.metadata.resource_version
-
-        async def mark_and_delete() -> None:
-            nonlocal version
-            for left in reversed(range(TRIES)):
-                try:
-                    await self._mark_and_delete(victim, version, condition, grace_period)
-                except ApiError as error:
-                    if error.status != 409 or not left:
-                        raise
-                    version = await self._version_if_same(victim, seen, error)
-                else:
-                    return
-
-        return await self._leaving(victim, mark_and_delete, wanted)
+        for left in reversed(range(TRIES)):
+            try:
+                await ask(version)
+            except ApiError as error:
+                if error.status != 409 or not left:
+                    raise
+                fresh = await self._version_if_same(victim, seen, error)
+                version = fresh if left > 1 else ""
+            else:
+                return
 
     async def _mark_and_delete(
         self, victim: PlanVictim, version: str, condition: dict[str, Any], grace_period: int | None
     ) -> None:
         """Give the victim the condition, then delete it if it is still as it was then."""
-        meta = {"uid": victim.uid, "resourceVersion": version}
+        meta = {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
         patch = {"metadata": meta, "status": {"conditions": [condition]}}
         path = POD.path(victim.namespace, victim.name)
         ask = self._client.patch
         pod = await self.removing("mark", lambda: ask(f"{path}/status", patch, kind="strategic", as_=Pod))
-        options: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": victim.uid, "resourceVersion": pod.metadata.resource_version},
-        }
-        if grace_period is not None:
-            options["gracePeriodSeconds"] = grace_period
+        marked = pod.metadata.resource_version if version else ""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **_options(victim, marked, grace_period)}
         await self.removing("delete", lambda: self._client.delete(path, options))
 
     async def _version_if_same(self, victim: PlanVictim, seen: Pod, conflict: ApiError) -> str:
-        """The victim's resourceVersion now, if only its status has changed since it was seen; else raise `conflict`."""
+        """The victim's resourceVersion now, if only its status has changed since it was seen; else _ChangedError.
+
+        Raises `conflict` if it is leaving.
+        """
         try:
             fresh = await self.read(victim)
         except StaleError:
             raise ApiError(404, "NotFound", f"{victim.key} is gone") from conflict
         same = (fresh.metadata.labels, not_own(fresh)) == (seen.metadata.labels, not_own(seen))
-        if fresh.metadata.deletion_timestamp or not same:
+        if fresh.metadata.deletion_timestamp:
             raise conflict
+        if not same:
+            raise _ChangedError from conflict
         return fresh.metadata.resource_version
 
     async def _leaving(
@@ -315,6 +329,10 @@ class Writer(FencedRequests):
                     tries, pause = 0, max(_AWAY_PAUSE, 2 * pause)
                 pause = min(LONGEST_PAUSE, pause)
                 await asyncio.sleep(min(LONGEST_PAUSE, max(pause, error.retry_after or 0.0)))
+            except _ChangedError:
+                # Whoever wants it judges it again, by what the watch shows by then.
+                tries, pause = 0, min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * pause))
+                await asyncio.sleep(pause)
             else:
                 return EvictionResult.ASKED
         return EvictionResult.BEGUN if begun else EvictionResult.UNWANTED
@@ -337,6 +355,12 @@ class Writer(FencedRequests):
         if pod.metadata.deletion_timestamp:
             return EvictionResult.ASKED
         raise error
+
+
+def _options(victim: PlanVictim, version: str, grace_period: int | None) -> dict[str, Any]:
+    """DeleteOptions for this victim and no successor of its name, of that resourceVersion if there is one."""
+    known = {"uid": victim.uid, "resourceVersion": version} if version else {"uid": victim.uid}
+    return {"preconditions": known} | ({} if grace_period is None else {"gracePeriodSeconds": grace_period})
 
 
 def _eviction(victim: PlanVictim, options: dict[str, Any]) -> dict[str, Any]:
