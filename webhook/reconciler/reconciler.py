@@ -48,8 +48,8 @@ __all__ = ["Reconciler"]
 log = logging.getLogger(__name__)
 
 News = Concluded | Displaced | ExtenderAnswered | plan_news.News
-_TURN = 0.01
-"""Seconds of decisions after which watch events and answers get their turn."""
+_TURN = 0.005
+"""Seconds of work after which watch events and answers get their turn; a decision that has begun is made."""
 _LONGEST_SLEEP = 5.0
 _EXTENDER_PAUSE = 1.0
 """Seconds, at least, before an extender that failed is asked again."""
@@ -85,8 +85,8 @@ class Reconciler:
         self._news: asyncio.Queue[News | None] = asyncio.Queue()
         """What tasks have to tell; None if there is other work."""
         self.ledger = EvictionLedger(self.evaluator.limiter, self.plans, clock, ledger_store)
-        self._found: dict[str, None] = {}
-        """Pods with plans of earlier leaders that are yet to be taken over."""
+        self._unseen: dict[str, None] = {}
+        """Pods that are yet to be looked at: preemptors come to the queue, plans of earlier leaders are taken over."""
         self.extender_client = ExtenderClient(self._news)
         writer = Writer(client, fence, reporter.wrote)
         self.executor = Executor(
@@ -107,7 +107,7 @@ class Reconciler:
             # 1. The evictions of a moment ago count for the rates, whoever asked for them.
             recall_evictions(self.evaluator, self.policy_set, self.ledger.open())
             # 2. Every preemptor comes to the queue, and every plan on a pod is found.
-            self._offer_all()
+            self._look_at_all()
             # 3. From now on changes of the cluster say what there is to do.
             await self.work()
         finally:
@@ -122,24 +122,20 @@ class Reconciler:
         self.state.keep(self.policy_set.annotations())
         self.verdicts.clear()
         if self.leading:
-            self._offer_all()
+            self._unseen |= dict.fromkeys(self.state.waiting.keys())
             self.queue.wake(self.clock.monotonic())
             self._wake()
 
-    def _offer_all(self) -> None:
-        for key, pod in list(self.state.pods.items().items()):
-            if is_marked(pod):
-                self.event_handlers.offer(key, pod, has_plan=key in self.plans)
-            self._find(key, pod)
+    def _look_at_all(self) -> None:
+        """Let every pod be looked at, bit by bit."""
+        self._unseen = dict.fromkeys(self.state.pods.items())
 
-    def _find(self, key: str, pod: Pod | None) -> None:
-        """Remember a pod with a plan that is not under way here: an earlier leader wrote it."""
-        if pod is not None and PLAN in (pod.metadata.annotations or {}) and key not in self.plans:
-            self._found[key] = None
-
-    def _adopt(self, key: str) -> None:
-        """Take over the plan that an earlier leader wrote on a pod, if there is one: go on with it, or take it off."""
-        if (pod := self.state.pods.get(key)) is None or self.plan_manager.dry_run or key in self.plans:
+    def _look_at(self, key: str) -> None:
+        """A preemptor comes to the queue; a plan that an earlier leader wrote on it goes on here, or is taken off."""
+        pod = self.state.pods.get(key)
+        if pod is not None and is_marked(pod):
+            self.event_handlers.offer(key, pod, has_plan=key in self.plans)
+        if pod is None or self.plan_manager.dry_run or not self._is_found(key, pod):
             return
         match adopt(pod, self.plan_manager, self.policy_set, self.executor.clearing):
             case TakeOff(plan_id, node):
@@ -151,6 +147,10 @@ class Reconciler:
                 elif remaining:
                     self.executor.carry_out(plan)
 
+    def _is_found(self, key: str, pod: Pod | None) -> bool:
+        """Whether a pod carries a plan that is not under way here: an earlier leader wrote it."""
+        return pod is not None and PLAN in (pod.metadata.annotations or {}) and key not in self.plans
+
     async def stop(self) -> None:
         """End every plan and task without writing, and forget all that a later term reads off the pods."""
         for plan in list(self.plans.values()):
@@ -158,7 +158,7 @@ class Reconciler:
         await self.executor.stop()
         await self.extender_client.close()
         self.plan_manager.unchecked.clear()
-        self._found.clear()
+        self._unseen.clear()
         self.state.expect_not_cleared(list(self.state.expectations.cleared))
         while not self._news.empty():
             self._news.get_nowait()
@@ -182,14 +182,14 @@ class Reconciler:
             # 2. Who could be helped by the change is tried again, and the pod comes to the queue or leaves it.
             work |= self.event_handlers.pod_changed(change, has_plan=key in self.plans)
             # 3. An earlier leader may have written a plan on it.
-            self._find(key, change.new)
+            self._unseen |= {key: None} if self._is_found(key, change.new) else {}
             # 4. Plans for the node that it came to may have lost their room.
             self.plan_manager.came_to_node(change)
         else:
             work |= self.event_handlers.changed(kind, change)
         if kind is NODES:
             self.plan_manager.node_changed(change)
-        if work or self._found or self.plan_manager.unchecked:
+        if work or self._unseen or self.plan_manager.unchecked:
             self._wake()
 
     # The loop.
@@ -214,29 +214,29 @@ class Reconciler:
 
     def turn(self) -> None:
         """One turn of the loop, while no cache is taking in a list."""
+        end = self.clock.stopwatch() + _TURN
         # 1. Take in what tasks have told since the last turn, and what has been expected in vain.
         self._take_news()
         if self.state.forget_overdue(now := self.clock.monotonic()):
             self.queue.wake(now)
         # 2. End the plans that are over, and those that have lost their room.
         try:
-            for news in self.plan_manager.check():
+            for news in self.plan_manager.check(end):
                 self._take(news)
         except Exception:
             log.exception("plans could not be looked at")
         # 3. Take over what earlier leaders left, for a moment. Nothing is decided before all of it counts.
-        end = self.clock.stopwatch() + _TURN
-        while self._found:
-            key = next(iter(self._found))
-            del self._found[key]
+        while self._unseen:
+            key = next(iter(self._unseen))
+            del self._unseen[key]
             try:
-                self._adopt(key)
+                self._look_at(key)
             except Exception:
-                log.exception("the plan on %s could not be taken over", key)
+                log.exception("%s could not be taken up", key)
             if self.clock.stopwatch() > end:
                 break
         # 4. Preempt for those whose turn it is, for a moment.
-        while not self._found and (entry := self.queue.pop(self.clock.monotonic())) is not None:
+        while not self._unseen and (entry := self.queue.pop(self.clock.monotonic())) is not None:
             try:
                 self._preempt(entry)
             except Exception as error:
@@ -245,7 +245,7 @@ class Reconciler:
             if self.clock.stopwatch() > end:
                 self._wake()
                 break
-        if self._found or self.plan_manager.unchecked:
+        if self._unseen or self.plan_manager.unchecked:
             self._wake()
         self.reporter.depths(self.queue.depths(), len(self.plans))
 

@@ -105,7 +105,7 @@ async def test_attempts_are_each_ones_own(monkeypatch: pytest.MonkeyPatch):
     setting.add(pod("low", "8", node="n1"), preemptor("a", "8"), preemptor("b", "8"))
     desk = Desk(setting)
     setting.add(preemptor("a", "8"), preemptor("b", "8"))
-    desk.reconciler._offer_all()
+    desk.reconciler._look_at_all()
     desk.reconciler.queue.get("default/a").attempt_failed(setting.clock.monotonic())
     await desk.work(1.0)
     assert [line["preemptor"] for line in desk.lines("decision")] == ["default/b"]

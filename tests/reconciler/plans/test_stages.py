@@ -88,7 +88,7 @@ async def test_a_new_leader_goes_on_in_the_stage(stage: PlanStage):
     made.metadata.annotations = {PLAN: encode(record)}
     setting.add(pod("v", "8", node="n1"), made)
     desk = Desk(setting)
-    desk.reconciler._offer_all()
+    desk.reconciler._look_at_all()
     desk.reconciler.turn()
     plan = desk.reconciler.plans["default/p"]
     assert (plan.stage, plan.since[stage]) == (stage, -30.0)

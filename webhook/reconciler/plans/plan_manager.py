@@ -41,8 +41,6 @@ __all__ = ["PlanManager", "grace_under", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
-_TURN = 0.01
-"""Seconds of looking at plans after which everything else gets its turn."""
 _REMEMBERED = 10_000
 """Ids of ended plans that are remembered."""
 
@@ -294,8 +292,8 @@ class PlanManager:
         policy = policy_for(pod, self.context.policy_set)
         plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
 
-    def check(self) -> Iterator[PlanEnded | PlanGoesOn | StageLasts | VictimsCountAsGone]:
-        """Look at the plans whose time is over, and for a moment at those that something happened to."""
+    def check(self, end: float) -> Iterator[PlanEnded | PlanGoesOn | StageLasts | VictimsCountAsGone]:
+        """Look at the plans whose time is over, and until `end` (stopwatch) at those that something happened to."""
         now = self.clock.monotonic()
         # 1. Plans seem to have timed out.
         for overdue in [plan for plan in self.plans.values() if plan.deadline <= now]:
@@ -317,14 +315,13 @@ class PlanManager:
                 self.unchecked[plan.key] = None
         # 4. A waiting plan that something happened to may be over, or have lost its node or its room; now and then
         #    all of them are looked at.
-        yield from self._check_unchecked(now)
+        yield from self._check_unchecked(now, end)
 
-    def _check_unchecked(self, now: float) -> Iterator[PlanEnded | PlanGoesOn]:
-        """Look for a moment at idle plans that something happened to."""
+    def _check_unchecked(self, now: float, end: float) -> Iterator[PlanEnded | PlanGoesOn]:
+        """Look until `end` at idle plans that something happened to."""
         if now >= self._next_check:
             self._next_check = now + _CHECK_ALL
             self.unchecked |= {plan.key: None for plan in self.plans.values() if plan.started < now - _CHECK_ALL}
-        end = self.clock.stopwatch() + _TURN
         while self.unchecked and self.clock.stopwatch() <= end:
             key = next(iter(self.unchecked))
             del self.unchecked[key]

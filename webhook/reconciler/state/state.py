@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -33,6 +34,9 @@ __all__ = ["Indexes", "State"]
 
 log = logging.getLogger(__name__)
 
+_TURN = 0.005
+"""Seconds of reading pods again after which others get their turn."""
+
 
 class State:
     """Caches, snapshot and indexes of one cluster; `annotations` are the ones the rules read.
@@ -47,6 +51,10 @@ class State:
         self.index = Indexes()
         self.waiting = WaitingPods()
         self.eviction_reviews = EvictionReviews(client)
+        self._unread: list[str] = []
+        """Pods that are yet to be read again for the annotations `_added` to those that are kept."""
+        self._added: set[str] = set()
+        self._kept = asyncio.Event()
         self.caches: dict[Resource, Informer[Any]] = {}
         for kind in SNAPSHOT_KINDS:
             transform = SharedPods() if kind is PODS else None
@@ -65,13 +73,29 @@ class State:
         self.budgets: Informer[PodDisruptionBudget] = self.caches[BUDGETS.resource]
 
     def keep(self, annotations: Collection[str]) -> None:
-        """Have the snapshot keep these pod annotations; if it does not, it is made again."""
-        if set(annotations) <= self.snapshot.pods.annotations:
-            return
-        before, self.snapshot = self.snapshot, Snapshot(annotations)
-        self.snapshot.version = before.version
-        for kind in SNAPSHOT_KINDS:
-            self._take_again(kind, list(self.caches[kind.resource].items()))
+        """Have the snapshot keep these pod annotations, too; it is whole once the pods were read again for that."""
+        if added := set(annotations) - self.snapshot.pods.annotations:
+            self.snapshot.pods.annotations |= added
+            self._added |= added
+            self._unread = list(self.pods.items())
+            self._kept.set()
+
+    def _read_on(self) -> None:
+        """Read for a moment pods that may have annotations that were not kept before."""
+        end = time.perf_counter() + _TURN
+        while self._unread and time.perf_counter() <= end:
+            key = self._unread.pop()
+            pod = self.pods.get(key)
+            if pod is not None and not self._added.isdisjoint(pod.metadata.annotations or ()):
+                self._take(PODS, key, pod)
+        if not self._unread:
+            self._added.clear()
+
+    async def _read_what_is_kept(self) -> None:
+        while True:
+            await self._kept.wait()
+            self._kept.clear()
+            await self.wait_until_whole()
 
     async def run(self) -> None:
         """Keep everything current until it is cancelled; pods come last, when what they are judged by is there."""
@@ -81,6 +105,7 @@ class State:
                 tasks.create_task(cache.run())
             await asyncio.gather(*(cache.synced.wait() for cache in others))
             tasks.create_task(self.eviction_reviews.run())
+            tasks.create_task(self._read_what_is_kept())
             tasks.create_task(self.pods.run())
 
     @property
@@ -95,12 +120,16 @@ class State:
 
     @property
     def whole(self) -> bool:
-        """Whether no cache is taking in a list: only then is what is here a state that the cluster was in."""
-        return all(cache.whole.is_set() for cache in self.caches.values())
+        """Whether all is here that decisions read, and no cache is taking in a list: then this is one state."""
+        return not self._unread and all(cache.whole.is_set() for cache in self.caches.values())
 
     async def wait_until_whole(self) -> None:
-        """Wait until no cache is taking in a list; returns without giving others a turn if none is."""
+        """Wait until all is here; returns without giving others a turn if it is."""
         while not self.whole:
+            if self._unread:
+                self._read_on()
+                await asyncio.sleep(0)
+                continue
             await asyncio.gather(*(cache.whole.wait() for cache in self.caches.values()))
 
     def ages(self) -> dict[str, float]:

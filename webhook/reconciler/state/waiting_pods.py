@@ -58,6 +58,10 @@ class WaitingPods:
         if not pods:
             del groups[shape]
 
+    def keys(self) -> Iterable[str]:
+        """All of them, by `namespace/name`."""
+        return self._place.keys()
+
     def ahead_of(self, pod: Pod, most: int) -> Iterable[WaitingGroup]:
         """The groups that the pod's scheduler tries before it, the most important first; at most so many."""
         priority = pod.spec.priority or 0

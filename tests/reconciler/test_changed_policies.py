@@ -1,0 +1,50 @@
+"""What taking other policies into use costs: many pods are looked at again, and others get their turn meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.reconciler.builders import Desk, Setting, node, pod, policy, preemptor
+from webhook.policy.model import Policies, PreemptibilityAnnotations, Victims
+
+pytestmark = pytest.mark.slow
+
+PODS, NODES = 50_000, 500
+LONGEST = 0.02
+"""Seconds of the processor for which the event loop may stand still."""
+
+
+async def test_the_loop_does_not_stand_still_when_more_is_kept():
+    """50 000 pods are read again for an annotation that a rule reads now, bit by bit, and nothing is decided by then."""
+    setting = Setting(*(node(f"n{number}", "800", pods="200") for number in range(NODES)))
+    annotations = {"volcano.sh/preemptable": "false", "other.example.com/preemptible": "true"}
+    for number in range(PODS):
+        setting.add(pod(f"v{number}", "8", node=f"n{number % NODES}", annotations=annotations))
+    desk = Desk(setting)
+    setting.add(preemptor("p", "8"))
+    desk.reconciler.turn()
+    assert not desk.lines("decision"), "the pods are not opted in"
+    names = PreemptibilityAnnotations(preemptible=("other.example.com/preemptible",))
+    begun = time.process_time()
+    desk.reconciler.use(Policies(preemption=(policy(victims=Victims(annotations=names)),)))
+    stalls = [time.process_time() - begun]
+    assert not setting.state.whole
+    reading = asyncio.create_task(setting.state.wait_until_whole())
+    while not reading.done():
+        begun = time.process_time()
+        await asyncio.sleep(0)
+        stalls.append(time.process_time() - begun)
+    assert setting.state.whole
+    for _ in range(200):
+        begun = time.process_time()
+        desk.reconciler.turn()
+        stalls.append(time.process_time() - begun)
+    assert len(stalls) > 230
+    assert sorted(stalls)[-2] < LONGEST, "but for a collection of garbage"
+    setting.clock.now += 60.0
+    desk.reconciler.turn()
+    assert desk.lines("decision")
+    await desk.reconciler.stop()
