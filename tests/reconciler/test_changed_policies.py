@@ -18,7 +18,7 @@ LONGEST = 0.02
 
 
 async def test_the_loop_does_not_stand_still_when_more_is_kept():
-    """50 000 pods are read again for an annotation that a rule reads now, bit by bit, and nothing is decided by then."""
+    """50 000 pods are read again for an annotation that a rule reads now, bit by bit, and nothing is decided then."""
     setting = Setting(*(node(f"n{number}", "800", pods="200") for number in range(NODES)))
     annotations = {"volcano.sh/preemptable": "false", "other.example.com/preemptible": "true"}
     for number in range(PODS):
