@@ -13,6 +13,7 @@ PARTS = (
     "decision",
     "costs",
     "devices",
+    "gangs",
     "embedded",
     "reconciler",
     "simulation",

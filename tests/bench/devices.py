@@ -1,7 +1,8 @@
 """Devices: 5000 nodes with 8 each, all held by claims; what an event takes, a decision for some of them, and memory.
 
 Bounds: a decision for 2 of 8 devices takes at most 5 times as long as one for cpu on the same cluster, all candidates
-included; an event of a slice or claim at most 0.1 ms. Times are of the process, the best of several runs.
+included; one that has to be searched for on every node at most 150 ms; an event of a slice or claim at most 0.1 ms,
+the first ones included. Times are of the process, the best of several runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["main"]
 
 DRIVER, NODES, PER_NODE = "gpu.example.com", 5000, 8
 SELECTOR = f'device.driver == "{DRIVER}"'
-MOST_RATIO, MOST_EVENT = 5.0, 0.1
+MOST_RATIO, MOST_EVENT, MOST_SEARCHED = 5.0, 0.1, 150.0
 
 
 def main() -> None:
@@ -55,7 +56,8 @@ def main() -> None:
     print(f"decision for cpu {plain:.1f} ms, for 2 of 8 devices {two:.1f} ms ({two / plain:.1f} times)")
     print(f"decision for 2 devices of one model, searched on every node: {tied:.0f} ms")
     assert two <= MOST_RATIO * plain
-    assert max(again) <= MOST_EVENT
+    assert tied <= MOST_SEARCHED
+    assert max(*first, *again) <= MOST_EVENT
 
 
 def memory() -> float:

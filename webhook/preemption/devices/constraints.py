@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from webhook.kube.objects import DeviceAttribute, DeviceConstraint
+from webhook.kube.objects import Device, DeviceAttribute, DeviceConstraint
 from webhook.preemption.devices.pools import PublishedDevice
 from webhook.preemption.devices.requests import Request
 
-__all__ = ["AttributeConstraint", "constraint_of"]
+__all__ = ["AttributeConstraint", "attribute_of", "constraint_of"]
 
 _Value = tuple[str, object]
 
@@ -33,7 +33,7 @@ class AttributeConstraint:
         """Whether the device may join the others; it is then one of them."""
         if not self._applies(request):
             return True
-        attribute = attribute_of(device, self._attribute)
+        attribute = attribute_of(device.device, device.id.driver, self._attribute)
         if attribute is None:
             return False
         value = _value(attribute)
@@ -75,14 +75,14 @@ def constraint_of(constraint: DeviceConstraint) -> AttributeConstraint:
     )
 
 
-def attribute_of(device: PublishedDevice, name: str) -> DeviceAttribute | None:
+def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
     """The attribute of that full name; the driver's own may be published without their domain."""
-    attributes = device.device.attributes or {}
+    attributes = device.attributes or {}
     found = attributes.get(name)
     if found is not None:
         return found
     domain, slash, own = name.partition("/")
-    return attributes.get(own) if slash and domain == device.id.driver else None
+    return attributes.get(own) if slash and domain == driver else None
 
 
 def _value(attribute: DeviceAttribute) -> _Value:

@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from webhook.preemption.devices.allocator import Allocation, NodeDevices, OutOfStepsError, Steps, allocate
+from webhook.preemption.devices.allocator import Allocated, NodeDevices, OutOfStepsError, Steps, allocate
+from webhook.preemption.devices.node_states import NodeDevicesSeen, NodeStates, pools_of
 from webhook.preemption.devices.pod_claims import PodNeeds, extended_claim, needs_of
-from webhook.preemption.devices.pools import NodePlace, Pool, gather_pools
 from webhook.preemption.devices.requests import (
     ERROR,
     MATCHES,
@@ -25,10 +25,10 @@ from webhook.preemption.devices.requests import (
     DemandError,
     Request,
 )
-from webhook.preemption.devices.signature import NodeSignature, signature
 from webhook.preemption.devices.taken import TakenDevices
 from webhook.preemption.filters.counters import UNBOUNDED, Counter, FilterCheck, column_share
 from webhook.preemption.snapshot.claim_index import SEVERAL
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo
 from webhook.preemption.snapshot.snapshot import Snapshot
 
@@ -37,10 +37,11 @@ __all__ = ["DeviceFilter", "DeviceOutcome", "device_filter", "needs_devices"]
 Ints = NDArray[np.int64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
 
 MOST_STEPS = 20_000
 """Devices that one search on a node tries at most."""
-MOST_STEPS_IN_ALL = 2_000_000
+MOST_STEPS_IN_ALL = 500_000
 """The same for all searches of a decision."""
 _MOST_PER_CLAIM = 32
 
@@ -74,9 +75,8 @@ class DeviceFilter:
         self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist())
         self._steps = MOST_STEPS_IN_ALL
         self._known: dict[tuple[int, frozenset[str]], DeviceOutcome] = {}
-        self._pools: dict[int, list[Pool]] = {}
-        self._signatures: dict[tuple[int, tuple[str, ...]], NodeSignature | None] = {}
-        self._states: dict[tuple[object, ...], bool] = {}
+        self._of_state: dict[tuple[int, int], DeviceOutcome | DemandError] = {}
+        self._of_canonical: dict[tuple[object, ...], DeviceOutcome | DemandError] = {}
         nodes = snapshot.nodes
         self.delegated = {name: _offered(snapshot, name) == 0 for name in needs.extended}
         """By extended resource, the nodes on which devices have to serve it."""
@@ -96,6 +96,8 @@ class DeviceFilter:
                 self.searched |= searched & mask
         for counter in self.counters:
             counter.limit[self.searched] = UNBOUNDED
+        self._bound = bound
+        self._without = without
 
     @property
     def checks(self) -> list[FilterCheck]:
@@ -107,9 +109,52 @@ class DeviceFilter:
     def judge(self, among: Mask) -> NDArray[np.int8]:
         """The outcome on these nodes, as things are. Raises DemandError."""
         outcomes = np.zeros(len(among), np.int8)
-        for row in np.flatnonzero(among & self.searched).tolist():
+        searched = np.flatnonzero(among & self.searched)
+        told = self.states.told[searched]
+        for row in searched[~told].tolist():
             outcomes[row] = self.outcome(row, ())
+        rows = searched[told]
+        for row, found in zip(rows.tolist(), self._outcomes(rows, self.states.taken[rows]), strict=True):
+            if isinstance(found, DemandError):
+                raise found
+            outcomes[row] = found
         return outcomes
+
+    @cached_property
+    def states(self) -> NodeStates:
+        """The searched nodes by what a search depends on; none if claims that are allocated may have to be again."""
+        gone = np.zeros(len(self._snapshot.pods.node), np.bool_)
+        gone[self._without] = True
+        groups = [] if self._bound else [(some, mask & self.searched) for some, mask in self._groups()]
+        return NodeStates(self._snapshot, [(some, np.flatnonzero(mask)) for some, mask in groups], gone)
+
+    def _groups(self) -> list[tuple[list[ClaimDemand], Mask]]:
+        """The claims to allocate, each with the nodes where it is those."""
+        return [(self._claims_for(resources), self._nodes_with(resources)) for resources in self._made]
+
+    def fit_in_states(self, nodes: Rows, taken: Bits) -> Mask:
+        """On which of the nodes, which the states tell of, the claims can be had while these devices are taken."""
+        return np.array([found is DeviceOutcome.FITS for found in self._outcomes(nodes, taken)], np.bool_)
+
+    def _outcomes(self, nodes: Rows, taken: Bits) -> list[DeviceOutcome | DemandError]:
+        """The outcomes in these states of nodes; what the search ends in an error for is that error."""
+        keys = list(zip(self.states.kind[nodes].tolist(), taken.tolist(), strict=True))
+        known = self._of_state
+        for node, key in zip(nodes.tolist(), keys, strict=True):
+            if key not in known:
+                known[key] = self._outcome_in(node, key)
+        return [known[key] for key in keys]
+
+    def _outcome_in(self, node: int, state: tuple[int, int]) -> DeviceOutcome | DemandError:
+        canonical = self.states.canonical(*state)
+        found = self._of_canonical.get(canonical)
+        if found is None:
+            try:
+                found = self._search(node, _TakenBits(pools_of(self._snapshot, node), state[1]), frozenset())
+            except DemandError as error:
+                found = error
+            self._of_canonical[canonical] = found
+        return found
 
     def fits(self, node: int, gone: Iterable[int]) -> bool:
         """Whether the claims can be had on the searched node once the pods in the rows `gone` have left, too."""
@@ -124,7 +169,9 @@ class DeviceFilter:
         freed = self._snapshot.device_claims.freed_without(uids) if uids else frozenset[str]()
         known = self._known.get((node, freed))
         if known is None:
-            known = self._known[node, freed] = self._search(node, freed)
+            known = self._known[node, freed] = self._search(
+                node, TakenDevices(self._snapshot.device_claims, freed), freed
+            )
         return known
 
     def holders(self, rows: Rows) -> Rows:
@@ -134,52 +181,30 @@ class DeviceFilter:
     @cached_property
     def _uses_claim(self) -> Mask:
         mask = np.zeros(len(self._snapshot.pods.node), np.bool_)
-        mask[list(self._snapshot.device_claims.consumers().values())] = True
+        mask[self.states.of_pod != 0] = True
+        pods, untold = self._snapshot.pods, np.flatnonzero(self.searched & ~self.states.told)
+        rows = pods.slots_of(untold)
+        for row in rows[rows > 0].tolist():
+            mask[row] = self._snapshot.device_claims.uses(pods.uids[row])
         return mask
 
-    def _search(self, node: int, freed: frozenset[str]) -> DeviceOutcome:
+    def _search(self, node: int, taken: Allocated, freed: frozenset[str]) -> DeviceOutcome:
         if self._needs.stale:
             return DeviceOutcome.STALE
-        place = self._place(node)
-        wanted = self._wanted(node, freed)
-        if wanted:
-            pools = self._pools_of(node)
-            state = self._state(node, wanted, freed)
-            had = self._states.get(state) if state else None
+        place, pools, _, _ = pools_of(self._snapshot, node)
+        if wanted := self._wanted(node, freed):
+            steps = Steps(min(MOST_STEPS, self._steps))
+            given = steps.left
+            try:
+                had = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
+            except OutOfStepsError:
+                return DeviceOutcome.NOT_SEARCHED
+            finally:
+                self._steps -= given - max(0, steps.left)
             if had is None:
-                try:
-                    had = self._allocate(node, pools, wanted, freed) is not None
-                except OutOfStepsError:
-                    return DeviceOutcome.NOT_SEARCHED
-                if state:
-                    self._states[state] = had
-            if not had:
                 return DeviceOutcome.INVALID if any(pool.invalid for pool in pools) else DeviceOutcome.TAKEN
         away = (need for need in self._needs.claims if need.is_allocated and need.key not in freed)
         return DeviceOutcome.FITS if all(need.is_available(place) for need in away) else DeviceOutcome.ELSEWHERE
-
-    def _state(self, node: int, wanted: list[ClaimDemand], freed: frozenset[str]) -> tuple[object, ...] | None:
-        """What the search depends on, so that equal states are searched once; None if that cannot be told so simply."""
-        claims = tuple(claim.key for claim in wanted)
-        if (node, claims) not in self._signatures:
-            self._signatures[node, claims] = signature(self._pools_of(node), wanted)
-        found = self._signatures[node, claims]
-        if found is None:
-            return None
-        holds = TakenDevices(self._snapshot.device_claims, freed).holds
-        resources = frozenset(name for name, mask in self.delegated.items() if mask[node])
-        return (found.key, claims, resources, tuple(map(holds, found.devices)))
-
-    def _allocate(
-        self, node: int, pools: list[Pool], wanted: list[ClaimDemand], freed: frozenset[str]
-    ) -> list[Allocation] | None:
-        steps = Steps(min(MOST_STEPS, self._steps))
-        given = steps.left
-        taken = TakenDevices(self._snapshot.device_claims, freed)
-        try:
-            return allocate(NodeDevices(self._snapshot.devices, self._place(node), pools), wanted, taken, steps)
-        finally:
-            self._steps -= given - max(0, steps.left)
 
     def _wanted(self, node: int, freed: frozenset[str]) -> list[ClaimDemand]:
         """The claims to allocate on the node. Raises DemandError for one that cannot be had again once it is freed."""
@@ -212,14 +237,22 @@ class DeviceFilter:
             mask &= nodes if name in resources else ~nodes
         return mask
 
-    def _place(self, node: int) -> NodePlace:
-        nodes = self._snapshot.nodes
-        return NodePlace(nodes.names[node], nodes.labels[node])
 
-    def _pools_of(self, node: int) -> list[Pool]:
-        if node not in self._pools:
-            self._pools[node] = gather_pools(self._snapshot.devices, self._place(node))
-        return self._pools[node]
+class _TakenBits:
+    """Devices that are taken, a bit for each; there are no shares of them."""
+
+    def __init__(self, seen: NodeDevicesSeen, taken: int) -> None:
+        devices = [one.id for pool in seen.pools for one in pool.devices]
+        self._taken = {id_ for place, id_ in enumerate(devices) if taken >> place & 1}
+
+    def holds(self, device: DeviceId) -> bool:
+        return device in self._taken
+
+    def in_use(self, device: DeviceId) -> bool:
+        return device in self._taken
+
+    def consumption(self, device: DeviceId) -> None:
+        del device
 
 
 def device_filter(snapshot: Snapshot, incoming: PodInfo, without: Rows) -> DeviceFilter | None:

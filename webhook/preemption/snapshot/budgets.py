@@ -290,6 +290,21 @@ class DisruptionBudgets:
         result[places[beyond]] = True
         return result
 
+    def spent_by(self, gone: NDArray[np.intp], rows: NDArray[np.intp], *, evicts: bool) -> Mask:
+        """Which of the pods in `rows` no strict budget lets go any more once those in the rows `gone` went."""
+        result = np.zeros(len(rows), np.bool_)
+        if not self._index or not len(gone) or not len(rows):
+            return result
+        guarded = gone[~self.unguarded(gone)] if evicts else gone
+        everything = np.ones(len(self._rows), np.bool_)
+        _, used = self._uses(guarded, self._sets(guarded, strict=True), everything, strict=True)
+        left = self._left(strict=True) - np.bincount(used, minlength=len(self._rows))
+        positions, _ = self._uses(rows, self._sets(rows, strict=True), left <= 0, strict=True)
+        result[positions] = True
+        if evicts:
+            result &= ~self.unguarded(rows)
+        return result
+
     def _coverage(self, *, strict: bool) -> _Coverage:
         return self._strict if strict else self._loose
 

@@ -90,9 +90,9 @@ class ClaimIndex:
         """The claims that hold the device, or a share of it."""
         return {*self.holders.get(device, ()), *self.shares.get(device, ())}
 
-    def consumers(self) -> dict[str, int]:
-        """The pods that use claims: their rows by uid; a pod that is not known has none."""
-        return {uid: row for uid, keys in self._by_consumer.items() if (row := self._row(uid, keys)) is not None}
+    def uses(self, uid: str) -> bool:
+        """Whether the pod with this uid uses a claim."""
+        return uid in self._by_consumer
 
     def freed_without(self, uids: Collection[str]) -> frozenset[str]:
         """The allocated claims that are freed when the pods with these uids are gone."""
@@ -117,13 +117,6 @@ class ClaimIndex:
         if any(row is None or self._pods.uids[row] != one.uid for row, one in zip(rows, consumers, strict=True)):
             return 0
         return (rows[0] or 0) if len(rows) == 1 else SEVERAL
-
-    def _row(self, uid: str, keys: Collection[str]) -> int | None:
-        """The row of the pod with this uid, which uses these claims."""
-        claim = self.claims[next(iter(keys))]
-        name = next(one.name for one in claim.status.reserved_for or () if one.uid == uid)
-        row = self._pods.find(claim.metadata.namespace, name)
-        return row if row is not None and self._pods.uids[row] == uid else None
 
     def _drop(self, key: str) -> set[DeviceId]:
         """Take a claim out; returns the devices that it held."""

@@ -95,6 +95,8 @@ class DeviceIndex:
         self.holds: NDArray[np.int32] = np.zeros(64, np.int32)
         self.holder: NDArray[np.int32] = np.zeros(64, np.int32)
         self.rows_of: dict[DeviceId, list[int]] = {}
+        self.seen_from: dict[str, object] = {}
+        """By node, what `preemption.devices` has worked out of the slices that it looks at, until one changes."""
         self.odd_hosts: dict[str, int] = {}
         """By node, how many of its slices are in pools that are not plain."""
         self._odd_slices: set[str] = set()
@@ -183,6 +185,7 @@ class DeviceIndex:
     def _take_out(self, published: PublishedSlice) -> None:
         """Take the slice out of the tables; its rows stay."""
         name = published.name
+        self._forget_seen(published)
         del self.slices[name]
         _without(self.pools, published.pool, name)
         if published.host:
@@ -225,8 +228,15 @@ class DeviceIndex:
             return
         plain = _is_plain(list(slices.values()))
         for one in slices.values():
+            self._forget_seen(one)
             self.plain[one.rows] = plain
             self._note_odd(one, odd=not plain)
+
+    def _forget_seen(self, published: PublishedSlice) -> None:
+        if published.host:
+            self.seen_from.pop(published.host, None)
+        elif self.seen_from:
+            self.seen_from.clear()
 
     def _note_odd(self, published: PublishedSlice, *, odd: bool) -> None:
         name, host = published.name, published.host

@@ -19,6 +19,7 @@ from webhook.preemption.snapshot.interning import Interner
 __all__ = [
     "COSCHEDULING",
     "GROUP_SOURCES",
+    "INDEX_LABELS",
     "NO_GROUP",
     "POD_GROUP",
     "VOLCANO",
@@ -26,6 +27,7 @@ __all__ = [
     "PodGroups",
     "group_of",
     "index_of",
+    "minimum_said_by",
 ]
 
 
@@ -53,7 +55,7 @@ class GroupSource(NamedTuple):
 POD_GROUP = "PodGroup"
 COSCHEDULING = "coscheduling PodGroup"
 VOLCANO = "Volcano PodGroup"
-_INDEX_LABELS = (
+INDEX_LABELS = (
     "jobset.sigs.k8s.io/job-global-index",
     "batch.kubernetes.io/job-completion-index",
     "leaderworkerset.sigs.k8s.io/worker-index",
@@ -118,11 +120,22 @@ def group_of(pod: Pod) -> GroupKey:
 def index_of(pod: Pod) -> int:
     """The number of a pod within its group; 0 if nothing says one."""
     labels = pod.metadata.labels or {}
-    for text in (labels.get(key, "") for key in _INDEX_LABELS):
+    for text in (labels.get(key, "") for key in INDEX_LABELS):
         if text.isascii() and text.isdigit():
             return min(int(text[:18]), _HIGHEST_INDEX)
     found = _NUMBER_AT_END.search(pod.metadata.name)
     return min(int(found[1]), _HIGHEST_INDEX) if found else 0
+
+
+def minimum_said_by(pod: Pod) -> int:
+    """How many members the pod says that its group has, if all are there before one is placed; 0 if it does not.
+
+    Kueue lets the pods of a group in together; a group of fast admission grows afterwards.
+    """
+    annotations = pod.metadata.annotations or {}
+    text = annotations.get("kueue.x-k8s.io/pod-group-total-count", "")
+    grows = annotations.get("kueue.x-k8s.io/pod-group-fast-admission") == "true"
+    return min(int(text[:18]), _HIGHEST_INDEX) if text.isascii() and text.isdigit() and not grows else 0
 
 
 class PodGroups:

@@ -149,6 +149,16 @@ class Candidates(NamedTuple):
             np.concatenate([self.pods[single], *members]),
         )
 
+    def victims_of(self, number: int) -> Index:
+        """The rows of the victims of one candidate, on whatever node."""
+        start = int(self.starts[number])
+        own = slice(start, start + int(self.sizes[number]))
+        if self.group is None:
+            return self.pods[own]
+        groups = np.unique(self.group[own])
+        members = [self.snapshot.pods.grouped.members(one) for one in groups[groups > 0].tolist()]
+        return np.concatenate([self.pods[own][self.group[own] == 0], *members])
+
     def priority_of(self, rows: Index) -> Ints:
         """The priorities that count for these pods: that of its group for a pod of one that goes whole."""
         return self.snapshot.pods.priority[rows] if self.units is None else self.units.priority[rows]

@@ -1,0 +1,101 @@
+"""Gangs as preemptors: one decision for 64 members among pods in groups of 1 to 64, and what groups cost one pod.
+
+Every figure is the best of several runs. Memory is the peak of a process of its own that fills a snapshot.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tests.preemption.building import NOW, as_pod, node, pod, rules
+from webhook.kube.objects import Node, Pod, PodGroup
+from webhook.policy.model import GroupDisruption
+from webhook.preemption.decision import decide
+from webhook.preemption.gangs.decision import decide_gang
+from webhook.preemption.gangs.gang import form_gang
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.rules import Rules
+
+__all__ = ["main"]
+
+NODES, PER_NODE, MEMBERS = 5000, 30, 64
+WHOLE, SINGLE = rules(groups=GroupDisruption.GROUP), rules()
+
+
+def main() -> None:
+    """Print all figures."""
+    snapshot = filled(grouped=True)
+    print(f"{NODES} nodes x {PER_NODE} pods in groups of 1 to {MEMBERS}, nothing free")
+    for cpu in ("4", "8"):
+        for by, what in ((SINGLE, "one by one"), (WHOLE, "whole")):
+            took, decision = gang(snapshot, by, cpu)
+            price = decision.price
+            print(
+                f"  a gang of {MEMBERS}, each in the place of {int(cpu) - 2} pods, groups go {what}: {took:.0f} ms"
+                f" (at most 250 asked); {price.groups} groups and {price.pods} pods go"
+            )
+    one = as_pod(pod("one", priority=100, cpu="8"))
+    whole, plain = (best(lambda by=by: decide(snapshot, one, by, NOW), 7)[0] for by in (WHOLE, SINGLE))
+    print(f"  one pod, all nodes alike: {whole:.1f} ms, {whole / plain:.2f}x single pods")
+    sizes = [
+        int(subprocess.run([sys.executable, "-m", "tests.bench.gangs", kind], check=True, capture_output=True).stdout)
+        for kind in ("grouped", "single")
+    ]
+    print(
+        f"memory of the snapshot: {sizes[0] >> 10} MB, {sizes[0] / sizes[1]:.2f}x without groups (at most 1.10 asked)"
+    )
+
+
+def gang(snapshot: Snapshot, by: Rules, cpu: str) -> tuple[float, Any]:
+    """Milliseconds of a decision for a gang, and the decision."""
+    group = {"schedulingGroup": {"podGroupName": "gang"}}
+    members = [as_pod(pod(f"gang-{number}", priority=100, cpu=cpu, **group)) for number in range(MEMBERS)]
+    spec = {"schedulingPolicy": {"gang": {"minCount": MEMBERS}}, "priority": 100}
+    made = {"metadata": {"name": "gang", "namespace": "default"}, "spec": spec}
+    snapshot.set_pod_group(msgspec.convert(made, PodGroup))
+    return best(lambda: decide_gang(snapshot, form_gang(snapshot, members), by, NOW), 3)
+
+
+def best(function: Callable[[], Any], runs: int) -> tuple[float, Any]:
+    """The shortest time in milliseconds, and what the last run returned."""
+    times, result = [], None
+    for _ in range(runs):
+        begun = time.perf_counter()
+        result = function()
+        times.append(time.perf_counter() - begun)
+    return min(times) * 1e3, result
+
+
+def filled(*, grouped: bool) -> Snapshot:
+    """A cluster whose pods are in groups of random sizes, or by themselves, each group spread over random nodes."""
+    dice = random.Random(1)
+    snapshot = Snapshot(WHOLE.annotations)
+    for number in range(NODES):
+        snapshot.set_node(msgspec.convert(node(f"n{number}", str(PER_NODE + 2)), Node))
+    places = [f"n{number}" for number in range(NODES) for _ in range(PER_NODE)]
+    dice.shuffle(places)
+    left, group = 0, 0
+    for number, place in enumerate(places):
+        if not left:
+            left, group = dice.randint(1, MEMBERS), group + 1
+            shared: dict[str, Any] = {"priority": dice.choice((0, 10, 20, 50)), "started": dice.randint(1, 9999)}
+        left -= 1
+        made = pod(f"p-{number}", on=place, **shared)
+        made["metadata"]["labels"] = {"app": f"app-{group}"}
+        if grouped:
+            made["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] = f"set-{group}"
+        snapshot.set_pod(msgspec.convert(made, Pod))
+    return snapshot
+
+
+if __name__ == "__main__":
+    kept = filled(grouped=sys.argv[1] == "grouped")
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

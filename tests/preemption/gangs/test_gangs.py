@@ -1,0 +1,359 @@
+"""Gangs as preemptors: who is waited for, where members go together, and who goes, against a search of all sets."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.preemption.building import NOW, as_pod, budget, node, pod, rules, snapshot_of
+from tests.preemption.gangs.brute_force import Cost, Piece, cheapest, cost_of, fits, pieces
+from tests.preemption.gangs.random_gangs import gang_cluster
+from webhook.policy.model import BudgetMode, GroupDisruption
+from webhook.preemption.decision import decide
+from webhook.preemption.gangs.decision import decide_gang
+from webhook.preemption.gangs.gang import form_gang, is_gang
+
+WHOLE = rules(groups=GroupDisruption.GROUP)
+LENIENT = rules(budgets=BudgetMode.BEST_EFFORT)
+RECORDED = Path(__file__).parents[1] / "data" / "groups"
+PROFILES = ("gang-vs-pods", "gang-vs-groups", "gang-partly-bound", "gang-impossible", "budgets")
+
+
+def group(name="gang", minimum=2, *, topology="", **spec):
+    """A PodGroup."""
+    policy = {"gang": {"minCount": minimum}} if minimum else {"basic": {}}
+    constraints = {"schedulingConstraints": {"topology": [{"key": topology}]}} if topology else {}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulingPolicy": policy, **constraints, **spec},
+    }
+
+
+def member(number, of="gang", **more):
+    """A member of a PodGroup that waits, or runs if it is on a node."""
+    return pod(f"{of}-{number}", schedulingGroup={"podGroupName": of}, **({"priority": 100, "cpu": "4"} | more))
+
+
+def decided(nodes, pods, waiting, groups, by=WHOLE, **more):
+    """The decision for the members that wait."""
+    budgets = more.pop("budgets", [])
+    data = {"nodes": nodes, "pods": pods, "podGroups": groups, "podDisruptionBudgets": budgets}
+    snapshot = snapshot_of(data, by)
+    return decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in waiting]), by, NOW, **more)
+
+
+def where(decision):
+    """Members by name, with their nodes."""
+    return {one.pod.metadata.name: one.node for one in decision.placements}
+
+
+def gone(decision):
+    return sorted(victim.name for victim in decision.victims)
+
+
+TWO = [node("n1"), node("n2")]
+FULL = [pod("a", on="n1", cpu="4", priority=10), pod("b", on="n2", cpu="4", priority=10)]
+GATED = {"schedulingGates": [{"name": "wait"}]}
+
+
+def test_all_go_for_all():
+    """Room is made for every missing member at once, each on a node of its own where one does not hold two."""
+    decision = decided(TWO, FULL, [member(0), member(1)], [group()])
+    assert (where(decision), gone(decision)) == ({"gang-0": "n1", "gang-1": "n2"}, ["a", "b"])
+
+
+def test_nobody_goes_for_a_part():
+    """Where there is room for one of two, or could be made, nobody goes and nobody is placed."""
+    keeper = [FULL[0], pod("b", on="n2", cpu="4", priority=200)]
+    decision = decided(TWO, keeper, [member(0), member(1)], [group()])
+    assert (where(decision), gone(decision)) == ({}, [])
+    assert "makes room for 2 pods of PodGroup default/gang together" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("bound", "waiting", "reason"),
+    [
+        pytest.param([], [member(0)], "1 wait, so 2 more have to come", id="members are missing"),
+        pytest.param([], [member(0), member(1, **GATED), member(2, **GATED)], "2 are held back", id="gated ones"),
+        pytest.param([member(7, on="n1")], [member(0)], "1 are bound and 1 wait, so 1 more", id="one is bound"),
+        pytest.param([member(7, on="n1")], [member(0), member(1)], "", id="those bound count"),
+        pytest.param([], [member(n) for n in range(4)], "", id="more than needed"),
+    ],
+)
+def test_who_is_waited_for(bound, waiting, reason):
+    """A gang is placed once as many members as its minimum are bound or may be placed."""
+    nodes = [node(f"n{number}") for number in range(1, 5)]
+    decision = decided(nodes, bound, waiting, [group(minimum=3)])
+    assert reason in decision.reason
+    assert bool(decision.reason) is bool(reason)
+    assert len(decision.placements) == (0 if reason else 3 - len(bound))
+
+
+def test_leaving_members_do_not_count_as_bound():
+    """A member that is terminating is missing again."""
+    old = member(7, on="n1")
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert "0 are bound" in decided(TWO, [old], [member(0)], [group()]).reason
+
+
+def test_own_members_never_go():
+    """Members that run are no victims of those that wait, whatever their priority and their group's mode."""
+    own = [member(8, on="n1", priority=0), member(9, on="n2", priority=0)]
+    for mode in ("Pod", "PodGroup"):
+        decision = decided(TWO, own, [member(0)], [group(minimum=3, disruptionMode=mode)])
+        assert (where(decision), gone(decision)) == ({}, [])
+
+
+def test_the_groups_priority_counts():
+    """Victims are of lower priority than the PodGroup, whatever its pods have; without one than the lowest member."""
+    for spec, priorities, helped in (
+        ({"priority": 1000}, (0, 0), True),
+        ({"priority": 5}, (100, 100), False),
+        ({}, (100, 5), False),
+        ({}, (100, 50), True),
+    ):
+        waiting = [member(number, priority=priority) for number, priority in enumerate(priorities)]
+        assert bool(decided(TWO, FULL, waiting, [group(**spec)]).victims) is helped
+
+
+ZONES = [node(f"{zone}{n}", labels={"zone": zone}) for zone in ("a", "b", "c") for n in (1, 2)]
+
+
+def in_zones(**priorities):
+    """Each zone full of pods of one priority."""
+    return [
+        pod(f"{zone}{n}-pod", on=f"{zone}{n}", cpu="4", priority=rank)
+        for zone, rank in priorities.items()
+        for n in (1, 2)
+    ]
+
+
+def test_the_best_domain_is_chosen():
+    """All members go to one domain of the topology, the one whose victims cost least."""
+    running = in_zones(a=30, b=10, c=20)
+    decision = decided(ZONES, running, [member(0), member(1)], [group(topology="zone")])
+    assert (sorted(where(decision).values()), gone(decision)) == (["b1", "b2"], ["b1-pod", "b2-pod"])
+
+
+def test_bound_members_fix_the_domain():
+    """Those that are bound stay, and the others come to them."""
+    running = [one for one in in_zones(a=30, b=10, c=20) if one["metadata"]["name"] != "a1-pod"]
+    running.append(member(9, on="a1"))
+    decision = decided(ZONES, running, [member(0)], [group(topology="zone")])
+    assert (list(where(decision).values()), gone(decision)) == (["a2"], ["a2-pod"])
+
+
+def test_without_a_label_there_is_no_domain():
+    """Nodes without the topology's label take nobody."""
+    assert decided(TWO, FULL, [member(0), member(1)], [group(topology="zone")]).placements == ()
+
+
+def test_room_that_is_coming_up_is_waited_for():
+    """Pods that leave anyway count as gone; if that is enough, nobody else goes."""
+    data = {"nodes": TWO, "pods": FULL, "podGroups": [group()]}
+    snapshot = snapshot_of(data, WHOLE)
+    gang = form_gang(snapshot, [as_pod(member(0)), as_pod(member(1))])
+    one = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a"]))
+    both = decide_gang(snapshot, gang, WHOLE, NOW, leaving=snapshot.pod_rows(["default/a", "default/b"]))
+    assert (gone(one), gone(both), both.fits) == (["b"], [], True)
+
+
+def test_a_group_that_frees_all_is_cheaper_than_one_for_each():
+    """One group that makes room for all members is broken, not one for each of them."""
+    running = [
+        *(pod(f"w-{n}", on=f"n{n}", cpu="2", priority=10, schedulingGroup={"podGroupName": "wide"}) for n in (1, 2)),
+        *(pod(f"s{n}-0", on=f"n{n}", cpu="2", priority=10, schedulingGroup={"podGroupName": f"s{n}"}) for n in (1, 2)),
+    ]
+    waiting = [member(0, cpu="2"), member(1, cpu="2")]
+    assert gone(decided(TWO, running, waiting, [group()])) == ["w-1", "w-2"]
+
+
+def test_budgets_are_kept_over_all_nodes():
+    """A strict budget that lets one pod go does not let two go for two members."""
+    for allowed, count in ((2, 2), (1, 0)):
+        running = [pod(f"a-{n}", on=f"n{n}", cpu="4", priority=10) for n in (1, 2)]
+        for one in running:
+            one["metadata"]["labels"] = {"app": "a"}
+        budgets = [budget("b", {"app": "a"}, allowed)]
+        decision = decided(TWO, running, [member(0), member(1)], [group()], budgets=budgets)
+        assert len(decision.victims) == count
+
+
+def test_members_bound_to_each_other():
+    """Members that may not share a node are placed apart, and those that must share a domain together."""
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"of": "gang"}}}
+    together = {**apart, "topologyKey": "zone"}
+    for kind, term in (("podAntiAffinity", apart), ("podAffinity", together)):
+        affinity = {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+        waiting = [member(number, cpu="2", **affinity) for number in range(2)]
+        for one in waiting:
+            one["metadata"]["labels"] = {"of": "gang"}
+        decision = decided(ZONES, in_zones(a=10, b=10, c=10), waiting, [group()])
+        nodes = where(decision).values()
+        assert len(nodes) == 2
+        assert len(set(nodes)) == 2 or kind == "podAffinity"
+        assert len({name[0] for name in nodes}) == 1 or kind == "podAntiAffinity"
+
+
+def test_which_pods_are_gangs():
+    """A group with a minimum is one, and so is every PodGroup; an ordinary pod is none."""
+    labels = {"metadata": {"name": "x", "namespace": "default", "labels": {"scheduling.x-k8s.io/pod-group": "c"}}}
+    kueue = {
+        "metadata": {
+            "name": "k",
+            "namespace": "default",
+            "labels": {"kueue.x-k8s.io/pod-group-name": "k"},
+            "annotations": {"kueue.x-k8s.io/pod-group-total-count": "3"},
+        }
+    }
+    minimum = [{"metadata": {"name": "c", "namespace": "default"}, "spec": {"minMember": 2}}]
+    with_minimum, without = snapshot_of({"coschedulingPodGroups": minimum}), snapshot_of({})
+    assert is_gang(with_minimum, as_pod(labels))
+    assert not is_gang(without, as_pod(labels))
+    assert is_gang(without, as_pod(kueue))
+    assert is_gang(without, as_pod(member(0)))
+    assert not is_gang(without, as_pod(pod("ordinary")))
+
+
+def state_of(snapshot):
+    """What a snapshot holds, to see whether a decision leaves it as it was."""
+    pods = snapshot.pods
+    rows = sorted((pods.namespaces[row], pods.names[row], row) for row in range(1, pods.rows) if pods.names[row])
+    return rows, pods.nominated[: pods.rows].tolist(), snapshot.nodes.used.tolist(), snapshot.nodes.pod_count.tolist()
+
+
+def test_a_decision_leaves_the_snapshot_as_it_was():
+    """Members that are put on nodes on trial are taken off, and their nominations stand as before."""
+    waiting = [member(0), member(1)]
+    waiting[0]["status"]["nominatedNodeName"] = "n2"
+    snapshot = snapshot_of({"nodes": TWO, "pods": [*FULL, waiting[0]], "podGroups": [group()]}, WHOLE)
+    before, other = state_of(snapshot), decide(snapshot, as_pod(pod("p", priority=100, cpu="4")), WHOLE, NOW)
+    decision = decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in waiting]), WHOLE, NOW)
+    assert len(decision.placements) == 2
+    after = state_of(snapshot)
+    assert (after[0], after[2:]) == (before[0], before[2:])
+    assert [row for row in after[1] if row >= 0] == [row for row in before[1] if row >= 0]
+    assert other.candidates  # a decision made before can still be read
+
+
+# Random clusters.
+
+
+def check(data, decision, seed):
+    """What must hold of every answer; returns what it costs, None if nobody goes."""
+    if not decision.placements:
+        assert not decision.victims
+        return None
+    assert len(decision.placements) == data["need"], f"seed {seed}: a part of the gang"
+    names = frozenset(victim.name for victim in decision.victims)
+    assert fits(data, names, data["need"]), f"seed {seed}: in vain"
+    chosen: list[Piece] = []
+    everything = pieces(data, "gang")
+    for one in everything:
+        assert one.pods <= names or not one.pods & names, f"seed {seed}: a group is broken"
+        chosen += [one] if one.pods <= names else []
+    going = {one.whole for one in chosen if one.whole}
+    assert all(one in chosen for one in everything if one.of in going and one.of), f"seed {seed}: a part stays"
+    assert len(names) == sum(len(one.pods) for one in chosen), f"seed {seed}: an own member goes"
+    return cost_of(chosen) if chosen else None
+
+
+@pytest.mark.slow
+def test_no_set_of_units_is_much_better():
+    """500 random clusters of up to 8 nodes: nobody goes in vain or for a part, and the price is mostly the lowest.
+
+    The lowest highest priority always; then groups, then pods in 95 of 100, and never more than twice as many.
+    """
+    seen = Counter()
+    for seed in range(500):
+        data = gang_cluster(seed)
+        snapshot = snapshot_of(data, WHOLE)
+        gang = form_gang(snapshot, [as_pod(one) for one in data["preemptors"]])
+        decision = decide_gang(snapshot, gang, WHOLE, NOW)
+        own = check(data, decision, seed)
+        if gang.incomplete:
+            assert not decision.placements
+            seen["incomplete"] += 1
+            continue
+        as_it_is, best = cheapest(data, data["need"], 100)
+        assert decision.fits == as_it_is, f"seed {seed}"
+        if as_it_is:
+            seen["fits"] += 1
+            continue
+        if best is None or own is None:
+            assert best is own, f"seed {seed}: {own}, where {best} would do"
+            seen["hopeless"] += 1
+            continue
+        seen["best" if own == best else "worse"] += 1
+        assert own.highest == best.highest, f"seed {seed}: {own}, where {best} would do"
+        assert own.groups <= 2 * best.groups, f"seed {seed}: {own}, where {best} would do"
+        assert own.groups > best.groups or own.pods <= 2 * best.pods, f"seed {seed}: {own}, where {best} would do"
+    assert seen["best"] > 100, seen
+    assert seen["best"] >= 0.95 * (seen["best"] + seen["worse"]), seen
+    assert min(seen[kind] for kind in ("incomplete", "fits", "hopeless")) > 10, seen
+
+
+# What kube-scheduler does.
+
+
+def recorded(profile):
+    with gzip.open(RECORDED / f"{profile}.jsonl.gz") as lines:
+        rows = [json.loads(line) for line in lines]
+    for row in rows:
+        group_of_it = row["input"]["podGroup"]
+        if group_of_it:
+            yield row, {**row["input"], "podGroups": [*row["input"]["podGroups"], group_of_it]}
+
+
+def cost_by_keys(data, snapshot, victims):
+    """What victims cost by violations, highest priority, groups and pods."""
+    specs = {(one["metadata"]["namespace"], one["metadata"]["name"]): one["spec"] for one in data["podGroups"]}
+    pods = {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in data["pods"]}
+    highest, groups = -(2**63), set()
+    for key in victims:
+        name = (key.split("/")[0], pods[key]["spec"].get("schedulingGroup", {}).get("podGroupName"))
+        whole = specs.get(name, {}).get("disruptionMode") == "PodGroup"
+        groups |= {name} if whole else set()
+        highest = max(highest, (specs[name] if whole else pods[key]["spec"]).get("priority") or 0)
+    rows = snapshot.pod_rows(victims)
+    beyond = snapshot.budgets.violating_by(rows, np.zeros(len(rows), np.int64), strict=False, evicts=True)
+    return int(beyond.sum()), Cost(highest, len(groups), len(victims))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", PROFILES)
+def test_never_worse_than_kube_scheduler(profile):
+    """For 141 gangs of kube-scheduler 1.36.2: its verdict, and never a higher price; no group broken, no own member.
+
+    It asks nobody if one of the pods has preemptionPolicy Never, which is what a policy's pods have, and may take
+    members of the gang itself: such answers may be cheaper.
+    """
+    seen = Counter()
+    for row, data in recorded(profile):
+        by = row["kubeScheduler"]
+        snapshot = snapshot_of(data, LENIENT)
+        decision = decide_gang(snapshot, form_gang(snapshot, [as_pod(one) for one in data["preemptors"]]), LENIENT, NOW)
+        assert decision.fits == by["fits"], data["name"]
+        victims = [victim.key for victim in decision.victims]
+        never = any(one["spec"].get("preemptionPolicy") == "Never" for one in data["preemptors"])
+        assert bool(victims) == bool(by["victims"]) or never, data["name"]
+        own = data["podGroup"]["metadata"]["name"]
+        members = {}
+        for one in data["pods"]:
+            name = one["spec"].get("schedulingGroup", {}).get("podGroupName")
+            members.setdefault((one["metadata"]["namespace"], name), set()).add(
+                f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+            )
+        assert not members.get((data["podGroup"]["metadata"]["namespace"], own), set()) & set(victims)
+        for one in data["podGroups"]:
+            if one["spec"].get("disruptionMode") == "PodGroup":
+                there = members.get((one["metadata"]["namespace"], one["metadata"]["name"]), set())
+                assert there <= set(victims) or not there & set(victims), f"{data['name']}: a group is broken"
+        if victims and by["victims"] and not by["ownMembersTaken"]:
+            ours, theirs = (cost_by_keys(data, snapshot, keys) for keys in (victims, by["victims"]))
+            assert ours <= theirs, f"{data['name']}: {ours}, where kube-scheduler pays {theirs}"
+            seen["better" if ours < theirs else "same"] += 1
+    assert seen["same"] + seen["better"] >= (1 if profile == "gang-impossible" else 20)

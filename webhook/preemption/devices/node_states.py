@@ -1,0 +1,209 @@
+"""What a search on a node depends on, so that nodes in the same state are searched once.
+
+Device names, serial numbers and the like make every node another one. To a search a device is what the requests say of
+it, and which of its attributes that constraints compare are equal to those of the node's other devices. Nodes that are
+equal in this are of one *kind*; of a node of some kind only which devices are taken is left to say, a bit for each. So
+taking pods away and putting them back, on all nodes together, is arithmetic on these bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.devices.constraints import attribute_of
+from webhook.preemption.devices.pools import NodePlace, Pool, gather_pools
+from webhook.preemption.devices.requests import ERROR, MATCHES, ClaimDemand, Request
+from webhook.preemption.snapshot.claim_index import SEVERAL
+from webhook.preemption.snapshot.device_index import DeviceShape
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["NodeDevicesSeen", "NodeStates", "pools_of"]
+
+Bits = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+_MOST_DEVICES = 63
+"""Of a node, for one bit each."""
+_NO_VALUE, _NO_TYPE = -1, -2
+
+
+class NodeDevicesSeen(NamedTuple):
+    """What a node reaches: its pools in the order of the search, and the rows of their devices.
+
+    It is not `simple` with partitions, devices of several allocations, or devices that say by themselves who reaches
+    them: then a search depends on more than which devices are taken.
+    """
+
+    place: NodePlace
+    pools: list[Pool]
+    rows: Rows
+    simple: bool
+
+
+def pools_of(snapshot: Snapshot, node: int) -> NodeDevicesSeen:
+    """What the node in this row reaches; kept until a slice of it, or its labels, change."""
+    place = NodePlace(snapshot.nodes.names[node], snapshot.nodes.labels[node])
+    known = snapshot.devices.seen_from.get(place.name)
+    if isinstance(known, NodeDevicesSeen) and known.place == place:
+        return known
+    index, pools = snapshot.devices, gather_pools(snapshot.devices, place)
+    devices = [one for pool in pools for one in pool.devices]
+    rows = [index.rows_of[one.id] for one in devices]
+    simple = (
+        len(rows) <= _MOST_DEVICES
+        and all(len(some) == 1 for some in rows)
+        and not any(
+            one.device.consumes_counters or one.device.allow_multiple_allocations or one.selects for one in devices
+        )
+    )
+    seen = NodeDevicesSeen(place, pools, np.array([some[0] for some in rows], np.intp), simple)
+    index.seen_from[place.name] = seen
+    return seen
+
+
+class NodeStates:
+    """The kinds of nodes for the claims to allocate there, and which devices are taken; columns by the row of a node.
+
+    `kind` is -1 for nodes that have none. `taken` has a bit for each device, the pods `without` being gone; for nodes
+    that are not `told` it depends on pods together. `of_pod` has by the row of a pod the devices on its node that its
+    removal frees.
+    """
+
+    def __init__(self, snapshot: Snapshot, groups: Iterable[tuple[Sequence[ClaimDemand], Rows]], gone: Mask) -> None:
+        count = snapshot.nodes.rows
+        self.kind: NDArray[np.int32] = np.full(count, -1, np.int32)
+        self.taken: Bits = np.zeros(count, np.uint64)
+        self.told: Mask = np.zeros(count, np.bool_)
+        self.of_pod: Bits = np.zeros(len(snapshot.pods.node), np.uint64)
+        self._kinds: dict[tuple[object, ...], int] = {}
+        self._facts: list[_Kind] = []
+        for number, (wanted, nodes) in enumerate(groups):
+            if wanted:
+                self._add(snapshot, nodes, number, wanted, gone)
+
+    def canonical(self, kind: int, taken: int) -> tuple[object, ...]:
+        """The state as the search sees it: equal ones have one outcome.
+
+        Who asks neither for all devices nor for access beside others never looks at a device that is taken.
+        """
+        facts = self._facts[kind]
+        if facts.sees_taken:
+            return (kind, taken)
+        rows = []
+        numbers: list[dict[int, int]] = [{} for _ in range(facts.attributes)]
+        for place, answers, values in facts.devices:
+            if not taken >> place & 1:
+                equal = [
+                    known.setdefault(value, len(known)) if value >= 0 else value
+                    for known, value in zip(numbers, values, strict=True)
+                ]
+                rows.append((answers, *equal))
+        return (facts.group, tuple(rows))
+
+    def _add(self, snapshot: Snapshot, nodes: Rows, group: int, claims: Sequence[ClaimDemand], gone: Mask) -> None:
+        """Tell the kinds of these nodes, all of which have the same claims to allocate."""
+        seen = [pools_of(snapshot, node) for node in nodes.tolist()]
+        simple = [place for place, one in enumerate(seen) if one.simple]
+        seen, nodes = [seen[place] for place in simple], nodes[simple]
+        if not seen:
+            return
+        lengths = np.array([len(one.rows) for one in seen], np.intp)
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        rows = np.concatenate([one.rows for one in seen])
+        of = np.repeat(np.arange(len(seen)), lengths)
+        requests = [request for claim in claims for alternatives in claim.requests for request in alternatives]
+        names = sorted({one.match_attribute or one.distinct_attribute or "" for c in claims for one in c.constraints})
+        devices = snapshot.devices
+        shape = devices.shape[rows]
+        matrix = np.stack([*_answers(snapshot, requests, shape), *_equal(snapshot, names, shape, of, starts)], axis=1)
+        wrong = np.zeros(len(seen), np.bool_)
+        for request in requests:
+            wrong[of[request.selects[shape] == ERROR]] = True
+        sees_taken = any(one.admin or one.mode == "All" for one in requests)
+        marks = [tuple((pool.incomplete, pool.invalid, len(pool.devices)) for pool in one.pools) for one in seen]
+        for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            if wrong[place]:
+                continue
+            key = (group, marks[place], matrix[start:end].tobytes())
+            kind = self._kinds.get(key)
+            if kind is None:
+                kind = self._kinds[key] = len(self._facts)
+                table, split = matrix[start:end].tolist(), matrix.shape[1] - len(names)
+                known = [
+                    (bit, tuple(row[:split]), tuple(row[split:]))
+                    for bit, row in enumerate(table)
+                    if any(row[: 2 * len(requests) : 2])
+                ]
+                invalid = any(pool.invalid for pool in seen[place].pools)
+                self._facts.append(_Kind(known, len(names), sees_taken, (group, invalid)))
+            self.kind[nodes[place]] = kind
+        # Which of the devices are taken, and whose removal frees them
+        pods = snapshot.pods
+        bit = np.left_shift(np.uint64(1), (np.arange(len(rows)) - starts[of]).astype(np.uint64))
+        holder = devices.holder[rows]
+        pod = np.maximum(holder, 0)
+        held = (devices.holds[rows] > 0) & ~((holder > 0) & gone[pod])
+        np.bitwise_or.at(self.taken, nodes[of[held]], bit[held])
+        own = held & (holder > 0) & (pods.node[pod] == nodes[of])
+        np.bitwise_or.at(self.of_pod, pod[own], bit[own])
+        self.told[nodes] = self.kind[nodes] >= 0
+        self.told[nodes[of[held & (holder == SEVERAL)]]] = False
+
+
+class _Kind(NamedTuple):
+    """A kind of node. Of each device that a request selects: its bit, what the requests say, the attributes' values."""
+
+    devices: list[tuple[int, tuple[int, ...], tuple[int, ...]]]
+    attributes: int
+    sees_taken: bool
+    group: tuple[object, ...]
+
+
+def _answers(snapshot: Snapshot, requests: Sequence[Request], shape: NDArray[np.int32]) -> list[Ints]:
+    """What the requests say of each device: two columns each, and one for its capacity if amounts are asked for."""
+    columns: list[Ints] = []
+    for request in requests:
+        columns.append((request.selects[shape] == MATCHES).astype(np.int64))
+        columns.append(request.tolerated[shape].astype(np.int64))
+    if any(request.capacity for request in requests):
+        columns.append(snapshot.table(("device capacity",), snapshot.devices.shapes, np.int64, _capacity_of)[shape])
+    return columns
+
+
+def _equal(snapshot: Snapshot, names: Sequence[str], shape: NDArray[np.int32], of: Rows, starts: Rows) -> list[Ints]:
+    """For each attribute the first of the node's devices that has the same value, -1 without one, -2 of no type."""
+    columns = []
+    for name in names:
+        key, shapes = ("device attribute", name), snapshot.devices.shapes
+        value = snapshot.table(key, shapes, np.int64, partial(_number_of, name))[shape]
+        kinds, dense = np.unique(value, return_inverse=True)
+        _, first, where = np.unique(of * len(kinds) + dense, return_index=True, return_inverse=True)
+        columns.append(np.where(value < 0, value, first[where] - starts[of]))
+    return columns
+
+
+def _number_of(name: str, shape: DeviceShape) -> int:
+    """The same number for equal values; the chance that others have it is one in 2**63."""
+    attribute = attribute_of(shape.device, shape.driver, name)
+    if attribute is None:
+        return _NO_VALUE
+    value = (attribute.text, attribute.number, attribute.flag, attribute.version)
+    return _NO_TYPE if all(one is None for one in value) else _digest(repr(value).encode(errors="surrogatepass"))
+
+
+def _capacity_of(shape: DeviceShape) -> int:
+    return _digest(msgspec.json.encode(shape.device.capacity))
+
+
+def _digest(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1

@@ -1,0 +1,1 @@
+"""Gangs as preemptors: members that are placed together, and who goes for them."""

@@ -1,0 +1,289 @@
+"""The decision for a gang: where its members go together, and who has to go for them (docs/semantics.md D12).
+
+Pure, like the decision for one pod: no I/O, no clock of its own. Nobody goes for a part of a gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod
+from webhook.preemption.filters.filtering import NO_PODS, nodes_where_preemption_might_help
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
+from webhook.preemption.gangs.exact import LikeMembers, TooManySetsError, cheapest_units
+from webhook.preemption.gangs.fewer import fewer_units
+from webhook.preemption.gangs.gang import Gang
+from webhook.preemption.gangs.greedy import Solution, find_room
+from webhook.preemption.gangs.placement import MemberShape, Placer, shapes_of
+from webhook.preemption.gangs.trial import TrialPlacement
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.candidates import Victim
+from webhook.preemption.victims.eligible import Exclusion, PotentialVictims, potential_victims
+from webhook.preemption.victims.rules import Rules
+
+__all__ = ["GangDecision", "Placement", "decide_gang"]
+
+Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+_FEW_UNITS = 64
+"""Up to so many units all that helps is looked for; beyond them what is found member by member is made smaller."""
+_FEW_PODS = 1000
+_TRIES = 400
+_MOST_DOMAINS = 16
+"""Domains of a topology in which room is looked for, the most promising ones."""
+
+
+class Placement(NamedTuple):
+    """A member, and the node that it goes to."""
+
+    pod: Pod
+    node: str
+
+
+class GangDecision(NamedTuple):
+    """What becomes of a gang.
+
+    `placements` has the members that are placed together, nobody if that cannot be, for which `reason` says why. They
+    have room once the `victims`, the most important first, are gone, and the pods that were `leaving` anyway. `price`
+    is what the victims cost.
+    """
+
+    gang: Gang
+    placements: tuple[Placement, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    price: Price = Price()
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether nobody has to go."""
+        return bool(self.placements) and not self.victims
+
+
+def decide_gang(
+    snapshot: Snapshot,
+    gang: Gang,
+    rules: Rules,
+    now: float,
+    *,
+    exclusions: Mask | None = None,
+    leaving: Rows = NO_PODS,
+    excluded_nodes: Collection[str] = (),
+) -> GangDecision:
+    """Decide for the missing members of a gang together; `now` is in seconds since the epoch.
+
+    `exclusions` are pods that may not go whatever the rules say, by pod row. The pods in the rows `leaving` count as
+    gone. On `excluded_nodes` nobody is placed. Raises ClusterError for a member that cannot be read.
+    """
+    if gang.incomplete:
+        return GangDecision(gang, reason=gang.incomplete)
+    excluded = np.array([row for name in excluded_nodes if (row := snapshot.nodes.find(name)) is not None], np.intp)
+    version = snapshot.version
+    with TrialPlacement(snapshot, gang.waiting) as trial:
+        may_not_go = trial.padded(exclusions)
+        found = _Decision(trial, gang, rules, now, leaving=leaving).decide(excluded, may_not_go)
+    snapshot.version = version  # it is as before
+    return found
+
+
+class _Decision:
+    """One decision, while the members are on trial."""
+
+    def __init__(self, trial: TrialPlacement, gang: Gang, rules: Rules, now: float, *, leaving: Rows) -> None:
+        self._trial = trial
+        self._gang = gang
+        self._rules = rules
+        self._now = now
+        self._leaving = leaving
+        self._shapes = _in_order(shapes_of(gang, trial.snapshot, by_labels=rules.pairs is not None), gang)
+
+    def decide(self, excluded: Rows, exclusions: Mask | None) -> GangDecision:
+        """The decision if nobody is placed on the `excluded` nodes (rows), and pods of the `exclusions` may not go."""
+        gang = self._gang
+        domains = list(self._domains(excluded))
+        # 1. Nobody goes if they fit, or will once those are gone that leave anyway.
+        for outside in domains:
+            placer = Placer(self._trial, outside)
+            if (placed := placer.place(self._shapes, gang.missing, self._leaving)) is not None:
+                return self._answer(Solution((), tuple(placed)), None)
+        # 2. Whether somebody may go for them at all.
+        if reason := self._why_not():
+            return GangDecision(gang, reason=reason)
+        # 3. The cheapest room in any domain.
+        units = EvictionUnits(self._potential(exclusions), self._rules)
+        best: Solution | None = None
+        for outside in self._promising(domains, units):
+            found = self._room(outside, units)
+            if found is not None and (best is None or units.price(found.units) < units.price(best.units)):
+                best = found
+        if best is None:
+            why = f"no nodes where evicting pods that may be evicted makes room for {gang.missing} pods of {gang.key}"
+            return GangDecision(gang, reason=f"{why} together")
+        return self._answer(best, units)
+
+    def _why_not(self) -> str:
+        """Why the gang may not preempt; empty if it may."""
+        if self._rules.policy is None and any(pod.spec.preemption_policy == "Never" for pod in self._gang.waiting):
+            return "not eligible due to preemptionPolicy=Never."
+        if outside := self._rules.outside(self._now):
+            return f"not eligible: {outside}."
+        for shape in self._shapes:
+            state, failures = Placer(self._trial, NO_PODS).look(shape, NO_PODS)
+            if failures.error:
+                return f"error: {failures.error}"
+            if state.incoming.beyond:
+                return f"not eligible: {state.incoming.beyond}."
+        return ""
+
+    def _potential(self, exclusions: Mask | None) -> PotentialVictims:
+        """The pods that may go for every member; no member of the gang may."""
+        snapshot = self._trial.snapshot
+        leaving = np.zeros(snapshot.pods.rows, np.bool_)
+        leaving[self._leaving] = True
+        shapes = self._shapes if self._rules.pairs is not None else self._shapes[:1]
+        found = [
+            potential_victims(snapshot, shape.incoming, self._rules, self._now, exclusions=exclusions, leaving=leaving)
+            for shape in shapes
+        ]
+        code = found[0].code
+        for other in found[1:]:
+            code = np.where(code == Exclusion.NONE, other.code, code)
+        own = snapshot.pods.groups.find(self._gang.key) or 0
+        code[(snapshot.pods.group[: len(code)] == own) & (code == Exclusion.NONE) & (own > 0)] = Exclusion.OWN_GROUP
+        code[leaving & (code == Exclusion.NONE)] = Exclusion.EXCLUDED
+        return found[0]._replace(code=code, leaving=None)
+
+    def _domains(self, excluded: Rows) -> Iterator[Rows]:
+        """For each domain in which the members may be together the nodes (rows) outside; those of bound ones only."""
+        nodes = self._trial.snapshot.nodes
+        if not self._gang.topology_keys:
+            yield excluded
+            return
+        known = nodes.known()
+        labels = np.stack([nodes.label(key)[known] for key in self._gang.topology_keys])
+        usable = (labels >= 0).all(axis=0)
+        theirs = self._trial.snapshot.pods.node[self._gang.bound]
+        for domain in np.unique(labels[:, usable], axis=1).T if usable.any() else ():
+            inside = known[usable & (labels == domain[:, None]).all(axis=0)]
+            if np.isin(theirs, inside).all():
+                yield np.union1d(excluded, np.setdiff1d(known, inside)).astype(np.intp)
+
+    def _promising(self, domains: list[Rows], units: EvictionUnits) -> list[Rows]:
+        """The domains in which there is room if all go who may, if there are many those with the most room."""
+        if len(domains) <= _MOST_DOMAINS:
+            return domains
+        may_go = np.flatnonzero(units.victims.code == Exclusion.NONE)
+        may_go = may_go[self._trial.snapshot.pods.node[may_go] >= 0]
+        shape = self._shapes[0]
+        rated: list[tuple[int, int, Rows]] = []
+        for outside in domains:
+            state, failures = Placer(self._trial, outside).look(shape, NO_PODS)
+            nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
+            members = LikeMembers(state, nodes, self._gang.missing)
+            rows = may_go[np.isin(self._trial.snapshot.pods.node[may_go], nodes)]
+            rated.append((-members.room_without(rows), len(rated), outside))
+        rated.sort(key=lambda one: one[:2])
+        return [outside for _, _, outside in rated[:_MOST_DOMAINS]]
+
+    def _room(self, outside: Rows, units: EvictionUnits) -> Solution | None:
+        """The cheapest room that is found if nobody is placed `outside`."""
+        placer, need = Placer(self._trial, outside), self._gang.missing
+        usable = self._units_that_help(placer, units)
+        optional = need < len(self._gang.waiting)
+        if usable is None:
+            found = find_room(placer, self._shapes, need, units, self._leaving, optional=optional)
+            return found and self._spared(placer, found)
+        chosen = self._few(placer, usable, units)
+        if chosen is None:
+            return None
+        rows = np.array(sorted({row for one in chosen for row in one.rows}), np.intp)
+        placed = placer.place(self._shapes, need, np.union1d(self._leaving, rows).astype(np.intp))
+        return Solution(tuple(chosen), tuple(placed)) if placed is not None else None
+
+    def _few(self, placer: Placer, usable: list[Unit], units: EvictionUnits) -> list[Unit] | None:
+        """The cheapest of a few units."""
+        need = self._gang.missing
+        if len(self._shapes) == 1:
+            state, failures = placer.look(self._shapes[0], self._leaving)
+            if state.is_local:
+                nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
+                try:
+                    return cheapest_units(LikeMembers(state, nodes, need), usable, units)
+                except TooManySetsError:
+                    pass
+
+        def fits(gone: Rows) -> bool:
+            rows = np.union1d(self._leaving, gone).astype(np.intp)
+            return placer.place(self._shapes, need, rows) is not None
+
+        chosen = fewer_units(usable, units, fits, _TRIES)
+        found = find_room(placer, self._shapes, need, units, self._leaving, optional=need < len(self._gang.waiting))
+        if found is not None and (chosen is None or units.price(found.units) < units.price(chosen)):
+            return list(found.units)
+        return chosen
+
+    def _spared(self, placer: Placer, found: Solution) -> Solution:
+        """The same without units that turned out not to be needed."""
+        if len(self._shapes) > 1:
+            return found
+        state, failures = placer.look(self._shapes[0], self._leaving)
+        if not state.is_local:
+            return found
+        nodes = np.union1d(failures.fits, nodes_where_preemption_might_help(failures)).astype(np.intp)
+        needed = LikeMembers(state, nodes, self._gang.missing).spared(found.units)
+        if len(needed) == len(found.units):
+            return found
+        rows = np.array(sorted({row for one in needed for row in one.rows}), np.intp)
+        placed = placer.place(self._shapes, self._gang.missing, np.union1d(self._leaving, rows).astype(np.intp))
+        return Solution(tuple(needed), tuple(placed)) if placed is not None else found
+
+    def _units_that_help(self, placer: Placer, units: EvictionUnits) -> list[Unit] | None:
+        """The units with a pod on a node on which evicting may help one of the members; None if they are many."""
+        pods = self._trial.snapshot.pods
+        helped = np.zeros(self._trial.snapshot.nodes.rows + 1, np.bool_)
+        for shape in self._shapes:
+            state, failures = placer.look(shape, self._leaving)
+            helped[nodes_where_preemption_might_help(failures)] = True
+            helped[failures.fits] = True
+            if not state.is_local:  # pods elsewhere may be in the way
+                helped[: len(helped) - 1] = True
+        on = pods.node[: len(units.victims.code)]
+        rows = np.flatnonzero((units.victims.code == Exclusion.NONE) & helped[on] & (on >= 0))
+        if len(rows) > _FEW_PODS:
+            return None
+        found = units.among(rows)
+        return found if len(found) <= _FEW_UNITS else None
+
+    def _answer(self, solution: Solution, units: EvictionUnits | None) -> GangDecision:
+        names, pods = self._trial.snapshot.nodes.names, self._trial.snapshot.pods
+        rows: dict[int, None] = {}
+        for one in sorted(solution.units, key=lambda one: (-one.priority, -len(one.rows), one.rows)):
+            rows |= dict.fromkeys(one.rows)
+        victims = [
+            Victim(
+                pods.namespaces[row],
+                pods.names[row],
+                pods.uids[row],
+                int(pods.priority[row]),
+                float(pods.start[row]),
+                names[pods.node[row]],
+            )
+            for row in rows
+        ]
+        return GangDecision(
+            gang=self._gang,
+            placements=tuple(Placement(one.pod, names[one.node]) for one in solution.placed),
+            victims=tuple(victims),
+            price=units.price(solution.units) if units is not None else Price(),
+        )
+
+
+def _in_order(shapes: Sequence[MemberShape], gang: Gang) -> list[MemberShape]:
+    """The shapes in the order in which they are placed: if all are needed, the one that asks for most comes first."""
+    if len(gang.waiting) > gang.missing:
+        return list(shapes)
+    return sorted(shapes, key=lambda shape: sorted(shape.incoming.amounts.items()), reverse=True)

@@ -1,0 +1,109 @@
+"""What may go for a gang, as units, and what a set of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.rules import Rules
+
+__all__ = ["EvictionUnits", "Price", "Unit"]
+
+Rows = NDArray[np.intp]
+
+
+class Price(NamedTuple):
+    """What a set of units costs, by the keys of the ranking in their order; the lower is the better.
+
+    `highest_priority` and `priority_sum` are of the units' pods at the priority that counts for them.
+    """
+
+    violations: int = 0
+    highest_priority: int = -(2**63)
+    groups: int = 0
+    pods: int = 0
+    priority_sum: int = 0
+
+
+class Unit(NamedTuple):
+    """Pods, by row, that go together.
+
+    `group` is the id of the group if it goes whole. `spared_by` is the id of the group that can spare this pod, else 0:
+    if that group goes, so does the pod.
+    """
+
+    rows: tuple[int, ...]
+    priority: int
+    group: int = 0
+    spared_by: int = 0
+
+
+class EvictionUnits:
+    """The units that may go for a gang; `beyond_budget` counts as the rules do."""
+
+    def __init__(self, victims: PotentialVictims, rules: Rules) -> None:
+        self.victims = victims
+        self.rules = rules
+        self.snapshot: Snapshot = victims.snapshot
+
+    def among(self, rows: Rows) -> list[Unit]:
+        """The units of the pods in these rows that may go, the most important first.
+
+        That is by priority, then groups before single pods and those before spared ones, larger groups, earlier start.
+        """
+        may_go = rows[self.victims.code[rows] == Exclusion.NONE]
+        units, pods = self.victims.units, self.snapshot.pods
+        found: dict[int, Unit] = {}
+        singles: list[Unit] = []
+        for row in may_go.tolist():
+            group = int(units.group[row]) if units is not None else 0
+            above = int(units.above[row]) if units is not None and units.above is not None else 0
+            priority = self.victims.priority_of(row)
+            if not group:
+                singles.append(Unit((row,), priority, spared_by=above))
+            elif group not in found:
+                found[group] = Unit(tuple(pods.grouped.members(group).tolist()), priority, group)
+        return sorted([*found.values(), *singles], key=self._importance)
+
+    def price(self, chosen: Iterable[Unit]) -> Price:
+        """What a set of units costs."""
+        units = list(chosen)
+        if not units:
+            return Price()
+        groups = {one.group for one in units if one.group}
+        with_groups = [one for one in units if one.spared_by not in groups]
+        rows = np.array(sorted({row for one in with_groups for row in one.rows}), np.intp)
+        return Price(
+            violations=self.violations(rows),
+            highest_priority=max(one.priority for one in with_groups),
+            groups=len(groups),
+            pods=len(rows),
+            priority_sum=sum(one.priority * len(one.rows) for one in with_groups),
+        )
+
+    def violations(self, rows: Rows) -> int:
+        """How many of the pods go beyond a budget if all of these go."""
+        return int(np.count_nonzero(self.beyond_budget(rows)))
+
+    def beyond_budget(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of the pods go beyond a budget if all of these go."""
+        budgets = self.snapshot.budgets
+        together = np.zeros(len(rows), np.int64)
+        return budgets.violating_by(rows, together, strict=self.rules.strict_budgets, evicts=self.rules.evicts)
+
+    def is_covered(self, unit: Unit) -> bool:
+        """Whether a budget covers a pod of the unit."""
+        strict = self.rules.strict_budgets
+        return any(self.snapshot.budgets.of(row, strict=strict) for row in unit.rows)
+
+    def _importance(self, unit: Unit) -> tuple[int, int, int, float, str]:
+        pods, row = self.snapshot.pods, unit.rows[0]
+        kind = 0 if unit.group else 2 if unit.spared_by else 1
+        size = int(pods.member_index[row]) if unit.spared_by else -len(unit.rows)
+        start = min(float(pods.start[one]) for one in unit.rows)
+        return -unit.priority, kind, size, start, f"{pods.namespaces[row]}/{pods.names[row]}"

@@ -1,0 +1,242 @@
+"""The cheapest room for a small gang of like members, by trying every set of groups (docs/semantics.md D12).
+
+Members that only use up resources fit on a node as often as they go into what is free there. A single pod makes room
+on its own node alone, so the best choice of single pods is put together node by node; groups are few and are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.filters.filtering import PreFilterState
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Price, Unit
+
+__all__ = ["LikeMembers", "TooManySetsError", "cheapest_units"]
+
+Rows = NDArray[np.intp]
+Amounts = tuple[int, ...]
+_MOST_SETS = 3000
+"""Sets of groups that are tried."""
+_MOST_SINGLES = 9
+"""Single pods of one node of which every set is tried."""
+_MOST_BRANCHES = 40
+"""Ways to keep budgets that are tried."""
+
+
+class TooManySetsError(Exception):
+    """There are too many units to try every set of them."""
+
+
+class _Choice(NamedTuple):
+    """Single pods that go; `pods` of them, with the sum of their priorities."""
+
+    pods: int
+    priority_sum: int
+    units: tuple[Unit, ...]
+
+
+_NOBODY = _Choice(0, 0, ())
+
+
+class LikeMembers:
+    """`need` members alike, which use up only resources, on some nodes (rows); `state` is that of one of them."""
+
+    def __init__(self, state: PreFilterState, nodes: Rows, need: int) -> None:
+        self.need = need
+        self.nodes: list[int] = nodes.tolist()
+        names = [counter.name for counter in state.counters]
+        self.demand = np.array([state.incoming.amounts.get(name, 0) if name else 1 for name in names], np.int64)
+        load = state.with_nominated.counters[:, nodes]
+        self._free = (state.limit[:, nodes] - load + self.demand[:, None]).T
+        self._place = {node: place for place, node in enumerate(self.nodes)}
+        self._state = state
+
+    def makes(self, rows: Sequence[int]) -> dict[int, Amounts]:
+        """What becomes free if the pods in these rows go, by the place of the node."""
+        pods = self._state.snapshot.pods
+        found: dict[int, NDArray[np.int64]] = {}
+        there = np.array([row for row in rows if int(pods.node[row]) in self._place], np.intp)
+        if not len(there):
+            return {}
+        nodes = pods.node[there].astype(np.intp)
+        for node, share in zip(nodes.tolist(), self._state.shares(there, nodes).T, strict=True):
+            place = self._place[node]
+            found[place] = found[place] + share if place in found else share
+        return {place: tuple(share.tolist()) for place, share in found.items()}
+
+    def free(self) -> list[Amounts]:
+        """What is free on each node now."""
+        return [tuple(row) for row in self._free.tolist()]
+
+    def room_without(self, rows: Rows) -> int:
+        """How many members fit once the pods in these rows, all of them on the nodes, are gone."""
+        free = self._free.copy()
+        places = np.array([self._place[node] for node in self._state.snapshot.pods.node[rows].tolist()], np.intp)
+        np.add.at(free, places, self._state.shares(rows, self._state.snapshot.pods.node[rows].astype(np.intp)).T)
+        return int(np.clip((free // self.demand).min(axis=1), 0, self.need).sum())
+
+    def fitting(self, free: Amounts) -> int:
+        """How many members fit into what is free on a node, at most as many as are needed."""
+        fits: int = min(have // want for have, want in zip(free, self.demand.tolist(), strict=True))
+        return max(0, min(fits, self.need))
+
+    def spared(self, units: Iterable[Unit]) -> list[Unit]:
+        """Those of the units that are needed: each of the others stays, the most important first."""
+        chosen = list(units)
+        free = self._free.copy()
+        made = {one.rows[0]: self.makes(one.rows) for one in chosen}
+        for parts in made.values():
+            for place, share in parts.items():
+                free[place] += share
+        fits = np.clip((free // self.demand).min(axis=1), 0, self.need)
+        needed = []
+        for one in chosen:
+            parts = made[one.rows[0]]
+            places = list(parts)
+            less = free[places] - np.array([parts[place] for place in places]) if places else free[:0]
+            now = np.clip((less // self.demand).min(axis=1), 0, self.need) if places else fits[:0]
+            depends = any(other.spared_by == one.group for other in chosen if one.group)
+            if not depends and fits.sum() - fits[places].sum() + now.sum() >= self.need:
+                free[places], fits[places] = less, now
+            else:
+                needed.append(one)
+        return needed
+
+
+def cheapest_units(members: LikeMembers, units: Sequence[Unit], prices: EvictionUnits) -> list[Unit] | None:
+    """The cheapest units that make room; None if no set does, within strict budgets.
+
+    Budgets are tried to be kept in every way, up to a number of them. Raises TooManySetsError.
+    """
+    best: list[Unit] | None = None
+    lowest: Price | None = None
+    waiting: list[frozenset[int]] = [frozenset()]
+    seen = set(waiting)
+    for tried, kept in enumerate(waiting):
+        if tried == _MOST_BRANCHES:
+            break
+        found = _cheapest(members, [one for one in units if one.rows[0] not in kept])
+        if found is None:
+            continue
+        price = prices.price(found)
+        if not (price.violations and prices.rules.strict_budgets) and (lowest is None or price < lowest):
+            best, lowest = found, price
+        for one in found if price.violations else ():
+            more = kept | {one.rows[0]}
+            if more not in seen and prices.is_covered(one):
+                seen.add(more)
+                waiting.append(more)
+    return best
+
+
+def _cheapest(members: LikeMembers, units: Sequence[Unit]) -> list[Unit] | None:
+    """The cheapest units by all keys but budgets."""
+    made = {one.rows[0]: members.makes(one.rows) for one in units}
+    for highest in sorted({one.priority for one in units}):
+        usable = [one for one in units if one.priority <= highest and made[one.rows[0]]]
+        found = _Sets(members, usable, made).fewest()
+        if found is not None:
+            return found
+    return None
+
+
+class _Sets:
+    """Sets of the usable units."""
+
+    def __init__(self, members: LikeMembers, units: list[Unit], made: dict[int, dict[int, Amounts]]) -> None:
+        self._members = members
+        self._made = made
+        self._groups = [one for one in units if one.group]
+        self._singles: dict[int, list[Unit]] = {}
+        for one in units:
+            if not one.group:
+                (place,) = made[one.rows[0]]
+                self._singles.setdefault(place, []).append(one)
+        self._free = members.free()
+        self._known: dict[tuple[int, Amounts, tuple[int, ...]], list[tuple[int, _Choice]]] = {}
+        self._tried = 0
+
+    def fewest(self) -> list[Unit] | None:
+        """The units with the fewest groups, then the fewest pods; None if all together make no room."""
+        if self._most(self._groups) < self._members.need:
+            return None
+        for size in range(len(self._groups) + 1):
+            best: tuple[int, int, list[Unit]] | None = None
+            for groups in combinations(self._groups, size):
+                self._tried += 1
+                if self._tried > _MOST_SETS:
+                    raise TooManySetsError
+                if self._most(groups) < self._members.need or (choice := self._singles_beside(groups)) is None:
+                    continue
+                pods = sum(len(one.rows) for one in groups) + choice.pods
+                priorities = sum(one.priority * len(one.rows) for one in groups) + choice.priority_sum
+                if best is None or (pods, priorities) < best[:2]:
+                    best = pods, priorities, [*groups, *choice.units]
+            if best is not None:
+                return best[2]
+        return None
+
+    def _without(self, groups: Iterable[Unit]) -> list[Amounts]:
+        free = list(self._free)
+        for one in groups:
+            for place, share in self._made[one.rows[0]].items():
+                free[place] = tuple(map(sum, zip(free[place], share, strict=True)))
+        return free
+
+    def _left(self, place: int, groups: Iterable[Unit]) -> list[Unit]:
+        """The single pods of a node that do not go with these groups anyway."""
+        gone = {one.group for one in groups}
+        return [one for one in self._singles.get(place, ()) if one.spared_by not in gone]
+
+    def _most(self, groups: Sequence[Unit]) -> int:
+        """How many members fit if these groups go, and all single pods."""
+        total = 0
+        for place, free in enumerate(self._without(groups)):
+            more = free
+            for one in self._left(place, groups):
+                more = tuple(map(sum, zip(more, self._made[one.rows[0]][place], strict=True)))
+            total += self._members.fitting(more)
+        return total
+
+    def _singles_beside(self, groups: Sequence[Unit]) -> _Choice | None:
+        """The cheapest single pods that make the room beside these groups."""
+        need = self._members.need
+        best: list[_Choice | None] = [_NOBODY, *[None] * need]
+        for place, free in enumerate(self._without(groups)):
+            options = self._options(place, free, self._left(place, groups))
+            after: list[_Choice | None] = [None] * (need + 1)
+            for have, before in enumerate(best):
+                for fits, choice in options if before is not None else ():
+                    assert before is not None
+                    to = min(need, have + fits)
+                    made = before.pods + choice.pods, before.priority_sum + choice.priority_sum
+                    known = after[to]
+                    if known is None or made < known[:2]:
+                        after[to] = _Choice(*made, before.units + choice.units)
+            best = after
+        return best[need]
+
+    def _options(self, place: int, free: Amounts, singles: list[Unit]) -> list[tuple[int, _Choice]]:
+        """How many members can fit on the node, and which single pods have to go for as many."""
+        key = place, free, tuple(one.rows[0] for one in singles)
+        if (known := self._known.get(key)) is not None:
+            return known
+        if len(singles) > _MOST_SINGLES:
+            raise TooManySetsError
+        cheapest: dict[int, _Choice] = {self._members.fitting(free): _NOBODY}
+        for size in range(1, len(singles) + 1):
+            for chosen in combinations(singles, size):
+                more = free
+                for one in chosen:
+                    more = tuple(map(sum, zip(more, self._made[one.rows[0]][place], strict=True)))
+                fits = self._members.fitting(more)
+                made = _Choice(size, sum(one.priority for one in chosen), chosen)
+                if fits not in cheapest or made[:2] < cheapest[fits][:2]:
+                    cheapest[fits] = made
+        self._known[key] = list(cheapest.items())
+        return self._known[key]

@@ -1,0 +1,112 @@
+"""Fewer and cheaper units for a gang, found by trying: for members that are unlike, or bound to other pods.
+
+`fits` says whether the members have room once the pods in some rows are gone, which takes a placement each time; so
+the number of tries is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
+
+__all__ = ["fewer_units"]
+
+Fits = Callable[[NDArray[np.intp]], bool]
+
+
+class _SpentError(Exception):
+    """All tries are used up."""
+
+
+def fewer_units(units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> list[Unit] | None:
+    """Of the units, most important first, some that make room, as cheap as is found; None if not all of them do."""
+    search = _Search(units, prices, fits, tries)
+    with contextlib.suppress(_SpentError):
+        search.run()
+    return search.best
+
+
+class _Search:
+    def __init__(self, units: Sequence[Unit], prices: EvictionUnits, fits: Fits, tries: int) -> None:
+        self._units = list(units)
+        self._prices = prices
+        self._fits = fits
+        self._left = tries
+        self._known: dict[frozenset[int], bool] = {}
+        self.best: list[Unit] | None = None
+
+    def run(self) -> None:
+        """Put units back in several orders, at the lowest priority that is enough; then try all small sets."""
+        if not self._enough(self._units):
+            return
+        self._put_back(sorted(self._units, key=lambda one: not self._prices.beyond_budget(np.array(one.rows)).any()))
+        levels = sorted({one.priority for one in self._units})
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._enough([one for one in self._units if one.priority <= levels[middle]]):
+                high = middle
+            else:
+                low = middle + 1
+        for level in levels[low:]:
+            usable = [one for one in self._units if one.priority <= level]
+            self._put_back(sorted(usable, key=lambda one: (not one.group, -len(one.rows))))
+            self._put_back(sorted(usable, key=lambda one: (not one.group, len(one.rows))))
+            self._try_small_sets(usable)
+            if self.best is not None and self._prices.price(self.best).highest_priority <= level:
+                return
+
+    def _enough(self, units: Sequence[Unit]) -> bool:
+        """Whether the members have room once these units are gone."""
+        key = frozenset(one.rows[0] for one in units)
+        if key not in self._known:
+            if not self._left:
+                raise _SpentError
+            self._left -= 1
+            rows = np.array(sorted({row for one in units for row in one.rows}), np.intp)
+            self._known[key] = self._fits(rows)
+        return self._known[key]
+
+    def _put_back(self, order: Sequence[Unit]) -> None:
+        """Let each unit stay without which there is room, in this order."""
+        going = list(order)
+        if not self._enough(going):
+            return
+        for one in order:
+            without = [other for other in going if other is not one]
+            if self._enough(without):
+                going = without
+        self._note(going)
+
+    def _try_small_sets(self, usable: Sequence[Unit]) -> None:
+        """Try all sets of fewer groups, or of as many and fewer single pods, than the best."""
+        groups = [one for one in usable if one.group]
+        singles = [one for one in usable if not one.group]
+        for count in range(len(groups) + 1):
+            if self.best is not None and count > self._prices.price(self.best).groups:
+                return
+            for some in combinations(groups, count):
+                if not self._enough([*some, *singles]):
+                    continue
+                for size in range(len(singles) + 1):
+                    price = self._prices.price(self.best) if self.best is not None else None
+                    if price is not None and (count, size + sum(len(one.rows) for one in some)) >= price[2:4]:
+                        break
+                    found = next((more for more in combinations(singles, size) if self._enough([*some, *more])), None)
+                    if found is not None:
+                        self._note([*some, *found])
+                        break
+
+    def _note(self, units: list[Unit]) -> None:
+        """Keep the units if they are the cheapest so far."""
+        price = self._prices.price(units)
+        if price.violations and self._prices.rules.strict_budgets:
+            return
+        if self.best is None or price < self._prices.price(self.best):
+            self.best = units

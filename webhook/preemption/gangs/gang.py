@@ -1,0 +1,91 @@
+"""Which pods wait together, how many of them are needed, and what holds them up (docs/semantics.md D12).
+
+A group with a minimum is a gang: its members are of use only together. Those that are bound stay where they are; as
+many of those that wait as are missing to the minimum are placed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod, key_of
+from webhook.preemption.snapshot.pod_groups import POD_GROUP, GroupKey, group_of, index_of, minimum_said_by
+from webhook.preemption.snapshot.pod_view import priority_of
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["Gang", "form_gang", "is_gang"]
+
+
+class Gang(NamedTuple):
+    """A group of which members wait for a node.
+
+    `waiting` are those that may be placed now, in the order in which they are; `gated` is the number of those that
+    scheduling gates hold back. `bound` are the rows of those on nodes that are not leaving. All members have to be on
+    nodes with the same value of each label in `topology_keys`. The victims' priorities are lower than `priority`.
+    """
+
+    key: GroupKey
+    minimum: int
+    priority: int
+    topology_keys: tuple[str, ...]
+    waiting: tuple[Pod, ...]
+    gated: int
+    bound: NDArray[np.intp]
+
+    @property
+    def missing(self) -> int:
+        """How many members are to be placed together: those missing to the minimum; beyond it one at a time."""
+        return max(1, self.minimum - len(self.bound))
+
+    @property
+    def incomplete(self) -> str:
+        """Why it is too early to place anybody; empty if all that are needed may be placed."""
+        lacking = self.missing - len(self.waiting)
+        if lacking <= 0:
+            return ""
+        needed = f"{self.key} needs {self.minimum} pods"
+        there = f"{len(self.bound)} are bound and {len(self.waiting)} wait"
+        if self.gated >= lacking:
+            return f"{needed}: {there}, and {self.gated} are held back by scheduling gates"
+        return f"{needed}: {there}, so {lacking} more have to come"
+
+
+def is_gang(snapshot: Snapshot, pod: Pod) -> bool:
+    """Whether the pod is placed together with others of its group, and not by itself."""
+    key = group_of(pod)
+    return key.source == POD_GROUP or _minimum(snapshot, key, (pod,)) > 1
+
+
+def form_gang(snapshot: Snapshot, pending: Iterable[Pod]) -> Gang:
+    """The gang of these pods, which are all members of one group that wait for a node, gated ones included.
+
+    The PodGroup's priority counts if it has one, else the lowest of the waiting members. Raises ClusterError for a
+    priority that is no int32.
+    """
+    members = sorted(pending, key=lambda pod: (-priority_of(pod), index_of(pod), key_of(pod)))
+    key = group_of(members[0])
+    known = snapshot.pods.grouped.object_of(key)
+    found = snapshot.pods.groups.find(key)
+    rows = snapshot.pods.grouped.members(found) if found else np.zeros(0, np.intp)
+    waiting = tuple(pod for pod in members if not pod.spec.scheduling_gates)
+    own = known.spec.priority if known else None
+    return Gang(
+        key=key,
+        minimum=_minimum(snapshot, key, members),
+        priority=min(map(priority_of, waiting or members)) if own is None else own,
+        topology_keys=known.topology_keys if known else (),
+        waiting=waiting,
+        gated=len(members) - len(waiting),
+        bound=rows[~snapshot.pods.terminating[rows]],
+    )
+
+
+def _minimum(snapshot: Snapshot, key: GroupKey, members: Iterable[Pod]) -> int:
+    """How many members the group needs: by its PodGroup, or by what its pods say; 1 if nothing is said."""
+    known = snapshot.pods.grouped.object_of(key)
+    said = known.minimum if known else max(map(minimum_said_by, members), default=0)
+    return max(1, said)

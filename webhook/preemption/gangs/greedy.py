@@ -1,0 +1,188 @@
+"""Room for a gang, member by member: each goes where it costs least beside what is paid already.
+
+Every member is a preemptor of its own, judged by all filters beside the members before it, with the victims so far
+gone. What is the same for all nodes that nothing has happened to is not worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.preemption.filters.filtering import Failures, PreFilterState, nodes_where_preemption_might_help
+from webhook.preemption.gangs.eviction_units import EvictionUnits, Unit
+from webhook.preemption.gangs.placement import MemberShape, Placed, Placer
+from webhook.preemption.snapshot.nodes import Nodes
+from webhook.preemption.victims.candidates import Candidates
+from webhook.preemption.victims.eligible import Exclusion, PotentialVictims
+from webhook.preemption.victims.selection import find_victims
+
+__all__ = ["Solution", "find_room"]
+
+Rows = NDArray[np.intp]
+Ints = NDArray[np.int64]
+_KEYS = 5
+_SHARE = 4
+"""Of so many members that are left one finds its node at a time."""
+_NO_CANDIDATE = 2**62
+
+
+class Solution(NamedTuple):
+    """Units whose removal makes room, and where the members go then."""
+
+    units: tuple[Unit, ...]
+    placed: tuple[Placed, ...]
+
+
+class _Costs:
+    """What one more member of a shape costs on each node (column), a row a key of `Price`, and who goes for it."""
+
+    def __init__(self, nodes: int) -> None:
+        self.table: Ints = np.full((_KEYS, nodes), _NO_CANDIDATE, np.int64)
+        self._found: list[Candidates] = []
+        self._which: Ints = np.zeros((2, nodes), np.int64)
+
+    def put(self, nodes: Rows, candidates: Candidates) -> None:
+        """Replace what is known of these nodes (rows)."""
+        self.table[:, nodes] = _NO_CANDIDATE
+        if not len(candidates.nodes):
+            return
+        count = candidates.victim_counts()
+        self.table[:, candidates.nodes] = (
+            candidates.violations,
+            candidates.priority_of(candidates.pods[candidates.starts]),
+            candidates.costs.groups if candidates.costs is not None else np.zeros(len(count), np.int64),
+            count,
+            candidates.priority_sums(0),
+        )
+        self._which[0, candidates.nodes] = len(self._found)
+        self._which[1, candidates.nodes] = np.arange(len(candidates.nodes))
+        self._found.append(candidates)
+
+    def victims(self, node: int) -> Rows:
+        """The rows of those that go for one more member on the node."""
+        found, number = self._which[:, node].tolist()
+        rows: Rows = self._found[found].victims_of(number)
+        return rows
+
+    def cheapest(self, most: int, paid: int, nodes: Nodes) -> list[int]:
+        """The cheapest nodes (rows), best first, if victims of the priority `paid` cost nothing more by that key."""
+        left = np.flatnonzero(self.table[0] < _NO_CANDIDATE)
+        keys = self.table[:, left]
+        keys[1] = np.maximum(keys[1], paid)
+        order: list[int] = left[np.lexsort((nodes.alphabetical()[left], *keys[::-1]))[:most]].tolist()
+        return order
+
+    def drop(self, node: int) -> None:
+        """Nobody goes there."""
+        self.table[:, node] = _NO_CANDIDATE
+
+
+def find_room(
+    placer: Placer, shapes: Sequence[MemberShape], need: int, units: EvictionUnits, gone: Rows, *, optional: bool
+) -> Solution | None:
+    """Room for `need` members once the pods in the rows `gone` are; None if it is not found. The trial is as before.
+
+    If others than these may be left out, members for which there is no room are `optional`. Of many members several
+    find their nodes at a time: a part of those that are left, so that the last ones are decided for one by one.
+    """
+    search = _Search(placer, units, gone)
+    try:
+        for shape in shapes:
+            costs: _Costs | None = None
+            pods = list(shape.pods)
+            while pods and len(placer.placed) < need:
+                state, failures = placer.look(shape, search.gone)
+                if failures.error:
+                    return None
+                nodes = placer.put_on_fitting(pods, state, failures, need)
+                if not nodes:
+                    if costs is None or not state.is_local:
+                        costs, search.touched = _Costs(state.limit.shape[1]), None
+                    left = min(len(pods), need - len(placer.placed))
+                    nodes = search.evict(state, failures, costs, left // _SHARE if state.is_local else 1)
+                    for node in nodes:
+                        placer.put(pods.pop(0), node)
+                if not nodes:
+                    break
+                search.touch(np.array(nodes, np.intp))
+            if pods and len(placer.placed) < need and not optional:
+                return None
+        if len(placer.placed) < need:
+            return None
+        return Solution(tuple(search.chosen.values()), tuple(placer.placed))
+    finally:
+        placer.clear()
+
+
+class _Search:
+    """The victims so far: their rows are part of `gone`. `touched` are the nodes to look at again, None for all."""
+
+    def __init__(self, placer: Placer, units: EvictionUnits, gone: Rows) -> None:
+        self._placer = placer
+        self._units = units
+        self._code = units.victims.code.copy()
+        self._code[gone] = Exclusion.EXCLUDED
+        self.gone = gone
+        self.paid = -(2**63)
+        self.chosen: dict[int, Unit] = {}
+        """By the first row of the unit."""
+        self.touched: Rows | None = None
+
+    def touch(self, nodes: Rows) -> None:
+        """Something has happened to these nodes (rows)."""
+        if self.touched is not None:
+            self.touched = np.union1d(self.touched, nodes).astype(np.intp)
+
+    def evict(self, state: PreFilterState, failures: Failures, costs: _Costs, most: int) -> list[int]:
+        """Take the cheapest victims that make room for a member on up to `most` nodes, at least on one; their rows."""
+        might_help = nodes_where_preemption_might_help(failures)
+        nodes = might_help if self.touched is None else np.intersect1d(might_help, self.touched)
+        costs.put(nodes if self.touched is None else self.touched, find_victims(state, self._victims(), nodes))
+        self.touched = np.zeros(0, np.intp)
+        found: list[int] = []
+        while not found and (cheapest := costs.cheapest(max(1, most), self.paid, state.snapshot.nodes)):
+            for node in cheapest:
+                rows = costs.victims(node)
+                if self._may_go(rows):
+                    self._take(rows)
+                    found.append(node)
+                costs.drop(node)
+        return found
+
+    def _victims(self) -> PotentialVictims:
+        return self._units.victims._replace(code=self._code)
+
+    def _may_go(self, rows: Rows) -> bool:
+        """Whether strict budgets let these pods go after those that go already."""
+        if not self._units.rules.strict_budgets or not len(self._units.snapshot.budgets):
+            return True
+        before = [row for unit in self.chosen.values() for row in unit.rows]
+        return not self._units.violations(np.union1d(rows, np.array(before, np.intp)).astype(np.intp))
+
+    def _take(self, rows: Rows) -> None:
+        pods = self._units.snapshot.pods
+        for unit in self._units.among(rows):
+            self.chosen[unit.rows[0]] = unit
+            self.paid = max(self.paid, unit.priority)
+        self.gone = np.union1d(self.gone, rows).astype(np.intp)
+        self._code[rows] = Exclusion.EXCLUDED
+        self.touch(np.unique(pods.node[rows]).astype(np.intp))
+        self._spare_budgets()
+
+    def _spare_budgets(self) -> None:
+        """Nobody of a strict budget that the victims use up may go any more."""
+        budgets, rules = self._units.snapshot.budgets, self._units.rules
+        if not rules.strict_budgets or not len(budgets):
+            return
+        taken = np.array([row for unit in self.chosen.values() for row in unit.rows], np.intp)
+        rows = np.flatnonzero((self._code == Exclusion.NONE) & (self._units.snapshot.pods.node[: len(self._code)] >= 0))
+        spent = rows[budgets.spent_by(taken, rows, evicts=rules.evicts)]
+        self._code[spent] = Exclusion.BUDGET
+        units = self._units.victims.units
+        if units is not None:
+            self._code[units.kept_by(self._code == Exclusion.BUDGET)] = Exclusion.GROUP
+        self.touched = None if len(spent) else self.touched

@@ -1,0 +1,170 @@
+"""The waiting members of a gang on nodes, one after the other, each as the filters let it (docs/semantics.md D12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod
+from webhook.preemption.filters.filtering import Failures, PreFilterState, prefilter, run_filters
+from webhook.preemption.gangs.gang import Gang
+from webhook.preemption.gangs.trial import TrialPlacement
+from webhook.preemption.snapshot.pod_groups import INDEX_LABELS
+from webhook.preemption.snapshot.pod_info import PodInfo, claim_name, compile_pod
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["MemberShape", "Placed", "Placer", "shapes_of"]
+
+Rows = NDArray[np.intp]
+_FEW_MEMBERS, _FEW_NODES = 8, 4
+_LOOKS = 3000
+"""How often a placer looks for another node."""
+
+
+class Placed(NamedTuple):
+    """A member, and the row of the node that it goes to."""
+
+    pod: Pod
+    node: int
+
+
+class MemberShape(NamedTuple):
+    """Members that are alike to the filters, and one of them compiled, at the priority of the gang."""
+
+    pods: tuple[Pod, ...]
+    incoming: PodInfo
+
+
+def shapes_of(gang: Gang, snapshot: Snapshot, *, by_labels: bool) -> list[MemberShape]:
+    """The waiting members by what they ask for, in their order; `by_labels` if labels tell them apart in any case.
+
+    Else labels do so only if some pod may be bound to others by them, and those that number the members never do.
+    Raises ClusterError for a member that cannot be read.
+    """
+    found: dict[bytes, list[Pod]] = {}
+    by_labels |= len(snapshot.pods.anti.used()) > 1
+    for pod in gang.waiting:
+        labels = {}
+        if by_labels or pod.spec.affinity is not None or pod.spec.topology_spread_constraints:
+            labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in INDEX_LABELS}
+        found.setdefault(msgspec.json.encode((pod.spec, sorted(labels.items()))), []).append(pod)
+    shapes = []
+    for pods in found.values():
+        incoming = compile_pod(pods[0])
+        shapes.append(MemberShape(tuple(pods), incoming._replace(priority=gang.priority, beyond="")))
+    return shapes
+
+
+class Placer:
+    """Puts members on nodes in a trial; on the `excluded` nodes (rows) none goes.
+
+    Of a shape that asks for devices, or for volumes that are yet to be bound, one member goes to a node: what the one
+    before got there is not known.
+    """
+
+    def __init__(self, trial: TrialPlacement, excluded: Rows) -> None:
+        self.trial = trial
+        self.excluded = excluded
+        self.placed: list[Placed] = []
+        self._looks = _LOOKS
+
+    def look(self, shape: MemberShape, gone: Rows) -> tuple[PreFilterState, Failures]:
+        """Where the next member of the shape fits once the pods in the rows `gone` are, beside those placed."""
+        state = prefilter(self.trial.snapshot, shape.incoming, gone)
+        excluded = self.excluded
+        if state.devices is not None or self._binds_volumes(shape.incoming.pod):
+            excluded = np.union1d(excluded, np.array([one.node for one in self.placed], np.intp)).astype(np.intp)
+        return state, run_filters(state, excluded)
+
+    def _binds_volumes(self, pod: Pod) -> bool:
+        claims = self.trial.snapshot.claims
+        named = [claims.get(f"{pod.metadata.namespace}/{claim_name(pod, one)}") for one in pod.spec.volumes or ()]
+        return any(claim is not None and not claim.spec.volume_name for claim in named)
+
+    def put(self, pod: Pod, node: int) -> None:
+        """Let the member be on the node from now on."""
+        self.trial.put_on(pod, node)
+        self.placed.append(Placed(pod, node))
+
+    def clear(self) -> None:
+        """Take everybody off again."""
+        for one in self.placed:
+            self.trial.take_off(one.pod)
+        self.placed = []
+
+    def place(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
+        """Place as many members as are needed, or nobody: then None. The trial is as before.
+
+        Where they fit one after the other, each on the tightest node, that is it. Else other nodes are tried, too, for
+        few members, as long as that has not been done too often.
+        """
+        placed = self._first_come(shapes, need, gone)
+        if placed is None and need <= _FEW_MEMBERS and self._looks > 0:
+            try:
+                waiting = [(shape, pod) for shape in shapes for pod in shape.pods]
+                placed = list(self.placed) if self._try_nodes(waiting, need, gone) else None
+            finally:
+                self.clear()
+        return placed
+
+    def _try_nodes(self, waiting: list[tuple[MemberShape, Pod]], need: int, gone: Rows) -> bool:
+        """Place the first of those that wait on one node after the other until the rest has room, too."""
+        if len(self.placed) == need:
+            return True
+        if len(waiting) + len(self.placed) < need or self._looks <= 0:
+            return False
+        (shape, pod), rest = waiting[0], waiting[1:]
+        self._looks -= 1
+        state, failures = self.look(shape, gone)
+        if failures.error:
+            return False
+        for node in by_tightness(state, failures.fits)[:_FEW_NODES].tolist():
+            self.put(pod, node)
+            if self._try_nodes(rest, need, gone):
+                return True
+            self.trial.take_off(self.placed.pop().pod)
+        others = [one for one in rest if one[0] is not shape]  # who is alike has no room either
+        return self._try_nodes(others, need, gone)
+
+    def _first_come(self, shapes: Sequence[MemberShape], need: int, gone: Rows) -> list[Placed] | None:
+        """Place them one after the other, each on the tightest node."""
+        try:
+            for shape in shapes:
+                pods = list(shape.pods)
+                while pods and len(self.placed) < need:
+                    state, failures = self.look(shape, gone)
+                    if failures.error or not self.put_on_fitting(pods, state, failures, need):
+                        break
+            return list(self.placed) if len(self.placed) >= need else None
+        finally:
+            self.clear()
+
+    def put_on_fitting(self, pods: list[Pod], state: PreFilterState, failures: Failures, need: int) -> list[int]:
+        """Put the first of the pods on nodes that they fit on, the tightest first, and take them off the list.
+
+        Pods that only use up resources do not get in each other's way on different nodes: one goes to each, until as
+        many as are needed are placed. Others go one at a time. Returns the rows of the nodes.
+        """
+        if not len(failures.fits):
+            return []
+        most = min(len(pods), need - len(self.placed)) if state.is_local else 1
+        nodes: list[int] = by_tightness(state, failures.fits)[:most].tolist()
+        for node in nodes:
+            self.put(pods.pop(0), node)
+        return nodes
+
+
+def by_tightness(state: PreFilterState, nodes: Rows) -> Rows:
+    """The nodes (rows) that a member fits on, those with the least left of what it asks for first, then by name."""
+    left = np.zeros(len(nodes))
+    for number, counter in enumerate(state.counters):
+        if counter.stage == "resources" and counter.name:
+            amount = state.incoming.amounts[counter.name]
+            free = state.limit[number, nodes] - state.with_nominated.counters[number, nodes]
+            left += np.minimum(free / amount, 1e6)
+    names = state.snapshot.nodes.alphabetical()[nodes]
+    return nodes[np.lexsort((names, left))]

@@ -1,0 +1,61 @@
+"""Pods that are put on nodes for a moment, so that the filters count them; afterwards the snapshot is as before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from webhook.kube.objects import Pod
+from webhook.preemption.snapshot.snapshot import Snapshot
+
+__all__ = ["TrialPlacement"]
+
+
+class TrialPlacement:
+    """The waiting members of a gang in a snapshot: every one has a row, none a nomination, until the trial ends."""
+
+    def __init__(self, snapshot: Snapshot, members: Iterable[Pod]) -> None:
+        self.snapshot = snapshot
+        self._pods = snapshot.pods
+        self._members = tuple(members)
+        self._known: list[Pod] = []
+
+    def __enter__(self) -> Self:
+        for pod in self._members:
+            if self._pods.find(pod.metadata.namespace, pod.metadata.name) is not None:
+                self._known.append(pod)
+            self.take_off(pod)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for pod in self._members:
+            if pod in self._known:
+                self._pods.put(pod)
+            else:
+                self._pods.remove(pod.metadata.namespace, pod.metadata.name)
+
+    def put_on(self, pod: Pod, node: int) -> None:
+        """Let the member be on the node in this row."""
+        self._put(pod, self.snapshot.nodes.names[node])
+
+    def take_off(self, pod: Pod) -> None:
+        """Let the member wait, without a nomination."""
+        self._put(pod, "")
+
+    def padded(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        """A mask by pod row that was made before the trial, with entries for the members."""
+        if mask is None or len(mask) >= self._pods.rows:
+            return mask
+        return np.append(mask, np.zeros(self._pods.rows - len(mask), np.bool_))
+
+    def _put(self, pod: Pod, node: str) -> None:
+        spec = msgspec.structs.replace(pod.spec, node_name=node, scheduling_gates=None)
+        status = msgspec.structs.replace(pod.status, nominated_node_name="")
+        self._pods.put(msgspec.structs.replace(pod, spec=spec, status=status))
