@@ -1,8 +1,7 @@
 """Devices (DRA) with the real scheduler and the real controller: what a decision says would make room does make room.
 
-Drivers are played: the tests publish slices, kube-scheduler allocates, kube-controller-manager takes back. Skipped
-where `resource.k8s.io/v1` is not served (before 1.34, and on the embedded control plane). The reconciler does not act
-for such pods yet, so the tests remove the victims themselves.
+Skipped where `resource.k8s.io/v1` is not served (before 1.34, and on the embedded control plane). The tests remove the
+victims themselves; `test_devices_preempted.py` has the reconciler do it.
 """
 
 from __future__ import annotations
@@ -12,146 +11,54 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.e2e.playing_devices import Devices, exactly, plain, skip_without_devices
 from tests.workloads import eventually
 from webhook.kube.client import ApiError, Client
 from webhook.kube.objects import Pod
-from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE, Resource
+from webhook.kube.resources import RESOURCE_CLAIM
 from webhook.preemption.decision import decide
 from webhook.preemption.result import Decision
 from webhook.preemption.snapshot.kinds import SNAPSHOT_KINDS
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.preemption.victims.rules import kubernetes_rules
 
-V1 = "resource.k8s.io/v1"
-TEMPLATE = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+
+async def decided(devices: Devices, name: str) -> Decision:
+    """What the decision says of the waiting pod, as if it might preempt by plain rules."""
+    snapshot = Snapshot()
+    for kind in SNAPSHOT_KINDS:
+        try:
+            found, _ = await devices.client.list(kind.resource.path(), kind.type_)
+        except ApiError as error:
+            if error.status == 404 and kind.optional:
+                continue
+            raise
+        for one in found:
+            kind.put(snapshot, one)
+    waiting = msgspec.convert(await devices.sandbox.get(name), Pod)
+    waiting.spec.preemption_policy = None
+    return decide(snapshot, waiting, kubernetes_rules(), 0.0)
 
 
-class Devices:
-    """The devices of one sandbox: a driver and classes of its own, and pods of two priorities that ask for them."""
-
-    def __init__(self, sandbox: Any) -> None:
-        self.sandbox, self.client = sandbox, sandbox.client
-        self.driver = f"{sandbox.id}.example.com"
-        self.classes: dict[str, str] = {}
-
-    async def begin(self) -> None:
-        self.classes["low"] = await self.sandbox.priority_class("low", 1000)
-        self.classes["high"] = await self.sandbox.priority_class("high", 2000, preemptionPolicy="Never")
-
-    async def device_class(self, name: str = "any", expression: str = "true", **spec: Any) -> str:
-        """Add a class of the sandbox's devices that the expression selects; its full name."""
-        full = f"{self.sandbox.id}-{name}"
-        selectors = [{"cel": {"expression": f'device.driver == "{self.driver}" && ({expression})'}}]
-        body = {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": full}, "spec": {"selectors": selectors}}
-        body["spec"] |= spec
-        await self.client.create(DEVICE_CLASS.path(), body)
-        self.sandbox.cleans_up(DEVICE_CLASS.path(None, full))
-        return full
-
-    async def publish(self, node: str, devices: list[Any], counters: list[Any] | None = None) -> None:
-        """Publish the devices of a node, and the counters that they share."""
-        specs = [{"devices": devices}] + ([{"sharedCounters": counters}] if counters else [])
-        for number, spec in enumerate(specs):
-            pool = {"name": node, "generation": 1, "resourceSliceCount": len(specs)}
-            name = f"{node}-{number}"
-            body = {"apiVersion": V1, "kind": "ResourceSlice", "metadata": {"name": name}}
-            await self.client.create(
-                RESOURCE_SLICE.path(),
-                {**body, "spec": {"driver": self.driver, "nodeName": node, "pool": pool, **spec}},
-            )
-            self.sandbox.cleans_up(RESOURCE_SLICE.path(None, name))
-
-    async def template(self, name: str, requests: list[Any], **more: Any) -> dict[str, Any]:
-        """Add a template of claims; the entry of a pod that has one made for it."""
-        spec = {"spec": {"devices": {"requests": requests, **more}}}
-        body = {"apiVersion": V1, "kind": "ResourceClaimTemplate", "metadata": {"name": name}, "spec": spec}
-        await self.client.create(TEMPLATE.path(self.sandbox.id), body)
-        return {"name": "dev", "resourceClaimTemplateName": name}
-
-    async def claim(self, name: str, requests: list[Any]) -> dict[str, Any]:
-        """Add a claim; the entry of a pod that uses it."""
-        spec = {"devices": {"requests": requests}}
-        body = {"apiVersion": V1, "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
-        await self.client.create(RESOURCE_CLAIM.path(self.sandbox.id), body)
-        return {"name": "dev", "resourceClaimName": name}
-
-    async def low(self, name: str, *claims: Any, **fields: Any) -> str:
-        """Run a pod of low priority; the node it came to."""
-        await self.pod(name, "low", claims, fields)
-        return await self.sandbox.bound(name)
-
-    async def pod(self, name: str, priority: str, claims: Any, fields: Any) -> None:
-        requests = fields.pop("resources", {})
-        await self.sandbox.pod(
-            name,
-            cpu="10m",
-            priorityClassName=self.classes[priority],
-            resourceClaims=list(claims),
-            containers=[
-                {
-                    "name": "main",
-                    "image": "registry.k8s.io/pause:3.10",
-                    "resources": {
-                        "requests": {"cpu": "10m", **requests},
-                        "limits": requests,
-                        "claims": [{"name": one["name"]} for one in claims],
-                    },
-                }
-            ],
-            **fields,
-        )
-
-    async def decided(self, name: str) -> Decision:
-        """What the decision says of the waiting pod, as if it might preempt by plain rules."""
-        snapshot = Snapshot()
-        for kind in SNAPSHOT_KINDS:
-            try:
-                found, _ = await self.client.list(kind.resource.path(), kind.type_)
-            except ApiError as error:
-                if error.status == 404 and kind.optional:
-                    continue
-                raise
-            for one in found:
-                kind.put(snapshot, one)
-        waiting = msgspec.convert(await self.sandbox.get(name), Pod)
-        waiting.spec.preemption_policy = None
-        return decide(snapshot, waiting, kubernetes_rules(), 0.0)
-
-    async def makes_room(self, name: str, victims: set[str], *claims: Any, **fields: Any) -> None:
-        """A pod of high priority waits; the decision names these victims; without them it is bound to their node."""
-        await self.pod(name, "high", claims, fields)
-        await self.sandbox.unschedulable(name)
-        decision = await self.decided(name)
-        assert decision.selected is not None, (decision.reason, decision.node_reasons)
-        assert {victim.name for victim in decision.selected.victims} == victims
-        for victim in sorted(victims):
-            await self.client.delete(f"{self.sandbox.pods}/{victim}", {"gracePeriodSeconds": 0})
-        assert await self.sandbox.bound(name, 30) == decision.selected.node
+async def makes_room(devices: Devices, name: str, victims: set[str], *claims: Any, **fields: Any) -> None:
+    """A pod of high priority waits; the decision names these victims; without them it is bound to their node."""
+    await devices.pod(name, "high", claims, fields)
+    await devices.sandbox.unschedulable(name)
+    decision = await decided(devices, name)
+    assert decision.selected is not None, (decision.reason, decision.node_reasons)
+    assert {victim.name for victim in decision.selected.victims} == victims
+    for victim in sorted(victims):
+        await devices.client.delete(f"{devices.sandbox.pods}/{victim}", {"gracePeriodSeconds": 0})
+    assert await devices.sandbox.bound(name, 30) == decision.selected.node
 
 
 @pytest.fixture
 async def devices(client: Client, sandbox: Any) -> Devices:
     """The sandbox's devices; skipped where there are none."""
-    try:
-        await client.get("/apis/resource.k8s.io/v1")
-    except ApiError as error:
-        pytest.skip(f"this API server serves no resource.k8s.io/v1: {error.status}")
+    await skip_without_devices(client)
     made = Devices(sandbox)
     await made.begin()
     return made
-
-
-def exactly(device_class: str, count: int = 1, name: str = "r", **more: Any) -> dict[str, Any]:
-    """A request for so many devices of the class."""
-    return {"name": name, "exactly": {"deviceClassName": device_class, "count": count, **more}}
-
-
-def plain(count: int, **attributes: Any) -> list[dict[str, Any]]:
-    """So many devices; the attributes are lists with one value for each."""
-    return [
-        {"name": f"d{n}", "attributes": {name: {"string": values[n]} for name, values in attributes.items()}}
-        for n in range(count)
-    ]
 
 
 async def test_claims_of_templates(devices: Devices) -> None:
@@ -165,7 +72,7 @@ async def test_claims_of_templates(devices: Devices) -> None:
     two = await devices.template("two", [exactly(device_class, 2)])
     await devices.pod("high", "high", (two,), {})
     await devices.sandbox.unschedulable("high")
-    decision = await devices.decided("high")
+    decision = await decided(devices, "high")
     assert decision.selected is not None
     assert len(decision.selected.victims) == 2
     for victim in decision.selected.victims:
@@ -182,7 +89,7 @@ async def test_a_shared_claim(devices: Devices) -> None:
     await devices.low("low-0", both)
     await devices.low("low-1", both)
     own = await devices.template("own", [exactly(device_class)])
-    await devices.makes_room("high", {"low-0", "low-1"}, own)
+    await makes_room(devices, "high", {"low-0", "low-1"}, own)
 
 
 async def test_all_devices(devices: Devices) -> None:
@@ -195,7 +102,7 @@ async def test_all_devices(devices: Devices) -> None:
         await devices.low(f"low-{number}", one)
     all_ = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
     wanted = await devices.template("all", [all_])
-    await devices.makes_room("high", {"low-0", "low-1"}, wanted)
+    await makes_room(devices, "high", {"low-0", "low-1"}, wanted)
 
 
 async def test_a_class_with_an_expression(devices: Devices) -> None:
@@ -208,7 +115,7 @@ async def test_a_class_with_an_expression(devices: Devices) -> None:
     await devices.low("holds-small", await devices.template("small", [exactly(small)]))
     wanted = await devices.template("large", [exactly(large)])
     await devices.low("holds-large", wanted)
-    await devices.makes_room("high", {"holds-large"}, wanted)
+    await makes_room(devices, "high", {"holds-large"}, wanted)
 
 
 async def test_partitions(devices: Devices) -> None:
@@ -229,7 +136,7 @@ async def test_partitions(devices: Devices) -> None:
     whole = await devices.template("whole", [exactly(await devices.device_class("whole", f'{size} == "whole"'))])
     await devices.low("low-0", half)
     await devices.low("low-1", half)
-    await devices.makes_room("high", {"low-0", "low-1"}, whole)
+    await makes_room(devices, "high", {"low-0", "low-1"}, whole)
 
 
 async def test_devices_of_one_ring(devices: Devices) -> None:
@@ -243,7 +150,7 @@ async def test_devices_of_one_ring(devices: Devices) -> None:
     await devices.low("holds-y", await devices.template("y", [exactly(device_class, selectors=selects["y"])]))
     constraints = [{"matchAttribute": f"{devices.driver}/ring"}]
     wanted = await devices.template("pair", [exactly(device_class, 2)], constraints=constraints)
-    await devices.makes_room("high", {"holds-y"}, wanted)
+    await makes_room(devices, "high", {"holds-y"}, wanted)
 
 
 async def test_the_first_that_can_be_had(devices: Devices) -> None:
@@ -256,7 +163,7 @@ async def test_the_first_that_can_be_had(devices: Devices) -> None:
     await devices.low("low-1", one)
     alternatives = [{"name": f"n{n}", "deviceClassName": device_class, "count": n} for n in (3, 2)]
     wanted = await devices.template("first", [{"name": "r", "firstAvailable": alternatives}])
-    await devices.makes_room("high", {"low-0", "low-1"}, wanted)
+    await makes_room(devices, "high", {"low-0", "low-1"}, wanted)
 
 
 async def test_shares_of_a_device(devices: Devices) -> None:
@@ -272,7 +179,7 @@ async def test_shares_of_a_device(devices: Devices) -> None:
 
     await devices.low("low-0", await share("6Gi"))
     await devices.low("low-1", await share("4Gi"))
-    await devices.makes_room("high", {"low-0"}, await share("5Gi"))
+    await makes_room(devices, "high", {"low-0"}, await share("5Gi"))
 
 
 async def test_an_extended_resource_that_a_class_serves(devices: Devices) -> None:
@@ -283,7 +190,7 @@ async def test_an_extended_resource_that_a_class_serves(devices: Devices) -> Non
     await devices.publish(node, plain(2))
     await devices.low("low-0", resources={resource: "1"})
     await devices.low("low-1", resources={resource: "1"})
-    await devices.makes_room("high", {"low-0", "low-1"}, resources={resource: "2"})
+    await makes_room(devices, "high", {"low-0", "low-1"}, resources={resource: "2"})
 
 
 async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Devices) -> None:
@@ -303,6 +210,6 @@ async def test_a_claim_without_the_finalizer_is_not_counted_on(devices: Devices)
     wanted = await devices.template("own", [exactly(device_class)])
     await devices.pod("high", "high", (wanted,), {})
     await devices.sandbox.unschedulable("high")
-    decision = await devices.decided("high")
+    decision = await decided(devices, "high")
     assert decision.eligible
     assert decision.selected is None

@@ -21,6 +21,7 @@ from webhook.preemption.filters.filtering import (
 )
 from webhook.preemption.ranking import rank
 from webhook.preemption.result import Decision
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_info import PodInfo, compile_pod
 from webhook.preemption.snapshot.pod_view import BY_EVICTION, BY_SCHEDULER
 from webhook.preemption.snapshot.snapshot import Snapshot
@@ -29,7 +30,7 @@ from webhook.preemption.victims.eligible import only_pods, potential_victims
 from webhook.preemption.victims.rules import Rules
 from webhook.preemption.victims.selection import find_victims
 
-__all__ = ["decide", "fits", "fits_on", "victims_needed"]
+__all__ = ["decide", "devices_on", "fits", "fits_on", "victims_needed"]
 
 
 def decide(
@@ -122,6 +123,12 @@ def fits_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[n
     """Whether the pod fits on this one node, judged like `fits`; False for a node that is not known."""
     row = snapshot.nodes.find(node)
     return row is not None and bool(run_filters(prefilter(snapshot, compile_pod(preemptor), without)).code[row] == 0)
+
+
+def devices_on(snapshot: Snapshot, preemptor: Pod, node: str, *, without: NDArray[np.intp] = NO_PODS) -> list[DeviceId]:
+    """The devices that the pod would get on the node, judged like `fits`; those it would only share are left out."""
+    row, devices = snapshot.nodes.find(node), prefilter(snapshot, compile_pod(preemptor), without).devices
+    return [] if row is None or devices is None else devices.allocation(row)
 
 
 def victims_needed(

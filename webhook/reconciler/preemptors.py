@@ -10,9 +10,18 @@ from webhook.kube.instants import InstantError, epoch
 from webhook.kube.objects import Pod
 from webhook.policy.evaluation.managed_classes import Managed, ManagedClasses
 from webhook.policy.model import MANAGED, MARK, Policies, PreemptionPolicy
+from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.preemption.victims.rules import Rules, compile_rules
 
-__all__ = ["PolicySet", "ineligible_reason", "instant", "is_marked", "lacks_post_filter", "unschedulable_since"]
+__all__ = [
+    "PolicySet",
+    "grace_under",
+    "ineligible_reason",
+    "instant",
+    "is_marked",
+    "lacks_post_filter",
+    "unschedulable_since",
+]
 
 
 class PolicySet:
@@ -54,6 +63,11 @@ class PolicySet:
 def is_marked(pod: Pod) -> bool:
     """Whether the webhook handed this pod's preemption to the reconciler."""
     return (pod.metadata.labels or {}).get(MARK) == MANAGED
+
+
+def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
+    """How many seconds a victim gets to end."""
+    return policy.grace_period if policy.grace_period is not None else grace_of(victim)
 
 
 def ineligible_reason(pod: Pod, policy: PreemptionPolicy | None) -> str:

@@ -22,7 +22,7 @@ from webhook.kube.objects import Pod, key_of
 from webhook.policy.model import Policies, PreemptionPolicy
 from webhook.preemption.extenders import ExtenderError
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.kinds import NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.kinds import PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.evaluate import evaluator as evaluating
 from webhook.reconciler.evaluate.evaluator import Asks, Evaluator, Evicts, Fits, Outcome, Unschedulable, Waits
@@ -187,8 +187,7 @@ class Reconciler:
             self.plan_manager.came_to_node(change)
         else:
             work |= self.event_handlers.changed(kind, change)
-        if kind is NODES:
-            self.plan_manager.node_changed(change)
+            self.plan_manager.object_changed(change)
         if work or self._unseen or self.plan_manager.unchecked:
             self._wake()
 
@@ -339,7 +338,8 @@ class Reconciler:
 
     def _evaluate_shape(self, entry: QueuedPreemptor, pod: Pod, policy: PreemptionPolicy, now: float) -> Outcome:
         """What to do for a preemptor; if nothing helps another of its shape, nothing helps this one either."""
-        if policy.extenders or pod.status.nominated_node_name or entry.attempts or entry.nodes.left_out(now):
+        own = policy.extenders or pod.status.nominated_node_name or self.state.has_devices(pod)
+        if own or entry.attempts or entry.nodes.left_out(now):
             return self._evaluate(entry, pod, policy, now)
         entry.shape = entry.shape or shape_of(pod)
         key, moment = (policy.name, entry.shape), Moment(now, self.queue.events, entry.back_off())
@@ -387,7 +387,7 @@ class Reconciler:
         # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.
         entry, node = self.queue.get(plan.key), plan.record.node
         shunned = ending is Ending.TIMED_OUT and pod is not None and self.evaluator.fits_on(pod, node)
-        if entry is not None and (shunned or (ending is Ending.SPACE_TAKEN and plan.gone)):
+        if entry is not None and (shunned or (ending.lost_room and plan.gone)):
             left = entry.nodes.plan_failed(node, now - plan.started, now, taken=not shunned)
             self.reporter.left_out(plan.key, left, now)
         # 4. Decide again, at once or after a while.

@@ -17,7 +17,10 @@ from webhook.kube.objects.cluster_scoped import (
     PriorityClass,
 )
 from webhook.kube.objects.devices import (
+    AllocationResult,
+    ClaimConsumer,
     Device,
+    DeviceAllocation,
     DeviceAttribute,
     DeviceCapacity,
     DeviceClass,
@@ -29,6 +32,7 @@ from webhook.kube.objects.devices import (
     DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceClaimStatus,
     ResourceSlice,
 )
 from webhook.kube.objects.meta import (
@@ -81,13 +85,16 @@ from webhook.kube.objects.storage import (
 
 __all__ = [
     "Affinity",
+    "AllocationResult",
     "CSINode",
+    "ClaimConsumer",
     "ClaimReference",
     "Condition",
     "Container",
     "ContainerPort",
     "ContainerStatus",
     "Device",
+    "DeviceAllocation",
     "DeviceAttribute",
     "DeviceCapacity",
     "DeviceClass",
@@ -127,6 +134,7 @@ __all__ = [
     "Quantity",
     "Requirement",
     "ResourceClaim",
+    "ResourceClaimStatus",
     "ResourceRequirements",
     "ResourceSlice",
     "RestartRule",

@@ -72,7 +72,12 @@ class DeviceFilter:
 
     def __init__(self, snapshot: Snapshot, incoming: PodInfo, needs: PodNeeds, without: Rows) -> None:
         self._snapshot, self._needs = snapshot, needs
-        self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist())
+        # What is held for itself, and for plans of lower priority, is not in its way
+        giving_way = snapshot.device_claims.yielding_to(incoming.pod.metadata.uid, incoming.priority)
+        if giving_way:
+            without = np.union1d(without, [row for _, row in giving_way if row]).astype(np.intp)
+        uids = {uid for uid, _ in giving_way}
+        self._gone = frozenset(snapshot.pods.uids[row] for row in without.tolist()) | uids
         self._steps = MOST_STEPS_IN_ALL
         self._known: dict[tuple[int, frozenset[str]], DeviceOutcome] = {}
         self._of_state: dict[tuple[int, int], DeviceOutcome | DemandError] = {}
@@ -173,6 +178,19 @@ class DeviceFilter:
                 node, TakenDevices(self._snapshot.device_claims, freed), freed
             )
         return known
+
+    def allocation(self, node: int) -> list[DeviceId]:
+        """The devices that the pod would get on the node as things are; none if it would get none."""
+        freed = self._snapshot.device_claims.freed_without(self._gone) if self._gone else frozenset[str]()
+        place, pools, _, _ = pools_of(self._snapshot, node)
+        taken, steps = TakenDevices(self._snapshot.device_claims, freed), Steps(MOST_STEPS)
+        try:
+            wanted = self._wanted(node, freed)
+            found = allocate(NodeDevices(self._snapshot.devices, place, pools), wanted, taken, steps)
+        except (DemandError, OutOfStepsError):
+            return []
+        several = {one.id for pool in pools for one in pool.devices if one.device.allow_multiple_allocations}
+        return sorted({one.device for one in found or ()} - several)
 
     def holders(self, rows: Rows) -> Rows:
         """Of the pods in these rows, of any shape, those that use a claim, so that their removal may free devices."""

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from webhook.kube.objects import DeviceRequestResult, ResourceClaim, key_of
+from webhook.kube.objects import (
+    AllocationResult,
+    ClaimConsumer,
+    DeviceAllocation,
+    DeviceRequestResult,
+    ObjectMeta,
+    ResourceClaim,
+    ResourceClaimStatus,
+    key_of,
+)
 from webhook.kube.quantity import QuantityError, nanos
 from webhook.preemption.snapshot.amounts import ClusterError
 from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.pods import Pods
 
-__all__ = ["ClaimIndex"]
+__all__ = ["SEVERAL", "ClaimIndex", "devices_of"]
 
 _FINALIZER = "resource.kubernetes.io/delete-protection"
 _EXTENDED = "resource.kubernetes.io/extended-resource-claim"
@@ -35,6 +44,8 @@ class ClaimIndex:
         """By device, the claims that hold it for themselves."""
         self.shares: dict[DeviceId, dict[str, list[Consumption | None]]] = {}
         """By device and claim, the shares that the claim has of it: what each consumes, None if that is not said."""
+        self.planned: dict[str, ClaimConsumer] = {}
+        """By their keys, the claims that stand for devices which a plan holds, and the pod that it holds them for."""
         self.extended: dict[str, str] = {}
         """By the uid of a pod, the claim that was made for its extended resources."""
         self._by_consumer: dict[str, set[str]] = {}
@@ -66,6 +77,44 @@ class ClaimIndex:
             else:
                 self.shares.setdefault(device, {}).setdefault(key, []).append(consumed)
         self.refresh(affected)
+
+    def hold(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
+        """Count the devices as taken by a pod that waits for them, as a claim of it would take them."""
+        results = [DeviceRequestResult(driver=one.driver, pool=one.pool, device=one.device) for one in devices]
+        # No claim has such a name
+        meta = ObjectMeta(namespace=namespace, name=f"plan {plan}", finalizers=[_FINALIZER])
+        status = ResourceClaimStatus(AllocationResult(DeviceAllocation(results)), [pod])
+        self.planned[f"{namespace}/plan {plan}"] = pod
+        self.put(ResourceClaim(metadata=meta, status=status))
+
+    def release(self, plan: str, namespace: str) -> None:
+        """Count the devices no longer that were held for this plan of a pod in the namespace."""
+        key = f"{namespace}/plan {plan}"
+        if self.planned.pop(key, None) is not None:
+            self.remove(key)
+
+    def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
+        """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""
+        found = []
+        for key, pod in self.planned.items():
+            row = self._pods.find(key.partition("/")[0], pod.name)
+            known = row is not None and self._pods.uids[row] == pod.uid
+            if pod.uid == uid or (known and self._pods.priority[row] < priority):
+                found.append((pod.uid, row if known and row is not None else 0))
+        return found
+
+    def in_the_way(self, devices: Iterable[DeviceId], uid: str, going: Collection[str]) -> list[str]:
+        """The claims that hold one of the devices, not of this pod, and are not freed once those `going` have left."""
+        freed = self.freed_without({*going, uid})
+        return sorted({key for one in devices for key in self.users(one)} - freed - self.planned.keys())
+
+    def is_binding(self, uid: str) -> bool:
+        """Whether a claim is reserved for the pod, or was made for it: its scheduler is binding it."""
+        return uid in self.extended or any(key not in self.planned for key in self._by_consumer.get(uid, ()))
+
+    def used_by(self, uid: str) -> frozenset[str]:
+        """The claims that the pod with this uid uses."""
+        return frozenset(self._by_consumer.get(uid, ())) - self.planned.keys()
 
     def remove(self, key: str) -> None:
         """Forget the claim `namespace/name`."""
@@ -145,6 +194,11 @@ class ClaimIndex:
                 if not held:
                     del table[device]
         return devices
+
+
+def devices_of(claim: ResourceClaim) -> list[DeviceId]:
+    """The devices that the claim holds, or has shares of."""
+    return [DeviceId(one.driver, one.pool, one.device) for one in _results(claim)]
 
 
 def _results(claim: ResourceClaim) -> list[DeviceRequestResult]:

@@ -33,7 +33,7 @@ from webhook.kube.objects import (
 from webhook.preemption.snapshot.pod_groups import COSCHEDULING, POD_GROUP, VOLCANO
 from webhook.preemption.snapshot.snapshot import Snapshot
 
-__all__ = ["BUDGETS", "NODES", "PODS", "PRIORITY_CLASSES", "SNAPSHOT_KINDS", "SnapshotKind"]
+__all__ = ["BUDGETS", "CLAIMS", "NODES", "PODS", "PRIORITY_CLASSES", "SLICES", "SNAPSHOT_KINDS", "SnapshotKind"]
 
 _LEADING_CAPITALS = re.compile(r"^(?:[A-Z]+(?=[A-Z][a-z])|[A-Z])")
 
@@ -84,6 +84,21 @@ BUDGETS = SnapshotKind(
     resources.POD_DISRUPTION_BUDGET, PodDisruptionBudget, Snapshot.set_budget, Snapshot.remove_budget
 )
 PODS = SnapshotKind(resources.POD, Pod, Snapshot.set_pod, Snapshot.remove_pod)
+CLAIMS = SnapshotKind(
+    resources.RESOURCE_CLAIM,
+    ResourceClaim,
+    Snapshot.set_resource_claim,
+    Snapshot.remove_resource_claim,
+    optional=True,
+)
+"""Those on devices."""
+SLICES = SnapshotKind(
+    resources.RESOURCE_SLICE,
+    ResourceSlice,
+    Snapshot.set_resource_slice,
+    Snapshot.remove_resource_slice,
+    optional=True,
+)
 SNAPSHOT_KINDS = (
     PRIORITY_CLASSES,
     SnapshotKind(resources.NAMESPACE, Namespace, Snapshot.set_namespace, Snapshot.remove_namespace),
@@ -107,20 +122,8 @@ SNAPSHOT_KINDS = (
     SnapshotKind(
         resources.DEVICE_CLASS, DeviceClass, Snapshot.set_device_class, Snapshot.remove_device_class, optional=True
     ),
-    SnapshotKind(
-        resources.RESOURCE_SLICE,
-        ResourceSlice,
-        Snapshot.set_resource_slice,
-        Snapshot.remove_resource_slice,
-        optional=True,
-    ),
-    SnapshotKind(
-        resources.RESOURCE_CLAIM,
-        ResourceClaim,
-        Snapshot.set_resource_claim,
-        Snapshot.remove_resource_claim,
-        optional=True,
-    ),
+    SLICES,
+    CLAIMS,
     NODES,
     BUDGETS,
     PODS,

@@ -5,12 +5,13 @@ All methods are cheap (a pod event takes microseconds) and single-threaded: even
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webhook.kube.objects import (
+    ClaimConsumer,
     CSINode,
     DeviceClass,
     Namespace,
@@ -30,7 +31,7 @@ from webhook.policy.model import CAN_BE_PREEMPTED, PROTECTION_DURATION
 from webhook.preemption.snapshot.amounts import int32
 from webhook.preemption.snapshot.budgets import DisruptionBudgets
 from webhook.preemption.snapshot.claim_index import ClaimIndex
-from webhook.preemption.snapshot.device_index import DeviceIndex
+from webhook.preemption.snapshot.device_index import DeviceId, DeviceIndex
 from webhook.preemption.snapshot.interning import Tables
 from webhook.preemption.snapshot.nodes import Nodes, Resources
 from webhook.preemption.snapshot.pod_groups import POD_GROUP
@@ -90,7 +91,7 @@ class Snapshot:
         """Add or update a pod. Raises ClusterError for one that cannot be read, and keeps what was known before."""
         self.version += 1
         meta = pod.metadata
-        before = self._uid_of(meta.namespace, meta.name)
+        before = self.uid_of(meta.namespace, meta.name)
         if is_terminal(pod) or not (pod.spec.node_name or pod.status.nominated_node_name):
             self.pods.remove(meta.namespace, meta.name)
             self._pods_changed(before, "")
@@ -102,7 +103,7 @@ class Snapshot:
         """Forget the pod `namespace/name`."""
         self.version += 1
         namespace, _, name = key.rpartition("/")
-        before = self._uid_of(namespace, name)
+        before = self.uid_of(namespace, name)
         self.pods.remove(namespace, name)
         self._pods_changed(before, "")
 
@@ -242,6 +243,16 @@ class Snapshot:
         self.version += 1
         self.device_claims.remove(key)
 
+    def hold_devices(self, plan: str, namespace: str, pod: ClaimConsumer, devices: Iterable[DeviceId]) -> None:
+        """Count the devices as taken by a pod of the namespace, for which a plan has them freed."""
+        self.version += 1
+        self.device_claims.hold(plan, namespace, pod, devices)
+
+    def release_devices(self, plan: str, namespace: str) -> None:
+        """Count the devices no longer that were held for this plan."""
+        self.version += 1
+        self.device_claims.release(plan, namespace)
+
     def pod(self, key: str) -> PodSummary | None:
         """What is remembered of the pod `namespace/name`."""
         namespace, _, name = key.rpartition("/")
@@ -275,7 +286,8 @@ class Snapshot:
         rows = [self.pods.find(namespace, name) for namespace, _, name in parts]
         return np.array(sorted(row for row in rows if row is not None), np.intp)
 
-    def _uid_of(self, namespace: str, name: str) -> str:
+    def uid_of(self, namespace: str, name: str) -> str:
+        """The uid of a pod, empty if it is not known."""
         row = self.pods.find(namespace, name)
         return "" if row is None else self.pods.uids[row]
 

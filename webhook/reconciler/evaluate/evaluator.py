@@ -56,7 +56,6 @@ _OVERDUE = 60.0
 """Seconds after which a pod that should be gone is not counted on any more."""
 _LOWEST = -(2**31)
 """The lowest priority there is."""
-_DEVICES = "it asks for devices, and the reconciler does not preempt for them yet"
 _PROTECTION_PAUSE = 1.0
 """Seconds between two tries that an end of protection asks for, however close the ends lie."""
 
@@ -202,8 +201,6 @@ class Evaluator:
         # 3. If it fits without preemption, nothing is to be done.
         if decision.fits:
             return Fits(tuple(decision.fits))
-        if decision.asks_for_devices:
-            return Unschedulable(f"not eligible: {_DEVICES}")
         # 4. If pods that are leaving make room, wait for them.
         if (waits := self._wait(pod, decision, leaving, promised.planned)) is not None:
             return waits

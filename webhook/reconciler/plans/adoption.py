@@ -21,8 +21,8 @@ from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
 from webhook.reconciler.plans.eviction_ledger import NOTHING, Ledger
 from webhook.reconciler.plans.plan import Plan
-from webhook.reconciler.plans.plan_manager import PlanManager, grace_under, time_for
-from webhook.reconciler.preemptors import PolicySet, instant, is_marked, lacks_post_filter
+from webhook.reconciler.plans.plan_manager import PlanManager, time_for
+from webhook.reconciler.preemptors import PolicySet, grace_under, instant, is_marked, lacks_post_filter
 from webhook.reconciler.state.annotations import (
     PLAN,
     PlanRecord,
@@ -105,6 +105,10 @@ def adopt(pod: Pod, manager: PlanManager, policy_set: PolicySet, clearing: Colle
         owners = frozenset(victim.owner for victim in decision.victims if victim.owner)
         plan.recall(owners, _came_since(manager.evaluator, record, instant(decision.at)))
     manager.add(plan)
+    for victim in record.victims:
+        if state.pod_of(victim.key, victim.uid) is None:
+            state.expect_deallocated(victim.uid)
+    manager.hold_devices(plan, plan.devices)
     manager.observe_nomination(plan, pod)
     if not remaining:
         manager.unchecked[plan.key] = None

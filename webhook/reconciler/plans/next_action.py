@@ -27,6 +27,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
 from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace, unneeded
+from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
@@ -50,6 +51,10 @@ __all__ = [
     "time_limit",
     "was_cleared",
 ]
+
+
+_SHOWN = 3
+"""Claims that are named."""
 
 
 class PlanContext(NamedTuple):
@@ -180,7 +185,12 @@ def _evicting(situation: Situation) -> Action:
         untried = [one for one in together if one.uid not in plan.tried and is_doubtful(evaluator, one, policy)]
         if untried:
             return Try(tuple(untried))
-    # 6. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
+    # 6. Devices have to come free together, or pods that want fewer take them one by one.
+    if plan.record.devices:
+        left, later = asked_in_step(evaluator.state, plan, left, policy, now)
+        if not left:
+            return Wait(later)
+    # 7. Ask them: first those of whom the server could not tell, then those that a budget covers, the last one last.
     slow = [victim for victim in left if plan.tried.get(victim.uid) is False]
     covered = [victim for victim in left if has_budget(evaluator, victim)]
     return Ask(tuple(slow or (covered if len(covered) < len(left) else left[:-1]) or left))
@@ -191,7 +201,10 @@ def _waiting(situation: Situation) -> Action:
     plan, context, pod, _, _ = situation
     if not plan.rehearsed and _unasked(situation):
         return Enter(PlanStage.EVICTING)  # what another plan was to ask, and did not
-    if math.isinf(plan.roomy) and not context.evaluator.has_room(pod, plan.record.node):
+    binding = context.evaluator.state.snapshot.device_claims.is_binding(plan.uid)
+    if math.isinf(plan.roomy) and not binding and not context.evaluator.has_room(pod, plan.record.node):
+        if lost := claims_in_the_way(context.evaluator.state.snapshot, plan):
+            return End(Ending.DEVICES_TAKEN, f"devices that it waited for are held by {', '.join(lost[:_SHOWN])}")
         return End(Ending.SPACE_TAKEN, _who_took(plan))
     return Wait(plan.deadline)
 
@@ -238,13 +251,17 @@ def was_cleared(plan: Plan, pod: Pod) -> bool:
 
 
 def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
-    """When a plan is given up if nothing happens, in monotonic seconds; infinite if the scheduler has to act first.
+    """When a plan is given up if nothing happens, in monotonic seconds; infinite if others have to act first.
+
+    These are the preemptor's scheduler, and kube-controller-manager while it has not taken a victim's devices back.
 
     The time counts from when the room was there, and only while the preemptor's scheduler is seen at work: if that is
     away, no node is to blame. Before, it counts from when the last pod that leaves the node has had its time to end, or
     something came in the way of the room.
     """
     state = context.evaluator.state
+    if state.deallocations.waits_for({victim.uid for victim in plan.record.victims}):
+        return math.inf
     if math.isinf(plan.roomy):
         there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
         ends = [plan.started, plan.contested, *(plan.ends.get(uid, plan.started) for uid in there)]

@@ -6,19 +6,21 @@ What changes of a plan are methods of `Plan`: nobody else writes its fields (a t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from webhook.kube.objects import Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.preemption.decision import fits, fits_on, victims_needed
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.victims.rules import Rules, VictimReason
 from webhook.reconciler.evaluate.evaluator import Evaluator
-from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim
+from webhook.reconciler.state.annotations import PlanDevice, PlanRecord, PlanStage, PlanVictim
 from webhook.reconciler.state.state import State
 
 __all__ = [
@@ -41,6 +43,7 @@ class Ending(StrEnum):
     LOST = "nomination-lost"
     NODE_GONE = "node-gone"
     SPACE_TAKEN = "space-taken"
+    DEVICES_TAKEN = "devices-taken"
     TIMED_OUT = "timed-out"
     REFUSED = "budget-refused"
     FAILED = "failed"
@@ -54,6 +57,11 @@ class Ending(StrEnum):
         return self in {Ending.BOUND, Ending.DELETED, Ending.DEPOSED}
 
     @property
+    def lost_room(self) -> bool:
+        """Whether others took what was freed."""
+        return self in {Ending.SPACE_TAKEN, Ending.DEVICES_TAKEN}
+
+    @property
     def blames_preemptor(self) -> bool:
         """Whether the ending says that evicting did not help this preemptor: then it uses up one of its attempts."""
         return self not in {Ending.DISPLACED, Ending.LOST, Ending.NODE_GONE}
@@ -61,7 +69,7 @@ class Ending(StrEnum):
     @property
     def allows_retry_at_once(self) -> bool:
         """Whether another decision, made at once, may do better: the first time it need not wait."""
-        return not self.blames_preemptor or self in {Ending.FAILED, Ending.OUTDATED, Ending.SPACE_TAKEN}
+        return not self.blames_preemptor or self.lost_room or self in {Ending.FAILED, Ending.OUTDATED}
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +159,11 @@ class Plan:
     look: PlanLook = field(default_factory=PlanLook)
 
     @property
+    def devices(self) -> list[DeviceId]:
+        """The devices that it holds."""
+        return [DeviceId(one.driver, one.pool, one.device) for one in self.record.devices]
+
+    @property
     def due(self) -> float:
         """When it is to be looked at though nothing happens; what a task carries out is that task's to write."""
         return min(self.deadline, self.resumes, self.write_due) if self.idle else self.deadline
@@ -198,6 +211,10 @@ class Plan:
         """What an earlier leader's decision, and the cluster since, tell: whose pods its victims are, and who came."""
         self.owners |= owners
         self.newcomers |= newcomers
+
+    def hold(self, devices: Iterable[DeviceId]) -> None:
+        """These devices are kept for the preemptor, and no others."""
+        self.record = msgspec.structs.replace(self.record, devices=tuple(PlanDevice(*one) for one in devices))
 
     def note_displaced(self) -> None:
         """The nominations of lower priority were looked at."""

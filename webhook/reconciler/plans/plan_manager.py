@@ -9,12 +9,14 @@ import math
 import uuid
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339, rfc3339_micro
 from webhook.kube.objects import Node, Pod, key_of
 from webhook.kube.pods import is_terminal, workload_of
 from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.snapshot.device_index import DeviceId
 from webhook.preemption.snapshot.pod_view import grace_of
 from webhook.reconciler.evaluate.evaluator import Evaluator, Evicts, Promised, Waits
 from webhook.reconciler.evaluate.eviction_limiter import PlannedEviction
@@ -33,11 +35,12 @@ from webhook.reconciler.plans.next_action import (
     was_cleared,
 )
 from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.preemptors import PolicySet, lacks_post_filter
+from webhook.reconciler.plans.plan_devices import claims_in_the_way, concerns, devices_for
+from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim, carries
 
-__all__ = ["PlanManager", "grace_under", "time_for"]
+__all__ = ["PlanManager", "time_for"]
 
 _CHECK_ALL = 5.0
 """Seconds between two looks at plans that nothing seems to have happened to."""
@@ -97,6 +100,7 @@ class PlanManager:
         )
         self.add(plan)
         self.expect(plan, policy, victims)
+        self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         if self.dry_run:
             # It is held as if it were carried out, for as long as its preemptor is pending and its room is there: every
             # later decision is what it would be, and there is no more to remember than one plan a preemptor.
@@ -123,6 +127,11 @@ class PlanManager:
         tickets = limiter.note(evictions, begun) if self.dry_run else limiter.plan(evictions, begun)
         owners = frozenset(owner for pod in victims if (owner := workload_of(pod)))
         plan.note_expected(owners, dict(zip((pod.metadata.uid for pod in own), tickets, strict=True)))
+
+    def hold_devices(self, plan: Plan, devices: Collection[DeviceId]) -> None:
+        """Let every later decision but those for pods of higher priority count these devices as taken."""
+        plan.hold(devices)
+        self._state.hold_devices(plan.record.id, (plan.key, plan.uid), devices)
 
     def planned(self, *, but: Plan | None = None) -> set[str]:
         """The pods, by `namespace/name`, that plans, `but` for this one, count on and have yet to ask."""
@@ -197,8 +206,9 @@ class PlanManager:
         if not keys:
             del self._on_node[plan.record.node]
         plan.end(ending)
+        self._state.hold_devices(plan.record.id, (plan.key, plan.uid), ())
         self._touch_others(plan)
-        if ending is Ending.SPACE_TAKEN and plan.gone:
+        if ending.lost_room and plan.gone:
             for owner in plan.newcomers & plan.owners:
                 self.evaluator.eviction_backoff.returned(owner, self.clock.monotonic())
         if ending is not Ending.DEPOSED:
@@ -249,10 +259,15 @@ class PlanManager:
         elif nominated and nominated != before and change.key not in self.plans:
             self._touch(nominated, new)
 
-    def node_changed(self, change: Change[Node]) -> None:
-        """A node changed: if it is gone or different, the plans there may have lost their room."""
-        if change.new is None or node_helps(change):
-            self._touch(change.key)
+    def object_changed(self, change: Change[Any]) -> None:
+        """A node that is gone or different, or a change of devices: plans may have got their room, or lost it."""
+        if isinstance(change.new or change.old, Node):
+            if change.new is None or node_helps(change):
+                self._touch(change.key)
+            return
+        for plan in self.plans.values():
+            if concerns(change, plan):
+                self._note_touched(plan)
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
@@ -289,6 +304,8 @@ class PlanManager:
             plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
         else:
             plan.note_room(math.inf, now)
+        if claims_in_the_way(self._state.snapshot, plan) and self.evaluator.has_room(pod, plan.record.node):
+            self.hold_devices(plan, devices_for(self._state.snapshot, pod, plan.record.node))
         policy = policy_for(pod, self.context.policy_set)
         plan.postpone(time_limit(plan, self.context, policy.plan_timeout if policy else plan.timeout))
 
@@ -357,8 +374,3 @@ def time_for(victims: Iterable[Pod], policy: PreemptionPolicy) -> float:
     If it were given up earlier, they would have ended for nothing, and others after them.
     """
     return policy.plan_timeout + max((grace_under(policy, victim) for victim in victims), default=0)
-
-
-def grace_under(policy: PreemptionPolicy, victim: Pod) -> int:
-    """How many seconds a victim gets to end."""
-    return policy.grace_period if policy.grace_period is not None else grace_of(victim)

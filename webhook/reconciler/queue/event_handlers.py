@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from webhook.kube.informer import Change
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget
+from webhook.kube.objects import Node, Pod, PodDisruptionBudget, ResourceClaim
 from webhook.kube.pods import is_terminal
-from webhook.preemption.snapshot.kinds import BUDGETS, NODES, SnapshotKind
+from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, SnapshotKind
 from webhook.reconciler.clock import MeasuringClock
 from webhook.reconciler.preemptors import PolicySet, instant, unschedulable_since
 from webhook.reconciler.queue.queue import Queue
@@ -22,6 +22,7 @@ from webhook.reconciler.state.state import State
 __all__ = [
     "EventHandlers",
     "budget_helps",
+    "claim_helps",
     "frees_room",
     "makes_company",
     "node_helps",
@@ -166,6 +167,17 @@ def budget_helps(change: Change[PodDisruptionBudget]) -> bool:
     )
 
 
+def claim_helps(change: Change[ResourceClaim]) -> bool:
+    """Whether a claim on devices came, asks for something else, or leaves devices or users behind."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return (new or old) is not None and (new is None or new.status.allocation is None)
+    if old.status.allocation is not None and old.status.allocation != new.status.allocation:
+        return True
+    users, left = ({one.uid for one in claim.status.reserved_for or ()} for claim in (old, new))
+    return bool(users - left) or old.spec != new.spec or old.metadata.finalizers != new.metadata.finalizers
+
+
 def relevant_difference(change: Change[Any]) -> bool:
     """Whether an object of a minor kind (class, namespace, volume) differs in anything that is read of it."""
     old, new = change.old, change.new
@@ -180,5 +192,6 @@ def relevant_difference(change: Change[Any]) -> bool:
 _HINTS: dict[str, Callable[[Change[Any]], bool]] = {
     NODES.resource.kind: node_helps,
     BUDGETS.resource.kind: budget_helps,
+    CLAIMS.resource.kind: claim_helps,
 }
 """By kind: whether a change could help a preemptor that found no room; `relevant_difference` says it of others."""

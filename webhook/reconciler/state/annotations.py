@@ -38,6 +38,7 @@ __all__ = [
     "Alternative",
     "DecidedVictim",
     "DecisionRecord",
+    "PlanDevice",
     "PlanRecord",
     "PlanStage",
     "PlanVictim",
@@ -62,6 +63,9 @@ _DIGEST = 8
 """Bytes of a digest, at most; with more than 2560 victims it is shorter, so that all have room."""
 _DIGESTS = re.compile(r"[1-8]:[A-Za-z0-9+/]+={0,2}", re.ASCII)
 _MOST_VICTIMS = 1000
+_MOST_DEVICES = 1000
+_DEVICE = re.compile(r"[a-z0-9]([-a-z0-9./]{0,251}[a-z0-9])?", re.ASCII)
+"""A driver, a pool of it, or a device of that."""
 _ATTEMPTS = range(1_000_001)
 _INT32 = range(-(2**31), 2**31)
 _ID = re.compile(r"[A-Za-z0-9.-]{1,128}", re.ASCII)
@@ -95,10 +99,19 @@ class PlanVictim(msgspec.Struct, frozen=True):
         return f"{self.namespace}/{self.name}"
 
 
+class PlanDevice(msgspec.Struct, frozen=True, array_like=True):
+    """A device that a plan holds for its preemptor."""
+
+    driver: str
+    pool: str
+    device: str
+
+
 class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as it is written on the preemptor; `deadline` is an RFC 3339 instant.
 
-    `stages` says when the stages so far began, `stage` is the one it is in. `digests` stands instead of the victims if
+    `stages` says when the stages so far began, `stage` is the one it is in. `devices` are those that the plan holds,
+    none if they are too many to be written. `digests` stands instead of the victims if
     they are too many: the bytes of one, a colon, all of them in base64.
     """
 
@@ -111,6 +124,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int = _VERSION
     stage: PlanStage = PlanStage.EVICTING
     stages: dict[PlanStage, str] = {}
+    devices: tuple[PlanDevice, ...] = ()
     digests: str | msgspec.UnsetType = msgspec.UNSET
 
     def entering(self, stage: PlanStage, at: str) -> PlanRecord:
@@ -174,6 +188,8 @@ def encode(record: PlanRecord | DecisionRecord) -> str:
         packed = b"".join(_digest(victim.uid, size) for victim in record.victims)[:_DIGESTS_ROOM]
         digests = f"{size}:{base64.b64encode(packed).decode()}"
         text = msgspec.json.encode(msgspec.structs.replace(record, victims=(), digests=digests))
+    if len(text) > _ROOM and isinstance(record, PlanRecord) and record.devices:
+        return encode(msgspec.structs.replace(record, devices=()))
     while len(text) > _ROOM and isinstance(record, DecisionRecord) and record.victims:
         kept = len(record.victims) * _ROOM // (len(text) + 1)
         more = record.more_victims + len(record.victims) - kept
@@ -219,6 +235,8 @@ def plan_of(pod: Pod) -> PlanRecord | None:
         and record.stage is not PlanStage.NOMINATING
         and all(_is_instant(text) for text in (record.deadline, *record.stages.values()) if text)
         and (not record.digests or (not victims and _are_digests(record.digests)))
+        and len(record.devices) <= _MOST_DEVICES
+        and all(_DEVICE.fullmatch(name) for one in record.devices for name in (one.driver, one.pool, one.device))
         and len({victim.uid for victim in victims}) == len(victims) <= _MOST_VICTIMS
         and all(_are_names(victim.namespace, victim.name) and _ID.fullmatch(victim.uid) for victim in victims)
     ):

@@ -17,14 +17,16 @@ from typing import Any
 
 from webhook.kube.client import Client
 from webhook.kube.informer import Change, Informer
-from webhook.kube.objects import Node, Pod, PodDisruptionBudget, key_of
+from webhook.kube.objects import ClaimConsumer, Node, Pod, PodDisruptionBudget, key_of
 from webhook.kube.objects.sharing import SharedPods
 from webhook.kube.pods import is_pinned, is_terminal, workload_of
 from webhook.kube.resources import Resource
 from webhook.preemption.snapshot.amounts import ClusterError
-from webhook.preemption.snapshot.kinds import BUDGETS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
+from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.kinds import BUDGETS, CLAIMS, NODES, PODS, SNAPSHOT_KINDS, SnapshotKind
 from webhook.preemption.snapshot.snapshot import Snapshot
 from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.deallocations import Deallocations
 from webhook.reconciler.state.disruptions import Disruptions
 from webhook.reconciler.state.eviction_reviews import EvictionReviews
 from webhook.reconciler.state.expectations import Cleared, Expectations
@@ -48,6 +50,7 @@ class State:
         self.snapshot = Snapshot(annotations)
         self.expectations = Expectations()
         self.disruptions = Disruptions()
+        self.deallocations = Deallocations()
         self.index = Indexes()
         self.waiting = WaitingPods()
         self.eviction_reviews = EvictionReviews(client)
@@ -176,6 +179,27 @@ class State:
         self.expectations.expect_nominated(key, uid, plan, node)
         self._take_again(PODS, (key,))
 
+    def hold_devices(self, plan: str, preemptor: tuple[str, str], devices: Collection[DeviceId]) -> None:
+        """Count the devices as taken for the preemptor (key, uid), and no others for this plan."""
+        (namespace, _, name), uid = preemptor[0].partition("/"), preemptor[1]
+        self.snapshot.release_devices(plan, namespace)
+        if devices:
+            self.snapshot.hold_devices(plan, namespace, ClaimConsumer(resource="pods", name=name, uid=uid), devices)
+
+    def has_devices(self, pod: Pod) -> bool:
+        """Whether a claim that the pod names itself has its devices already, so that no other pod is like it."""
+        names = [str(one.get("resourceClaimName") or "") for one in pod.spec.resource_claims or ()]
+        names += [str(one.get("resourceClaimName") or "") for one in pod.status.resource_claim_statuses or ()]
+        claims = self.snapshot.device_claims.claims
+        found = [claims.get(f"{pod.metadata.namespace}/{name}") for name in names]
+        return any(claim is not None and claim.status.allocation is not None for claim in found)
+
+    def expect_deallocated(self, uid: str) -> None:
+        """The pod with this uid is gone: its claims count as they will be once they are taken back."""
+        if claims := self.snapshot.device_claims.used_by(uid):
+            self.deallocations.expect(uid, claims)
+            self._take_again(CLAIMS, claims)
+
     def count_as_gone(self, plan: str) -> None:
         """Take the victims of a rehearsed plan out of account, as if they had left and been replaced elsewhere."""
         self._take_again(PODS, self.expectations.expect_gone(plan))
@@ -244,6 +268,12 @@ class State:
                 new = None
         elif kind is BUDGETS and actual is not None:
             new = self.disruptions.overlay(key, actual)
+        elif kind is CLAIMS:
+            if actual is None:
+                self.deallocations.forget(key)
+            else:
+                new = self.deallocations.overlay(key, actual)
+        known = self.snapshot.uid_of(*key.split("/", 1)) if kind is PODS else ""
         if new is not None:
             try:
                 kind.put(self.snapshot, new)
@@ -253,7 +283,10 @@ class State:
         if new is None:
             kind.remove(self.snapshot, key)
         if kind is PODS:
+            if known and (new is None or new.metadata.uid != known):
+                self.expect_deallocated(known)
             if new is not None:
+                self._take_again(CLAIMS, self.deallocations.forget_pod(new.metadata.uid))
                 self.index.put(key, new)
                 self.waiting.put(key, new)
             else:

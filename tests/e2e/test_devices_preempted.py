@@ -1,0 +1,239 @@
+"""The reconciler preempts for devices (DRA): whoever has to go goes, nobody else, and the preemptor is bound.
+
+On the real scheduler and the real controller; run with `--kubelet-stand-in` where nodes have no kubelet. Skipped where
+`resource.k8s.io/v1` is not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.playing_devices import Devices, exactly, plain, skip_without_devices
+from tests.e2e.software import Process, Software, installed, policies
+from tests.workloads import eventually
+from webhook.kube.client import Client
+from webhook.kube.resources import RESOURCE_CLAIM
+from webhook.policy.model import MANAGED, MARK
+from webhook.reconciler.state.annotations import PLAN
+
+
+class Preempting(Devices):
+    """Devices, and a reconciler that acts for the pods of high priority."""
+
+    def __init__(self, sandbox: Any, giveway: Software) -> None:
+        super().__init__(sandbox)
+        self.giveway = giveway
+
+    async def reconcile(self, *arguments: str) -> Process:
+        """Start it."""
+        policy = policies(self.classes["high"], victims={"mode": "opt-out"}, limits={"attemptsPerPreemptor": 3})
+        return await self.giveway.reconcile(policy, *arguments)
+
+    async def high(self, name: str, *claims: Any, **fields: Any) -> None:
+        """Create a preemptor."""
+        await self.pod(name, "high", claims, {"labels": {MARK: MANAGED}, **fields})
+
+    async def here(self) -> set[str]:
+        """The pods that are neither gone nor leaving."""
+        pods, _ = await self.client.list(self.sandbox.pods, dict)
+        return {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+
+    async def ends(self, name: str, staying: set[str]) -> str:
+        """The preemptor is bound and its plan taken off; of the others just these stay. The node."""
+        node = str(await self.sandbox.bound(name, 40))
+
+        async def is_over() -> bool:
+            return PLAN not in ((await self.sandbox.get(name))["metadata"].get("annotations") or {})
+
+        await eventually(is_over, 15, f"the plan is taken off {name}")
+        await asyncio.sleep(1)
+        assert await self.here() == {name, *staying}
+        return node
+
+
+@pytest.fixture
+async def devices(client: Client, sandbox: Any, kubeconfig: str, tmp_path: Path) -> AsyncIterator[Preempting]:
+    """The sandbox's devices; skipped where there are none."""
+    await skip_without_devices(client)
+    async with AsyncExitStack() as stack:
+        made = Preempting(sandbox, await stack.enter_async_context(installed(client, kubeconfig, tmp_path)))
+        await made.begin()
+        yield made
+
+
+async def held_by_lows(devices: Preempting, count: int, node: str = "a") -> str:
+    """A node with so many devices, each held by a pod of low priority `low-N`; the class of the devices."""
+    full = await devices.sandbox.node(node)
+    device_class = await devices.device_class()
+    await devices.publish(full, plain(count))
+    one = await devices.template("one", [exactly(device_class)])
+    for number in range(count):
+        await devices.low(f"low-{number}", one)
+    return device_class
+
+
+async def test_claims_of_templates(devices: Preempting) -> None:
+    """Two of four devices: two pods go, two stay."""
+    device_class = await held_by_lows(devices, 4)
+    await devices.reconcile()
+    await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
+    await devices.sandbox.bound("high", 40)
+    await asyncio.sleep(1)
+    assert len(await devices.here() - {"high"}) == 2
+
+
+async def test_a_shared_claim(devices: Preempting) -> None:
+    """A device that two pods share is freed by the end of both; who holds another stays."""
+    node = await devices.sandbox.node("a")
+    model = f'device.attributes["{devices.driver}"].model'
+    await devices.publish(node, plain(2, model=["x", "y"]))
+    x = await devices.device_class("x", f'{model} == "x"')
+    y = await devices.device_class("y", f'{model} == "y"')
+    both = await devices.claim("both", [exactly(x)])
+    await devices.low("low-0", both)
+    await devices.low("low-1", both)
+    await devices.low("other", await devices.template("y", [exactly(y)]))
+    await devices.reconcile()
+    await devices.high("high", await devices.template("own", [exactly(x)]))
+    await devices.ends("high", {"other"})
+
+
+async def test_all_devices(devices: Preempting) -> None:
+    """All devices of a node: every holder goes."""
+    device_class = await held_by_lows(devices, 3)
+    await devices.reconcile()
+    all_ = {"name": "r", "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+    await devices.high("high", await devices.template("all", [all_]))
+    await devices.ends("high", set())
+
+
+async def test_a_class_with_an_expression(devices: Preempting) -> None:
+    """Only who holds a device that the class selects goes."""
+    node = await devices.sandbox.node("a")
+    await devices.publish(node, plain(2, model=["small", "large"]))
+    model = f'device.attributes["{devices.driver}"].model'
+    small = await devices.device_class("small", f'{model} == "small"')
+    large = await devices.device_class("large", f'{model} == "large"')
+    wanted = await devices.template("large", [exactly(large)])
+    await devices.low("holds-small", await devices.template("small", [exactly(small)]))
+    await devices.low("holds-large", wanted)
+    await devices.reconcile()
+    await devices.high("high", wanted)
+    await devices.ends("high", {"holds-small"})
+
+
+async def test_partitions(devices: Preempting) -> None:
+    """The whole device needs the counters that both of its halves use up."""
+    node = await devices.sandbox.node("a")
+    memory = {"whole": "80Gi", "half-0": "40Gi", "half-1": "40Gi"}
+    published = [
+        {
+            "name": name,
+            "attributes": {"size": {"string": name.partition("-")[0]}},
+            "consumesCounters": [{"counterSet": "gpu", "counters": {"memory": {"value": amount}}}],
+        }
+        for name, amount in memory.items()
+    ]
+    await devices.publish(node, published, [{"name": "gpu", "counters": {"memory": {"value": "80Gi"}}}])
+    size = f'device.attributes["{devices.driver}"].size'
+    half = await devices.template("half", [exactly(await devices.device_class("half", f'{size} == "half"'))])
+    whole = await devices.template("whole", [exactly(await devices.device_class("whole", f'{size} == "whole"'))])
+    await devices.low("low-0", half)
+    await devices.low("low-1", half)
+    await devices.reconcile()
+    await devices.high("high", whole)
+    await devices.ends("high", set())
+
+
+async def test_two_preemptors_for_the_devices_of_one_node(devices: Preempting) -> None:
+    """Each gets two of four devices, and each victim goes once."""
+    device_class = await held_by_lows(devices, 5)
+    await devices.reconcile()
+    two = await devices.template("two", [exactly(device_class, 2)])
+    await devices.high("high-0", two)
+    await devices.high("high-1", two)
+    await devices.sandbox.bound("high-0", 40)
+    await devices.sandbox.bound("high-1", 40)
+    await asyncio.sleep(1)
+    assert len(await devices.here() - {"high-0", "high-1"}) == 1
+
+
+async def test_kill_between_the_last_eviction_and_the_deallocation(devices: Preempting) -> None:
+    """The next leader waits for what the one before had freed, and evicts nobody more."""
+    device_class = await held_by_lows(devices, 4)
+    first = await devices.reconcile("--fault-point=evicted")
+    await devices.high("high", await devices.template("two", [exactly(device_class, 2)]))
+    assert await first.ended() == -signal.SIGKILL
+    await devices.reconcile()
+    await devices.sandbox.bound("high", 40)
+    await asyncio.sleep(2)
+    assert len(await devices.here() - {"high"}) == 2
+
+
+async def test_a_stranger_who_takes_the_devices(devices: Preempting) -> None:
+    """Whoever takes a device first keeps it if nobody may evict him; the plan is judged again, and others go."""
+    device_class = await held_by_lows(devices, 2)
+    other = await devices.sandbox.node("b")
+    await devices.publish(other, plain(1))
+    await devices.low("low-b", await devices.template("b", [exactly(device_class)]))
+    await devices.sandbox.priority_class("stranger", 5000)
+    devices.classes["stranger"] = f"{devices.sandbox.id}-stranger"
+    process = await devices.reconcile()
+    pair = await devices.template("pair", [exactly(device_class, 2)])
+    await devices.high("high", pair)
+
+    async def has_plan() -> bool:
+        return PLAN in ((await devices.sandbox.get("high"))["metadata"].get("annotations") or {})
+
+    await eventually(has_plan, 15, "the plan is under way")
+    await devices.pod("stranger", "stranger", (await devices.template("s", [exactly(device_class)]),), {})
+    await devices.sandbox.bound("stranger", 40)
+
+    def ended() -> bool:
+        return any(line.get("ending") in {"devices-taken", "space-taken"} for line in process.lines("plan ended"))
+
+    await eventually(ended, 20, "the plan is over")
+    assert "low-b" in await devices.here(), "one device less helps nobody who wants two"
+
+
+async def test_an_extended_resource_that_a_class_serves(devices: Preempting) -> None:
+    """Pods that ask for an extended resource get claims; who holds the devices goes."""
+    node = await devices.sandbox.node("a")
+    resource = f"{devices.driver}/gpu"
+    await devices.device_class("gpu", extendedResourceName=resource)
+    await devices.publish(node, plain(3))
+    for number in range(3):
+        await devices.low(f"low-{number}", resources={resource: "1"})
+    await devices.reconcile()
+    await devices.high("high", resources={resource: "2"})
+    await devices.sandbox.bound("high", 40)
+    await asyncio.sleep(1)
+    assert len(await devices.here() - {"high"}) == 1
+
+
+async def test_the_first_that_can_be_had(devices: Preempting) -> None:
+    """Of a prioritized list the alternative counts that fits once pods are gone."""
+    device_class = await held_by_lows(devices, 2)
+    alternatives = [{"name": f"n{n}", "deviceClassName": device_class, "count": n} for n in (3, 2)]
+    await devices.reconcile()
+    await devices.high("high", await devices.template("first", [{"name": "r", "firstAvailable": alternatives}]))
+    await devices.ends("high", set())
+
+
+async def test_what_the_plan_holds_is_written(devices: Preempting) -> None:
+    """The plan on the preemptor names the devices that it waits for, and nobody allocates them by hand."""
+    device_class = await held_by_lows(devices, 1)
+    process = await devices.reconcile("--fault-point=nominated")
+    await devices.high("high", await devices.template("own", [exactly(device_class)]))
+    assert await process.ended() == -signal.SIGKILL
+    plan = (await devices.sandbox.get("high"))["metadata"]["annotations"][PLAN]
+    assert f'"devices":[["{devices.driver}"' in plan
+    claims, _ = await devices.client.list(RESOURCE_CLAIM.path(devices.sandbox.id), dict)
+    assert sum("allocation" in (claim.get("status") or {}) for claim in claims) == 1

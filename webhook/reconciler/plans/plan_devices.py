@@ -1,0 +1,73 @@
+"""The devices that a plan holds for its preemptor: which they are, who took them, and how they come free together.
+
+A nomination reserves no devices (docs/kubernetes-behaviour.md K43). So later decisions count those that the preemptor
+would get as taken, and the victims that hold them are asked so that all of them end together: who wants fewer devices
+would take the first that comes free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from webhook.kube.informer import Change
+from webhook.kube.objects import Pod, ResourceClaim, ResourceSlice
+from webhook.policy.model import PreemptionPolicy
+from webhook.preemption.decision import devices_on
+from webhook.preemption.filters.devices import needs_devices
+from webhook.preemption.snapshot.claim_index import devices_of
+from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.preemption.snapshot.pod_info import compile_pod
+from webhook.preemption.snapshot.snapshot import Snapshot
+from webhook.reconciler.plans.plan import Plan
+from webhook.reconciler.preemptors import grace_under
+from webhook.reconciler.state.annotations import PlanVictim
+from webhook.reconciler.state.state import State
+
+__all__ = ["asked_in_step", "claims_in_the_way", "concerns", "devices_for"]
+
+_EARLY = 0.5
+"""Seconds by which a victim may be asked too early."""
+
+
+def devices_for(snapshot: Snapshot, pod: Pod, node: str) -> list[DeviceId]:
+    """The devices that the pod would get on the node once every pod that is leaving is gone."""
+    if not needs_devices(snapshot, compile_pod(pod)):
+        return []
+    return devices_on(snapshot, pod, node, without=snapshot.pods.leaving())
+
+
+def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """The claims, by `namespace/name`, that hold devices of the plan and will not be freed by the pods that leave."""
+    if not plan.record.devices:
+        return []
+    going = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
+    going += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
+    return snapshot.device_claims.in_the_way(plan.devices, plan.uid, going)
+
+
+def concerns(change: Change[Any], plan: Plan) -> bool:
+    """Whether a change of a claim, or of a slice, is one of devices that the plan holds."""
+    if not plan.record.devices:
+        return False
+    for one in (change.old, change.new):
+        match one:
+            case ResourceClaim() if not set(plan.devices).isdisjoint(devices_of(one)):
+                return True
+            case ResourceSlice() if (one.spec.driver, one.spec.pool.name) in {held[:2] for held in plan.devices}:
+                return True
+    return False
+
+
+def asked_in_step(
+    state: State, plan: Plan, left: Collection[PlanVictim], policy: PreemptionPolicy, now: float
+) -> tuple[list[PlanVictim], float]:
+    """Of the victims that are left those to ask now, so that all end together; and when the next is to be asked.
+
+    The one with the longest grace is asked first. How long others really take nobody knows. Monotonic seconds.
+    """
+    grace = {one.uid: grace_under(policy, pod) for one in left if (pod := state.pods.get(one.key)) is not None}
+    there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]
+    ends = [*(plan.ends[uid] for uid in there if uid in plan.ends), *(now + seconds for seconds in grace.values())]
+    begin = {one.uid: max(ends, default=now) - grace.get(one.uid, 0) for one in left}
+    return [one for one in left if begin[one.uid] <= now + _EARLY], min(begin.values())

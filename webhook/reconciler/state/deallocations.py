@@ -1,0 +1,64 @@
+"""Claims whose consumers are gone, and that kube-controller-manager has yet to take back. Pure.
+
+A moment lies between the end of a pod and the update that frees its devices (docs/kubernetes-behaviour.md K42). In that
+moment the claims count as they will be: without the consumers that are gone, and without allocation after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from webhook.kube.objects import ResourceClaim
+
+__all__ = ["Deallocations"]
+
+_FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+class Deallocations:
+    """By claim `namespace/name`, the uids of its consumers that are gone."""
+
+    def __init__(self) -> None:
+        self._gone: dict[str, set[str]] = {}
+
+    def expect(self, uid: str, claims: Iterable[str]) -> None:
+        """The pod with this uid is gone, which uses these claims."""
+        for key in claims:
+            self._gone.setdefault(key, set()).add(uid)
+
+    def forget_pod(self, uid: str) -> list[str]:
+        """The pod is there after all; the claims that are to be looked at."""
+        keys = [key for key, uids in self._gone.items() if uid in uids]
+        for key in keys:
+            self._gone[key].discard(uid)
+            if not self._gone[key]:
+                del self._gone[key]
+        return keys
+
+    def forget(self, key: str) -> None:
+        """The claim is gone."""
+        self._gone.pop(key, None)
+
+    def waits_for(self, uids: Collection[str]) -> bool:
+        """Whether a claim of one of these pods has yet to be taken back."""
+        return any(not known.isdisjoint(uids) for known in self._gone.values())
+
+    def overlay(self, key: str, claim: ResourceClaim) -> ResourceClaim:
+        """The claim as it will be seen; what is seen is expected no longer.
+
+        Without its finalizer a claim keeps its allocation.
+        """
+        gone, consumers = self._gone.get(key), claim.status.reserved_for or []
+        if gone is None:
+            return claim
+        gone &= {one.uid for one in consumers}
+        if not gone:
+            del self._gone[key]
+            return claim
+        staying = [one for one in consumers if one.uid not in gone]
+        freed = not staying and _FINALIZER in (claim.metadata.finalizers or ())
+        allocation = None if freed else claim.status.allocation
+        status = msgspec.structs.replace(claim.status, reserved_for=staying or None, allocation=allocation)
+        return msgspec.structs.replace(claim, status=status)
