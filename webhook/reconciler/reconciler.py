@@ -378,10 +378,10 @@ class Reconciler:
         now = self.clock.monotonic()
         if note:
             log.info("plan %s for %s: %s: %s", plan.record.id, plan.key, ending, note)
-        self.reporter.ended(plan, ending, now - plan.started)
+        pod = self.state.pod_of(plan.key, plan.uid)
+        self.reporter.ended(plan, ending, now - plan.started, note, pod)
         self.ledger.write_soon()
         # 2. Take plan and nomination off, as long as the pod exists and this process leads.
-        pod = self.state.pod_of(plan.key, plan.uid)
         if ending is not Ending.DEPOSED and pod is not None:
             self.executor.clear(pod, plan.record.id, plan.record.node, ended=plan)
         # 3. A node that kube-scheduler did not take in time, or whose room others took, would not do the next time.

@@ -175,13 +175,17 @@ class Reporter:
             note += f"; left out, since the scheduler did not take them: {', '.join(sorted(plan.left_out)[:_SHOWN])}"
         self._event(pod, "PreemptForPodSuccessfully", "Preempting", note)
 
-    def ended(self, plan: Plan, ending: Ending, seconds: float) -> None:
-        """A plan is over, `seconds` after it was made."""
+    def ended(self, plan: Plan, ending: Ending, seconds: float, note: str = "", pod: Pod | None = None) -> None:
+        """A plan is over, `seconds` after it was made; what others took is told on the pod, its preemptor."""
         self.metrics.plans.labels(ending.value).inc()
         if ending is Ending.BOUND:
             self.metrics.plan_seconds.observe(seconds)
         fields = {"ending": ending.value, "seconds": round(seconds, 3)}
         self._tell("plan ended", plan=plan.record.id, preemptor=plan.key, **fields)
+        if ending is Ending.DEVICES_TAKEN and pod is not None:
+            self._event(
+                pod, "DevicesTaken", "Preempting", f"Node {plan.record.node} is given up: {note}", distinct=True
+            )
 
     def nomination_cleared(self, plan: Plan, pod: Pod) -> None:
         """A scheduler cleared a plan's nomination though nobody took the room; said once for each scheduler."""

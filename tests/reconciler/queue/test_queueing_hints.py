@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.reconciler.builders import START, budget, node, pod
+from tests.reconciler.plans.test_plan_devices import claim
 from webhook.kube.informer import Change
 from webhook.kube.instants import rfc3339
 from webhook.kube.objects import ContainerStatus, Namespace, ResourceRequirements
@@ -53,6 +54,22 @@ SHRINKING = with_status(
 def test_pods(old, new, helps: bool):
     """Room that comes up, and pods that may go from now on, are worth another try."""
     assert hints.frees_room(change(old, new)) is helps
+
+
+def test_claims_on_devices():
+    """A claim that came, lost a user or its devices, or is gone may help; one that got devices helps nobody."""
+    free, held = claim("c"), claim("c", held=("d0",), by=("a", "b"))
+    for old, new, helps in (
+        (None, free, True),
+        (None, held, False),
+        (free, held, False),
+        (held, free, True),
+        (held, claim("c", held=("d0",), by=("a",)), True),
+        (claim("c", held=("d0",), by=("a",)), held, False),
+        (held, None, True),
+        (free, claim("c", 2), True),
+    ):
+        assert hints.claim_helps(change(old, new)) is helps
 
 
 def test_company():

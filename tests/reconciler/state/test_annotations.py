@@ -11,6 +11,7 @@ from webhook.reconciler.state.annotations import (
     PLAN,
     DecidedVictim,
     DecisionRecord,
+    PlanDevice,
     PlanRecord,
     PlanStage,
     PlanVictim,
@@ -65,6 +66,15 @@ def test_a_version_before_takes_it_off():
     )
 
 
+@pytest.mark.parametrize("count", [1, 8, 500])
+def test_devices_in_a_record(count: int):
+    """They are read as written; too many to have room are left out, and found again by a decision."""
+    devices = tuple(PlanDevice("gpu.example.com", "rack-1/node-1." + "x" * 60, f"gpu-{n}") for n in range(count))
+    text = encode(msgspec.structs.replace(RECORD, devices=devices))
+    assert len(text) <= 32 * 1024
+    assert plan_of(annotated(PLAN, text)).devices == (devices if count < 500 else ())
+
+
 def test_stages_in_a_record():
     """The stage it is in, and when each began, however often."""
     record = RECORD
@@ -86,6 +96,7 @@ def test_stages_in_a_record():
         '{"id":"","node":"n"}',
         '{"id":"a","node":"n","victims":[{"name":1}]}',
         '{"id":"a","node":"n","version":4}',
+        '{"id":"a","node":"n","version":3,"devices":[["d","p","../x"]]}',
         '{"id":"a","node":"n","version":3,"stage":"Later"}',
         '{"id":"a","node":"n","version":3,"stage":"Nominating"}',
         '{"id":"a","node":"n","version":3,"stages":{"Waiting":"soon"}}',
@@ -114,6 +125,7 @@ def test_stages_in_a_record():
         "no-id",
         "victim",
         "later-version",
+        "device",
         "stage-unknown",
         "stage-unwritten",
         "stage-instant",

@@ -87,11 +87,13 @@ class ClaimIndex:
         self.planned[f"{namespace}/plan {plan}"] = pod
         self.put(ResourceClaim(metadata=meta, status=status))
 
-    def release(self, plan: str, namespace: str) -> None:
-        """Count the devices no longer that were held for this plan of a pod in the namespace."""
+    def release(self, plan: str, namespace: str) -> bool:
+        """Count the devices no longer that were held for this plan of a pod there; whether there were any."""
         key = f"{namespace}/plan {plan}"
-        if self.planned.pop(key, None) is not None:
-            self.remove(key)
+        if self.planned.pop(key, None) is None:
+            return False
+        self.remove(key)
+        return True
 
     def yielding_to(self, uid: str, priority: int) -> list[tuple[str, int]]:
         """The pods, uid and row, for which devices are held that give way to this one: itself, and lower priorities."""

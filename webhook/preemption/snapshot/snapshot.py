@@ -250,8 +250,7 @@ class Snapshot:
 
     def release_devices(self, plan: str, namespace: str) -> None:
         """Count the devices no longer that were held for this plan."""
-        self.version += 1
-        self.device_claims.release(plan, namespace)
+        self.version += self.device_claims.release(plan, namespace)
 
     def pod(self, key: str) -> PodSummary | None:
         """What is remembered of the pod `namespace/name`."""

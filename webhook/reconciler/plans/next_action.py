@@ -27,7 +27,7 @@ from webhook.policy.model import PreemptionPolicy
 from webhook.reconciler.evaluate.evaluator import Evaluator
 from webhook.reconciler.plans.objections import has_budget, is_doubtful, objection
 from webhook.reconciler.plans.plan import Ending, Plan, remaining, to_displace, unneeded
-from webhook.reconciler.plans.plan_devices import asked_in_step, claims_in_the_way
+from webhook.reconciler.plans.plan_devices import asked_in_step, awaits_deallocation, claims_in_the_way
 from webhook.reconciler.preemptors import PolicySet, is_marked
 from webhook.reconciler.state.annotations import PlanStage, PlanVictim, carries
 
@@ -260,7 +260,7 @@ def time_limit(plan: Plan, context: PlanContext, timeout: float) -> float:
     something came in the way of the room.
     """
     state = context.evaluator.state
-    if state.deallocations.waits_for({victim.uid for victim in plan.record.victims}):
+    if awaits_deallocation(state, plan):
         return math.inf
     if math.isinf(plan.roomy):
         there = [one.uid for one in plan.record.victims if state.pod_of(one.key, one.uid) is not None]

@@ -24,7 +24,7 @@ from webhook.reconciler.preemptors import grace_under
 from webhook.reconciler.state.annotations import PlanVictim
 from webhook.reconciler.state.state import State
 
-__all__ = ["asked_in_step", "claims_in_the_way", "concerns", "devices_for"]
+__all__ = ["asked_in_step", "awaits_deallocation", "claims_in_the_way", "concerns", "devices_for"]
 
 _EARLY = 0.5
 """Seconds by which a victim may be asked too early."""
@@ -44,6 +44,11 @@ def claims_in_the_way(snapshot: Snapshot, plan: Plan) -> list[str]:
     going = [snapshot.pods.uids[row] for row in snapshot.pods.leaving().tolist()]
     going += [victim.uid for victim in plan.record.victims if victim.uid not in plan.unneeded]
     return snapshot.device_claims.in_the_way(plan.devices, plan.uid, going)
+
+
+def awaits_deallocation(state: State, plan: Plan) -> bool:
+    """Whether kube-controller-manager has yet to take back what a victim of the plan held."""
+    return state.deallocations.waits_for({victim.uid for victim in plan.record.victims})
 
 
 def concerns(change: Change[Any], plan: Plan) -> bool:

@@ -35,7 +35,7 @@ from webhook.reconciler.plans.next_action import (
     was_cleared,
 )
 from webhook.reconciler.plans.plan import Ending, Plan
-from webhook.reconciler.plans.plan_devices import claims_in_the_way, concerns, devices_for
+from webhook.reconciler.plans.plan_devices import awaits_deallocation, claims_in_the_way, concerns, devices_for
 from webhook.reconciler.preemptors import PolicySet, grace_under, lacks_post_filter
 from webhook.reconciler.queue.event_handlers import makes_company, node_helps
 from webhook.reconciler.state.annotations import PlanRecord, PlanStage, PlanVictim, carries
@@ -267,7 +267,8 @@ class PlanManager:
             return
         for plan in self.plans.values():
             if concerns(change, plan):
-                self._note_touched(plan)
+                plan.touch(freed=self.clock.monotonic())
+                self.unchecked[plan.key] = None
 
     def _touch(self, node: str, newcomer: Pod | None = None) -> None:
         """Something, or a pod, came to a node or happened to it: the plans there are to be looked at."""
@@ -300,7 +301,8 @@ class PlanManager:
         pod, now = self._state.pods.get(plan.key), self.clock.monotonic()
         if pod is None or self.dry_run:
             return
-        if plan.stage is PlanStage.WAITING and self.evaluator.fits_on(pod, plan.record.node):
+        there = plan.stage is PlanStage.WAITING and not awaits_deallocation(self._state, plan)
+        if there and self.evaluator.fits_on(pod, plan.record.node):
             plan.note_room(max(plan.started, plan.freed) if math.isfinite(plan.freed) else now, now)
         else:
             plan.note_room(math.inf, now)

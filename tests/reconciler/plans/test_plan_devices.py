@@ -1,0 +1,282 @@
+"""A plan holds its devices, its victims end together, and what others take is seen (docs/reconciler.md#devices)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.reconciler.builders import START, Desk, Setting, node, pod, policy, preemptor
+from webhook.kube.instants import rfc3339
+from webhook.kube.objects import DeviceClass, Pod, ResourceClaim, ResourceSlice
+from webhook.kube.resources import DEVICE_CLASS, RESOURCE_CLAIM, RESOURCE_SLICE
+from webhook.policy.model import VictimMode, Victims
+from webhook.preemption.snapshot.device_index import DeviceId
+from webhook.reconciler.evaluate.evaluator import Evicts, Fits, Unschedulable, Waits
+from webhook.reconciler.plans.next_action import Ask, End, Wait
+from webhook.reconciler.plans.plan import Ending, Plan
+from webhook.reconciler.state.annotations import PLAN, PlanStage, encode
+
+DRIVER = "gpu.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+
+
+def devices_of(host: str, count: int) -> ResourceSlice:
+    """A slice with so many devices `d0`, `d1` and so on of a node."""
+    pool = {"name": host, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"d{number}"} for number in range(count)]
+    spec = {"driver": DRIVER, "nodeName": host, "pool": pool, "devices": devices}
+    return msgspec.convert({"metadata": {"name": host}, "spec": spec}, ResourceSlice)
+
+
+def claim(name: str, count: int = 1, *, held: tuple[str, ...] = (), on: str = "n1", by: tuple[str, ...] = ()) -> Any:
+    """A claim for so many devices; an allocated one holds these, and is reserved for pods by their names."""
+    body: dict[str, Any] = {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "finalizers": [FINALIZER]},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": count}}]}},
+    }
+    if held:
+        results = [{"request": "r", "driver": DRIVER, "pool": on, "device": device} for device in held]
+        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in by]
+        body["status"] = {"allocation": {"devices": {"results": results}}, "reservedFor": users}
+    return msgspec.convert(body, ResourceClaim)
+
+
+def uses(name: str) -> dict[str, Any]:
+    """What a pod's spec says to use the claim."""
+    return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
+
+
+class Devices(Setting):
+    """Nodes with devices, each held by a pod of its own, `NODE-N`."""
+
+    def __init__(self, **nodes: int) -> None:
+        super().__init__(*map(node, nodes), under=policy(victims=Victims(mode=VictimMode.OPT_OUT)))
+        caches = self.state.caches
+        gpu = {"metadata": {"name": "gpu"}, "spec": {}}
+        self._put(caches[DEVICE_CLASS], "gpu", msgspec.convert(gpu, DeviceClass))
+        for host, count in nodes.items():
+            self._put(caches[RESOURCE_SLICE], host, devices_of(host, count))
+            for number in range(count):
+                self.add(pod(f"{host}-{number}", "100m", node=host, annotations={}, spec=uses(f"c-{host}-{number}")))
+                self.claim(claim(f"c-{host}-{number}", held=(f"d{number}",), on=host, by=(f"{host}-{number}",)))
+
+    def claim(self, one: ResourceClaim) -> None:
+        """Let the watch show a claim."""
+        self._put(self.state.caches[RESOURCE_CLAIM], f"default/{one.metadata.name}", one)
+
+    def wants(self, name: str, count: int, **fields: Any) -> Pod:
+        """A preemptor for so many devices, and its claim."""
+        self.claim(claim(f"c-{name}", count))
+        made = preemptor(name, "100m", spec=uses(f"c-{name}"), **fields)
+        self.add(made)
+        return made
+
+    def ends(self, name: str) -> None:
+        """Let the watch show that a pod is gone; its claim is still as it was."""
+        self.remove(f"default/{name}")
+
+    def deallocated(self, name: str) -> None:
+        """Let the watch show what kube-controller-manager leaves of a claim."""
+        self.claim(claim(name))
+
+
+def begun(setting: Devices, made: Pod) -> tuple[Desk, Plan]:
+    """A reconciler with the plan for the preemptor, which is nominated."""
+    desk = Desk(setting)
+    outcome = setting.evaluate(made)
+    assert isinstance(outcome, Evicts), outcome
+    plan = desk.reconciler.plan_manager.begin(made, setting.policy, outcome, 0, ())
+    plan.note_displaced()
+    desk.reconciler.plan_manager.enter(plan, PlanStage.EVICTING)
+    return desk, plan
+
+
+def all_asked(desk: Desk, plan: Plan) -> None:
+    """All victims have been asked."""
+    for victim in plan.record.victims:
+        desk.reconciler.plan_manager.asked(plan, desk.reconciler.state.pods.get(victim.key))
+    desk.reconciler.plan_manager.enter(plan, PlanStage.WAITING)
+
+
+async def test_a_plan_counts_its_devices_as_taken():
+    """The second preemptor gets the two devices that are left, the third one nothing; the plans name them."""
+    setting = Devices(n1=4)
+    made = [setting.wants(f"p{number}", 2) for number in range(3)]
+    desk, first = begun(setting, made[0])
+    outcome = setting.evaluate(made[1])
+    assert isinstance(outcome, Evicts)
+    assert not {victim.metadata.name for victim in outcome.victims} & {one.name for one in first.record.victims}
+    second = desk.reconciler.plan_manager.begin(made[1], setting.policy, outcome, 0, ())
+    assert set(first.devices) | set(second.devices) == {DeviceId(DRIVER, "n1", f"d{number}") for number in range(4)}
+    assert isinstance(setting.evaluate(made[2]), Unschedulable)
+    desk.reconciler.plan_manager.end(second, Ending.OUTDATED)
+    assert isinstance(setting.evaluate(made[2]), Evicts | Waits)
+    await desk.reconciler.stop()
+
+
+async def test_a_pod_of_higher_priority_goes_first():
+    """What is held for a plan of lower priority does not keep its devices from it."""
+    setting = Devices(n1=2)
+    desk, _ = begun(setting, setting.wants("p", 2))
+    assert isinstance(setting.evaluate(setting.wants("higher", 2, priority=200)), Waits)
+    assert isinstance(setting.evaluate(setting.wants("equal", 2)), Unschedulable)
+    await desk.reconciler.stop()
+
+
+async def test_between_the_end_of_the_victims_and_the_deallocation():
+    """Nobody else is evicted meanwhile, for this plan or another, and its time does not run."""
+    setting = Devices(n1=2, n2=2)
+    made = setting.wants("p", 2)
+    desk, plan = begun(setting, made)
+    all_asked(desk, plan)
+    for victim in plan.record.victims:
+        setting.ends(victim.name)
+    manager = desk.reconciler.plan_manager
+    setting.clock.now += 3600.0
+    assert isinstance(manager.next_action(plan), Wait)
+    assert setting.state.deallocations.waits_for({victim.uid for victim in plan.record.victims})
+    assert plan.deadline == float("inf")
+    assert isinstance(setting.evaluate(setting.wants("q", 2)), Evicts)
+    setting.remove("default/q")
+    for victim in plan.record.victims:
+        setting.deallocated(f"c-{victim.name}")
+    assert isinstance(manager.next_action(plan), Wait)
+    assert plan.roomy == 3600.0
+    await desk.reconciler.stop()
+
+
+async def test_a_pod_that_could_wait_for_the_deallocation_evicts_nobody():
+    """A pod without a plan counts on devices whose users are gone."""
+    setting = Devices(n1=1, n2=1)
+    setting.ends("n1-0")
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), Fits)
+
+
+async def test_a_stranger_takes_the_devices():
+    """The plan ends as `devices-taken` and names the claim; a device of the node that does as well is held instead."""
+    setting = Devices(n1=3)
+    made = setting.wants("p", 2)
+    desk, plan = begun(setting, made)
+    all_asked(desk, plan)
+    manager, held = desk.reconciler.plan_manager, {one.device for one in plan.devices}
+    for victim in plan.record.victims:
+        setting.ends(victim.name)
+        setting.deallocated(f"c-{victim.name}")
+    free = next(name for name in ("d0", "d1", "d2") if name not in held)
+    setting.ends(f"n1-{free[1]}")
+    setting.deallocated(f"c-n1-{free[1]}")
+    setting.add(pod("stranger", "100m", node="n1", priority=1000, spec=uses("c-stranger")))
+    taken = sorted(held)
+    setting.claim(claim("c-stranger", held=(taken[0],), by=("stranger",)))
+    assert isinstance(manager.next_action(plan), Wait)
+    assert {one.device for one in plan.devices} == {free, taken[1]}
+    setting.claim(claim("c-stranger", 2, held=(taken[0], free), by=("stranger",)))
+    action = manager.next_action(plan)
+    assert isinstance(action, End)
+    assert action.ending is Ending.DEVICES_TAKEN
+    assert "default/c-stranger" in action.note
+    await desk.reconciler.stop()
+
+
+async def test_its_own_scheduler_takes_the_devices():
+    """While the preemptor is being bound its claim holds devices that the plan holds: that is no theft."""
+    setting = Devices(n1=1)
+    desk, plan = begun(setting, setting.wants("p", 1))
+    all_asked(desk, plan)
+    setting.ends("n1-0")
+    setting.deallocated("c-n1-0")
+    setting.claim(claim("c-p", held=("d0",), by=("p",)))
+    assert isinstance(desk.reconciler.plan_manager.next_action(plan), Wait)
+    await desk.reconciler.stop()
+
+
+async def test_victims_end_together():
+    """The longest grace is asked first; the others when as much is left, or at once if that one ends before."""
+    setting = Devices(n1=2)
+    for number, grace in enumerate((60, 10)):
+        spec = {**uses(f"c-n1-{number}"), "terminationGracePeriodSeconds": grace}
+        setting.add(pod(f"n1-{number}", "100m", node="n1", annotations={}, spec=spec))
+    desk, plan = begun(setting, setting.wants("p", 2))
+    manager = desk.reconciler.plan_manager
+    for victim in plan.record.victims:
+        plan.note_tried(victim.uid, goes=True)
+
+    def asked() -> list[str] | float:
+        match manager.next_action(plan):
+            case Ask(victims):
+                return [victim.name for victim in victims]
+            case Wait(until):
+                return until
+            case other:
+                raise AssertionError(other)
+
+    assert asked() == ["n1-0"]
+    manager.asked(plan, setting.state.pods.get("default/n1-0"))
+    setting.clock.now = 20.0
+    assert asked() == 50.0
+    setting.clock.now = 50.0
+    assert asked() == ["n1-1"]
+    setting.clock.now = 20.0
+    setting.ends("n1-0")
+    assert asked() == ["n1-1"]
+    await desk.reconciler.stop()
+
+
+@pytest.mark.parametrize("deallocated", [False, True], ids=["claims as they were", "claims taken back"])
+async def test_a_new_leader_holds_what_the_plan_names(deallocated: bool):
+    """Killed after the last victim was gone: the next leader waits, and counts the devices as taken."""
+    setting = Devices(n1=2)
+    made = setting.wants("p", 2, nominated="n1")
+    desk, plan = begun(setting, made)
+    record = plan.record
+    await desk.reconciler.stop()
+    fresh = Devices(n1=2)
+    for number in range(2):
+        fresh.state.pods._items.pop(f"default/n1-{number}")
+        fresh.state.snapshot.remove_pod(f"default/n1-{number}")
+        if deallocated:
+            fresh.deallocated(f"c-n1-{number}")
+    made = fresh.wants("p", 2, nominated="n1")
+    made.metadata.annotations = {PLAN: encode(record)}
+    fresh.add(made)
+    led = Desk(fresh)
+    led.reconciler._look_at_all()
+    led.reconciler.turn()
+    taken = led.reconciler.plans["default/p"]
+    assert taken.devices == plan.devices
+    assert isinstance(led.reconciler.plan_manager.next_action(taken), Wait)
+    assert isinstance(fresh.evaluate(fresh.wants("q", 1)), Unschedulable)
+    await led.reconciler.stop()
+
+
+def test_a_claim_without_its_finalizer_keeps_its_devices():
+    """kube-controller-manager does not take such an allocation back, so nobody counts on it."""
+    setting = Devices(n1=1)
+    kept = claim("c-n1-0", held=("d0",), by=("n1-0",))
+    kept.metadata.finalizers = None
+    setting.claim(kept)
+    setting.ends("n1-0")
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
+
+
+def test_a_shared_claim_loses_its_users_one_by_one():
+    """The allocation counts as gone with the last of them."""
+    setting = Devices(n1=1)
+    setting.add(pod("n1-1", "100m", node="n1", priority=1000, spec=uses("c-n1-0")))
+    setting.claim(claim("c-n1-0", held=("d0",), by=("n1-0", "n1-1")))
+    setting.ends("n1-0")
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), Unschedulable)
+    setting.ends("n1-1")
+    assert isinstance(setting.evaluate(setting.wants("p", 1)), Fits)
+
+
+async def test_a_pod_that_terminates_makes_room_for_one_that_waits():
+    """Devices of a pod that is leaving anyway are waited for, and nobody is evicted."""
+    setting = Devices(n1=1, n2=1)
+    gone = rfc3339(START + 5)
+    setting.add(pod("n1-0", "100m", node="n1", annotations={}, deleted=gone, spec=uses("c-n1-0")))
+    outcome = setting.evaluate(setting.wants("p", 1))
+    assert isinstance(outcome, Waits)
+    assert outcome.node == "n1"
