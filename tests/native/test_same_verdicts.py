@@ -10,16 +10,21 @@ import pytest
 
 from tests.native.comparing import Both, pod_request
 from webhook.admission.policytest_files import find
+from webhook.native.compiler import compile_policies
+from webhook.native.objects import Settings
 from webhook.policy.files.loading import load_or_raise
 
 POLICIES = Path(__file__).parents[2] / "policies"
 SETS = [POLICIES, POLICIES / "examples" / "teams", POLICIES / "examples" / "co-location"]
 JUDGED = ("Pod", "PriorityClass", "Binding")
+WEBHOOK_ONLY = {POLICIES / "examples" / "shields": "shields/grace-with-an-end"}
+"""Sets with rules that the API server cannot enforce, and the rule that `giveway compile` names."""
 CASES = [
     pytest.param(file, test, case, id=f"{test.metadata.name}: {case.name}")
     for file, _, test in find([POLICIES])
     for case in test.spec.cases
     if (case.request.object or case.request.old_object)["kind"] in JUDGED and case.request.operation != "DELETE"
+    if file.parents[1] not in WEBHOOK_ONLY
 ]
 """Templates of workloads are the webhook's alone: the API server judges their pods."""
 RECORDED = Path(__file__).parents[1] / "embedded" / "admission" / "data" / "admission-reviews.jsonl.gz"
@@ -68,6 +73,15 @@ def test_policy_tests(file, test, case):
     if case.phase == "both":
         refused = results[1].denied or results[1].failed or results[1].refused_in_tree
         assert bool(refused) == (case.expect.verdict == "deny")
+
+
+@pytest.mark.parametrize(("directory", "rule"), WEBHOOK_ONLY.items())
+def test_a_rule_for_the_webhook_alone_is_named(directory, rule):
+    """What the comparison leaves out is what compiling says that it cannot express."""
+    compiled = compile_policies(
+        load_or_raise(directory), [], Settings(namespace="giveway-system", reconciler="giveway"), 0.0
+    )
+    assert [one.rule for one in compiled.inexpressible] == [rule]
 
 
 @pytest.mark.parametrize("directory", SETS, ids=lambda path: path.name)

@@ -17,19 +17,17 @@ from webhook.policy.model.rules import ProtectAnnotations, Reserve
 __all__ = ["WHO_ASKS", "RightRow", "rights_of"]
 
 WHO_ASKS = {
-    "a right: `use` and `allow`": (
-        "when its `namespaces`, `namespaceSelector` and `objectSelector` hold and one of the first two is named;"
-        " without both never"
+    "in a right (`use`, `allow`)": ("The right holds in its namespaces. A right without namespaces does not hold."),
+    "in `exclude`": "The same: excluded in its namespaces, never without.",
+    "in `match`, for rules that restrict": (
+        "The rule holds in its namespaces; without namespaces it holds everywhere."
+        " Otherwise a Deployment would be a way round it."
     ),
-    "`exclude`": "in the same way: `exclude` by `subjects` alone excludes none of it",
-    "`match`, for rules that restrict": (
-        "when its other parts hold; with `subjects` alone always, because nobody may get round it by a workload"
-    ),
-    "`match`, for `defaultPriorityClass`, `copyAnnotations` and what an `allow` of the policy gives": (
-        "in the same way as a right"
+    "in `match`, for rules that give (`defaultPriorityClass`, `copyAnnotations`, an `allow`)": (
+        "The same as for a right."
     ),
 }
-"""If it names `subjects`: when it holds for what service accounts and controllers make."""
+"""Where `subjects` stand, and what holds for pods that controllers make."""
 
 SAME = "the same: who asks decides"
 NEVER = "never: it names subjects and no namespaces"
